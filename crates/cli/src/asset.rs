@@ -243,12 +243,12 @@ fn add_version(
         "change_note": options.note,
         "workspace_id": server.workspace_id()?,
     });
-    let made = server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?;
+    let created = server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?;
     if Lifecycle::parse(string_or_empty(asset, "lifecycle_state")) == Some(Lifecycle::Retired) {
-        return output.change_result(&made, &format!("fairway assets activate {}", string_or_empty(asset, "slug")));
+        return output.change_result(&created, &format!("fairway assets activate {}", string_or_empty(asset, "slug")));
     }
-    let name = format!("{}@{}", string_or_empty(asset, "slug"), string_or_empty(&made, "version_label"));
-    output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
+    let name = format!("{}@{}", string_or_empty(asset, "slug"), string_or_empty(&created, "version_label"));
+    output.change_result(&created, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
 }
 
 fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
@@ -276,10 +276,10 @@ fn in_use(slug: &str, refusal: Box<Refusal>) -> Failure {
 
 /// Finds the asset with a slug in the workspace.
 pub(crate) fn find_asset(server: &ServerClient, slug: &str) -> Result<Value, Failure> {
-    let listed = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
-    match listed.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
-        Some(place) => Ok(listed.into_iter().nth(place).unwrap_or_default()),
-        None => Err(unknown_name("asset", slug, listed.iter().map(|asset| string_or_empty(asset, "slug")))),
+    let assets = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
+    match assets.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
+        Some(index) => Ok(assets.into_iter().nth(index).unwrap_or_default()),
+        None => Err(unknown_name("asset", slug, assets.iter().map(|asset| string_or_empty(asset, "slug")))),
     }
 }
 
@@ -317,15 +317,15 @@ fn select_versions_to_compare<'v>(
 
 /// Selects the version with a label, or the newest without one.
 fn select_version<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
-    let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
-    versions.iter().find(fits).ok_or_else(|| {
+    let matches_label = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
+    versions.iter().find(matches_label).ok_or_else(|| {
         let labels = versions.iter().map(|version| string_or_empty(version, "version_label"));
         let similar = similar_names(label.unwrap_or_default(), labels.clone());
-        let shown = if similar.is_empty() { labels.take(MAX_LABELS_SHOWN).collect() } else { similar };
+        let suggestions = if similar.is_empty() { labels.take(MAX_LABELS_SHOWN).collect() } else { similar };
         let message = match label {
             Some(label) => format!("the asset has no version `{}`", shorten(&sanitize(label))),
             None => "the asset has no version; `fairway assets add-version` adds one".to_owned(),
         };
-        Failure::Unknown { message, candidates: shown.into_iter().map(Candidate::named).collect() }
+        Failure::Unknown { message, candidates: suggestions.into_iter().map(Candidate::named).collect() }
     })
 }

@@ -41,25 +41,25 @@ impl CommandContext {
     /// When the configuration cannot be read, or the address is invalid.
     pub(crate) fn open(&self) -> Result<(Output, ServerClient), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
-        let given = &self.global;
+        let options = &self.global;
         // The token of a profile is sent only to the profile's server.
-        let elsewhere = given.server.is_some() && given.server != profile.server;
+        let is_other_server = options.server.is_some() && options.server != profile.server;
         // Client credentials in environment variables take precedence over the profile's token: they are set for this
         // pipeline, while the stored token may be left from another use of the machine.
-        let is_pipeline = given.token.is_none() && sign_in::has_pipeline_variables();
-        let uses_profile_token = given.token.is_none() && !elsewhere && !is_pipeline;
+        let is_pipeline = options.token.is_none() && sign_in::has_pipeline_variables();
+        let uses_profile_token = options.token.is_none() && !is_other_server && !is_pipeline;
         let profile =
-            if uses_profile_token { sign_in::renew_profile(profile, given.profile.as_deref())? } else { profile };
+            if uses_profile_token { sign_in::renew_profile(profile, options.profile.as_deref())? } else { profile };
         let Profile { server, token, actor, tenant, workspace, environment: _, output, sign_in: _ } = profile;
-        let kept = token.filter(|_| !elsewhere && !is_pipeline);
+        let profile_token = token.filter(|_| !is_other_server && !is_pipeline);
         let identity = Identity {
-            token: given.token.clone().or(kept),
-            actor: given.actor.clone().or(actor),
-            tenant: given.tenant.clone().or(tenant),
+            token: options.token.clone().or(profile_token),
+            actor: options.actor.clone().or(actor),
+            tenant: options.tenant.clone().or(tenant),
         };
-        let source = AddressSource::of(given.server.as_ref(), server.as_ref());
-        let address = given.server.clone().or(server);
-        let workspace = given.workspace.clone().or(workspace);
+        let source = AddressSource::of(options.server.as_ref(), server.as_ref());
+        let address = options.server.clone().or(server);
+        let workspace = options.workspace.clone().or(workspace);
         let address = address.as_deref().unwrap_or(DEFAULT_SERVER);
         let identity = match identity.token {
             Some(_) => identity,
@@ -71,10 +71,10 @@ impl CommandContext {
             },
         };
         let server = ServerClient::new(address, identity, workspace.as_deref())?.with_address_source(source);
-        if given.workspace.is_some() {
+        if options.workspace.is_some() {
             refuse_unknown_workspace(&server)?;
         }
-        Ok((Output::new(given.output.or(output).unwrap_or(Format::Table)), server))
+        Ok((Output::new(options.output.or(output).unwrap_or(Format::Table)), server))
     }
 
     /// The environment of a command: the given one, else FAIRWAY_CLI_ENVIRONMENT, else the profile's.

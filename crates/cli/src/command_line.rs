@@ -159,34 +159,34 @@ impl CommandLine {
             if is_empty { argument.env(None::<&str>) } else { argument }
         });
         let matches = command.try_get_matches_from_mut(env::args_os())?;
-        Self::from_arg_matches(&matches).map_err(|misread| misread.format(&mut command))
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }
 
 /// Reports invalid arguments as text with clap's exit code, or as JSON if the arguments request it.
-pub(crate) fn report_misuse(misread: clap::Error) -> Result<(), Failure> {
-    let words: Vec<String> = env::args().collect();
-    let format = requested_format(&words);
+pub(crate) fn report_misuse(error: clap::Error) -> Result<(), Failure> {
+    let arguments: Vec<String> = env::args().collect();
+    let format = requested_format(&arguments);
     if format == Format::Table {
-        misread.exit();
+        error.exit();
     }
     output::set_message_format(format);
-    Err(Failure::Usage(misread.render().to_string().trim().trim_start_matches("error: ").to_owned()))
+    Err(Failure::Usage(error.render().to_string().trim().trim_start_matches("error: ").to_owned()))
 }
 
 /// The output format that the arguments request. The other arguments may be invalid.
-fn requested_format(words: &[String]) -> Format {
-    let mut asked = None;
-    for (place, word) in words.iter().enumerate() {
-        let next = || words.get(place + 1).map(String::as_str);
-        let value = match word.as_str() {
+fn requested_format(arguments: &[String]) -> Format {
+    let mut requested = None;
+    for (index, argument) in arguments.iter().enumerate() {
+        let next = || arguments.get(index + 1).map(String::as_str);
+        let value = match argument.as_str() {
             "--" => break,
             "-o" | "--output" => next(),
-            word => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o")),
+            argument => argument.strip_prefix("--output=").or_else(|| argument.strip_prefix("-o")),
         };
-        asked = value.and_then(|value| Format::from_str(value, false).ok()).or(asked);
+        requested = value.and_then(|value| Format::from_str(value, false).ok()).or(requested);
     }
-    asked.unwrap_or(Format::Table)
+    requested.unwrap_or(Format::Table)
 }
 
 /// Runs the parsed command.
@@ -242,14 +242,14 @@ mod tests {
     }
 
     /// Collects each command without subcommands, with the text after its help.
-    fn collect_commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
-        let mut is_one = true;
-        for command in of.get_subcommands().filter(|command| command.get_name() != "help") {
-            is_one = false;
-            collect_commands(command, &format!("{words} {}", command.get_name()), found);
+    fn collect_commands(parent: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+        let mut is_leaf = true;
+        for command in parent.get_subcommands().filter(|command| command.get_name() != "help") {
+            is_leaf = false;
+            collect_commands(command, &format!("{path} {}", command.get_name()), found);
         }
-        if is_one {
-            found.push((words.to_owned(), of.get_after_help().map(ToString::to_string).unwrap_or_default()));
+        if is_leaf {
+            found.push((path.to_owned(), parent.get_after_help().map(ToString::to_string).unwrap_or_default()));
         }
     }
 
@@ -257,11 +257,11 @@ mod tests {
     fn split_shell_words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;
-        for letter in line.chars() {
-            match letter {
+        for character in line.chars() {
+            match character {
                 '\'' => quoted = !quoted,
                 ' ' if !quoted => words.push(String::new()),
-                letter => words.last_mut().unwrap().push(letter),
+                character => words.last_mut().unwrap().push(character),
             }
         }
         words.into_iter().take_while(|word| !["|", ">", "&&"].contains(&word.as_str())).collect()
@@ -272,10 +272,10 @@ mod tests {
         let mut found = Vec::new();
         collect_commands(&CommandLine::command(), "fairway", &mut found);
         assert!(found.len() > 40, "{found:?}");
-        for (words, help) in found {
+        for (command, help) in found {
             let lines = help.lines().filter_map(|line| line.get(line.find("fairway ")?..));
-            let examples: Vec<&str> = lines.filter(|line| line.starts_with(&words)).collect();
-            assert!(!examples.is_empty(), "`{words}` has no example: {help}");
+            let examples: Vec<&str> = lines.filter(|line| line.starts_with(&command)).collect();
+            assert!(!examples.is_empty(), "`{command}` has no example: {help}");
             for example in examples {
                 let parsed = CommandLine::try_parse_from(split_shell_words(example));
                 assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());

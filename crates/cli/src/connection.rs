@@ -134,10 +134,10 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             body.insert("name".to_owned(), json!(name));
             body.insert("connector_kind".to_owned(), json!(kind));
             body.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
-            let made = server.post(&["connections"], &Value::Object(body))?;
+            let created = server.post(&["connections"], &Value::Object(body))?;
             output.change_result(
-                &made,
-                &format!("fairway connections check {}", required_string(&made, "connection_id")?),
+                &created,
+                &format!("fairway connections check {}", required_string(&created, "connection_id")?),
             )
         }
         Command::Set { connection, kind, settings } => {

@@ -44,15 +44,15 @@ pub(crate) fn write_completions_if_requested() -> io::Result<bool> {
 }
 
 pub(crate) fn workloads() -> ArgValueCandidates {
-    candidates(|server| named(server, &["workloads"], &[], "/slug", "/name"))
+    candidates(|server| list(server, &["workloads"], &[], "/slug", "/name"))
 }
 
 pub(crate) fn assets() -> ArgValueCandidates {
-    candidates(|server| named(server, &["assets"], &[], "/slug", "/kind"))
+    candidates(|server| list(server, &["assets"], &[], "/slug", "/kind"))
 }
 
 pub(crate) fn flows() -> ArgValueCandidates {
-    candidates(|server| named(server, &["assets"], &[("kind", "flow")], "/slug", "/name"))
+    candidates(|server| list(server, &["assets"], &[("kind", "flow")], "/slug", "/name"))
 }
 
 /// Completes environments with those of the existing releases, because the server has no list of environments.
@@ -65,20 +65,20 @@ pub(crate) fn environments() -> ArgValueCandidates {
 }
 
 pub(crate) fn connections() -> ArgValueCandidates {
-    candidates(|server| named(server, &["connections"], &[], "/name", "/status"))
+    candidates(|server| list(server, &["connections"], &[], "/name", "/status"))
 }
 
 pub(crate) fn executions() -> ArgValueCandidates {
-    candidates(|server| named(server, &["executions"], &[], "/execution_id", "/status"))
+    candidates(|server| list(server, &["executions"], &[], "/execution_id", "/status"))
 }
 
 pub(crate) fn use_cases() -> ArgValueCandidates {
-    candidates(|server| named(server, &["use-cases"], &[], "/use_case_id", "/name"))
+    candidates(|server| list(server, &["use-cases"], &[], "/use_case_id", "/name"))
 }
 
 pub(crate) fn access_requests() -> ArgValueCandidates {
     candidates(|server| {
-        named(server, &["access-requests"], &[("status", "pending")], "/access_request_id", "/connection_name")
+        list(server, &["access-requests"], &[("status", "pending")], "/access_request_id", "/connection_name")
     })
 }
 
@@ -95,8 +95,10 @@ pub(crate) fn releases() -> ArgValueCandidates {
         let workspace = server.workspace_id()?;
         let read = |path| server.list_first(&[path], &[("workspace_id", workspace)], MAX_VALUES);
         let workloads = read("workloads")?;
-        let slugs: HashMap<&str, &str> =
-            workloads.iter().filter_map(|one| Some((text(one, "/workload_id")?, text(one, "/slug")?))).collect();
+        let slugs: HashMap<&str, &str> = workloads
+            .iter()
+            .filter_map(|workload| Some((text(workload, "/workload_id")?, text(workload, "/slug")?)))
+            .collect();
         let releases = read("releases")?;
         let pair = |release| {
             let slug = slugs.get(text(release, "/workload_id")?)?;
@@ -104,13 +106,14 @@ pub(crate) fn releases() -> ArgValueCandidates {
         };
         let pairs: BTreeSet<String> = releases.iter().filter_map(pair).collect();
         let identifiers = releases.iter().filter_map(|release| candidate(release, "/release_id", "/state"));
-        let named = pairs.into_iter().chain(["latest".to_owned()]).map(CompletionCandidate::new);
-        Ok(named.chain(identifiers).collect())
+        let references = pairs.into_iter().chain(["latest".to_owned()]).map(CompletionCandidate::new);
+        Ok(references.chain(identifiers).collect())
     })
 }
 
-/// The members `value` of a list of the workspace, with the members `help` as descriptions.
-fn named(server: &ServerClient, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
+/// Lists resources of the workspace. The member `value` of each item becomes a candidate, and the member `help` its
+/// description.
+fn list(server: &ServerClient, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
     let mut query = vec![("workspace_id", server.workspace_id()?)];
     query.extend(filters);
     let items = server.list_first(path, &query, MAX_VALUES)?;
@@ -140,9 +143,9 @@ fn candidates(read: impl Fn(&ServerClient) -> Candidates + Copy + Send + Sync + 
 
 /// The global options of the incomplete command line, which the script passes after `--`.
 fn options() -> GlobalOptions {
-    let words = env::args_os().skip_while(|word| word != "--").skip(1);
-    let parsed = CommandLine::command().ignore_errors(true).try_get_matches_from(words);
-    let given = parsed.and_then(|matches| {
+    let args = env::args_os().skip_while(|word| word != "--").skip(1);
+    let parsed = CommandLine::command().ignore_errors(true).try_get_matches_from(args);
+    let parsed_options = parsed.and_then(|matches| {
         // clap stores global options that follow a subcommand in the matches of the subcommand.
         let mut innermost = &matches;
         while let Some((_, inner)) = innermost.subcommand() {
@@ -150,5 +153,5 @@ fn options() -> GlobalOptions {
         }
         GlobalOptions::from_arg_matches(innermost)
     });
-    given.unwrap_or_default()
+    parsed_options.unwrap_or_default()
 }

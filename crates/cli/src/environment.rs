@@ -99,7 +99,7 @@ fn path<'p>(server: &'p ServerClient, environment: &'p str) -> Result<[&'p str; 
 }
 
 /// The environments that releases of the workspace name, with the number of their releases.
-fn with_releases(server: &ServerClient) -> Result<BTreeMap<String, usize>, Failure> {
+fn count_releases(server: &ServerClient) -> Result<BTreeMap<String, usize>, Failure> {
     let mut counts = BTreeMap::new();
     for release in server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])? {
         *counts.entry(string_or_empty(&release, "environment").to_owned()).or_default() += 1;
@@ -122,7 +122,7 @@ fn list(server: &ServerClient) -> Result<Vec<Value>, Failure> {
         }
         Ok(row)
     };
-    with_releases(server)?.into_iter().map(row).collect()
+    count_releases(server)?.into_iter().map(row).collect()
 }
 
 /// Prints a notice if no release or settings name this environment, because a misspelt name would create an
@@ -156,21 +156,21 @@ fn report(server: &ServerClient, output: Output, environment: &str, notice: Noti
     if !output.is_for_people() {
         return;
     }
-    let Ok(known) = with_releases(server) else { return };
-    if let Some(notice) = notice.describe(environment, known.keys().map(String::as_str)) {
+    let Ok(release_counts) = count_releases(server) else { return };
+    if let Some(notice) = notice.describe(environment, release_counts.keys().map(String::as_str)) {
         eprint(&notice);
     }
 }
 
 impl Notice {
     /// The notice for an environment that is not one of the environments with releases.
-    fn describe<'n>(self, environment: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
-        if known.clone().any(|known| known == environment) {
+    fn describe<'n>(self, environment: &str, environments: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
+        if environments.clone().any(|name| name == environment) {
             return None;
         }
-        let similar = similar_names(environment, known.clone());
+        let similar = similar_names(environment, environments.clone());
         let hint = if similar.is_empty() {
-            let names: Vec<String> = known.take(MAX_SHOWN).map(sanitize).collect();
+            let names: Vec<String> = environments.take(MAX_SHOWN).map(sanitize).collect();
             if names.is_empty() { String::new() } else { format!("; environments with releases: {}", names.join(", ")) }
         } else {
             candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
@@ -195,13 +195,13 @@ impl Settings {
             return Err(Failure::Usage(message.to_owned()));
         }
         let path = path(server, &self.environment)?;
-        let (tag, found) = server.get_with_etag(&path)?;
-        let kept = |name: &str| found.get(name).cloned().unwrap_or_default();
+        let (tag, settings) = server.get_with_etag(&path)?;
+        let current = |name: &str| settings.get(name).cloned().unwrap_or_default();
         let body = json!({
-            "min_approvals": self.min_approvals.map_or_else(|| kept("min_approvals"), |count| json!(count)),
+            "min_approvals": self.min_approvals.map_or_else(|| current("min_approvals"), |count| json!(count)),
             "allow_self_approval":
-                self.allow_self_approval.map_or_else(|| kept("allow_self_approval"), |allowed| json!(allowed)),
-            "pin_documents": self.pin_documents.map_or_else(|| kept("pin_documents"), |pinned| json!(pinned)),
+                self.allow_self_approval.map_or_else(|| current("allow_self_approval"), |allowed| json!(allowed)),
+            "pin_documents": self.pin_documents.map_or_else(|| current("pin_documents"), |pinned| json!(pinned)),
         });
         server.update_if_match(&Method::PUT, tag.as_deref(), &path, &body)
     }

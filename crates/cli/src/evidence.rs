@@ -72,7 +72,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let id = execution.find(&server)?;
             let path = ["executions", id.as_str(), "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
-            let labelled = |flat: &Value| {
+            let labelled_graph = |flat: &Value| {
                 let mut graph = graph()?;
                 graph.add_version_labels(&version_labels::read(&server, flat)?);
                 Ok::<Graph, Failure>(graph)
@@ -80,11 +80,11 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             match format {
                 GraphFormat::Flat => print_sections(output, &server.get(&path, &[])?),
                 GraphFormat::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
-                GraphFormat::Mermaid => print(mermaid::render(&labelled(&server.get(&path, &[])?)?).trim_end()),
+                GraphFormat::Mermaid => print(mermaid::render(&labelled_graph(&server.get(&path, &[])?)?).trim_end()),
                 GraphFormat::Html => {
                     let flat = server.get(&path, &[])?;
                     let summary = explain::summarize(&id, &flat, &server)?;
-                    print(&html_page::page(&id, &summary, &labelled(&flat)?))
+                    print(&html_page::page(&id, &summary, &labelled_graph(&flat)?))
                 }
             }
         }
@@ -93,8 +93,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 
 /// Prints each section under its name.
 fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
-    let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.record(flat) };
-    for (name, section) in print_sections {
+    let (true, Value::Object(sections)) = (output.is_for_people(), flat) else { return output.record(flat) };
+    for (name, section) in sections {
         print(&format!("# {}", crate::terminal_text::sanitize(name)))?;
         match section {
             Value::Array(items) if items.is_empty() => print("none")?,
@@ -151,13 +151,14 @@ struct Node {
 
 impl Graph {
     /// Reads the server's response. Skips malformed nodes, and edges to unknown nodes.
-    fn parse(answer: &Value) -> Self {
-        let list = |name: &str| answer.get(name).and_then(Value::as_array).into_iter().flatten();
+    fn parse(response: &Value) -> Self {
+        let list = |name: &str| response.get(name).and_then(Value::as_array).into_iter().flatten();
         let ids: Vec<&str> = list("nodes").map(|node| string_or_empty(node, "id")).collect();
         let nodes = list("nodes").map(Node::parse).collect();
-        let place = |id: &str| ids.iter().position(|known| *known == id);
+        let node_index = |id: &str| ids.iter().position(|known| *known == id);
         let edge = |edge: &Value| {
-            let (from, to) = (place(string_or_empty(edge, "source"))?, place(string_or_empty(edge, "target"))?);
+            let (from, to) =
+                (node_index(string_or_empty(edge, "source"))?, node_index(string_or_empty(edge, "target"))?);
             Some(Edge {
                 from,
                 to,
@@ -175,7 +176,7 @@ impl Graph {
     fn add_version_labels(&mut self, labels: &VersionLabels) {
         for node in &mut self.nodes {
             let Some(slug) = node.field("asset_slug").map(str::to_owned) else { continue };
-            let mut named = Vec::new();
+            let mut found_labels = Vec::new();
             for (name, value) in &mut node.data {
                 if !matches!(name.as_str(), "asset_version_id" | "asset_version_ids") {
                     continue;
@@ -184,26 +185,27 @@ impl Graph {
                     Some(label) => format!("{label} ({id})"),
                     None => id.to_owned(),
                 };
-                named.extend(value.split(", ").filter_map(|id| labels.get(id).cloned()));
+                found_labels.extend(value.split(", ").filter_map(|id| labels.get(id).cloned()));
                 *value = value.split(", ").map(with_label).collect::<Vec<_>>().join(", ");
             }
-            if !named.is_empty() && node.kind == "asset" {
-                node.label = format!("{slug} {}", named.join(", ")).chars().take(60).collect();
+            if !found_labels.is_empty() && node.kind == "asset" {
+                node.label = format!("{slug} {}", found_labels.join(", ")).chars().take(60).collect();
             }
         }
     }
 
     /// Derives an edge from each asset to each of its bindings.
     fn binding_edges(&self) -> Vec<Edge> {
-        let all = |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
+        let nodes_of_kind =
+            |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
         let asset_of = |binding: &Node| {
             let slug = binding.field("asset_slug")?;
-            all("asset").find(|(_, asset)| asset.field("asset_slug") == Some(slug)).map(|(place, _)| place)
+            nodes_of_kind("asset").find(|(_, asset)| asset.field("asset_slug") == Some(slug)).map(|(index, _)| index)
         };
         let edge = |(to, binding): (usize, &Node)| {
             Some(Edge { from: asset_of(binding)?, to, relationship: "bound as".to_owned(), style: EdgeStyle::Dashed })
         };
-        all("binding").filter_map(edge).collect()
+        nodes_of_kind("binding").filter_map(edge).collect()
     }
 }
 
@@ -227,17 +229,17 @@ impl Node {
         let kind = string_or_empty(node, "type").to_owned();
         // The label of a binding is its role, because bindings of one asset differ only in the role.
         let names = if kind == "binding" { &["role"] } else { LABEL_FIELDS.as_slice() };
-        let named = names.iter().find_map(|name| data.get(*name)?.as_str());
-        let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let shown = |value: &Value| match value.as_array() {
-            Some(several) => several.iter().map(one).collect::<Vec<_>>().join(", "),
-            None => one(value),
+        let label = names.iter().find_map(|name| data.get(*name)?.as_str());
+        let to_text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let field_text = |value: &Value| match value.as_array() {
+            Some(several) => several.iter().map(to_text).collect::<Vec<_>>().join(", "),
+            None => to_text(value),
         };
         let members = data.as_object().into_iter().flatten();
         Self {
             kind,
-            label: named.unwrap_or_else(|| string_or_empty(node, "id")).chars().take(60).collect(),
-            data: members.map(|(name, value)| (name.clone(), shown(value))).collect(),
+            label: label.unwrap_or_else(|| string_or_empty(node, "id")).chars().take(60).collect(),
+            data: members.map(|(name, value)| (name.clone(), field_text(value))).collect(),
         }
     }
 

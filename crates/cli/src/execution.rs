@@ -63,8 +63,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::List(arguments) => list::run(arguments, &server, output),
         Command::Show(execution) => output.record(&server.get(&["executions", &execution.find(&server)?], &[])?),
         Command::Explain(execution) => explain::run(&execution.find(&server)?, &server, output),
-        Command::Wait { execution, wait_options: patience } => {
-            run::wait_for_run(&server, output, &execution.find(&server)?, patience)
+        Command::Wait { execution, wait_options } => {
+            run::wait_for_run(&server, output, &execution.find(&server)?, wait_options)
         }
         Command::Cancel(execution) => {
             let id = execution.find(&server)?;
@@ -80,8 +80,8 @@ fn explain_cancellation(server: &ServerClient, id: &str, failure: Failure) -> Fa
     if refusal.code != "execution_not_cancellable" {
         return Failure::Refused(refusal);
     }
-    let found = server.get(&["executions", id], &[]).unwrap_or_default();
-    let status = string_or_empty(&found, "status");
+    let execution = server.get(&["executions", id], &[]).unwrap_or_default();
+    let status = string_or_empty(&execution, "status");
     if !status.is_empty() {
         refusal.message = format!("{}; its status is {}", refusal.message, sanitize(status));
     }

@@ -80,8 +80,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit code: 1 refused or failed, 2 usage error, 3 unreachable, 5 run still running.
-    /// Scripts rely on the codes.
+    /// The exit code: 1 refused or failed, 2 usage error or out of sync, 3 unreachable, 5 the run or the watched release
+    /// continues. Scripts rely on the codes.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.exit_status())
     }
@@ -100,11 +100,11 @@ impl Failure {
     pub(crate) fn to_json(&self) -> Value {
         let mut detail = match self {
             Self::WithNextStep { failure, next } => {
-                let mut described = failure.to_json();
-                if let Some(detail) = described.get_mut("detail").and_then(Value::as_object_mut) {
+                let mut failure_json = failure.to_json();
+                if let Some(detail) = failure_json.get_mut("detail").and_then(Value::as_object_mut) {
                     detail.insert("next_command".to_owned(), json!(next));
                 }
-                return described;
+                return failure_json;
             }
             Self::Refused(refusal) => refusal.detail.as_object().cloned().unwrap_or_default(),
             Self::Files(findings) => Map::from_iter([("findings".to_owned(), json!(findings))]),
@@ -178,11 +178,11 @@ impl Failure {
             Self::Refused(refusal) if is_transient_status(refusal.status) => {
                 Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
             }
-            unseen @ Self::Unreachable { .. } => Ok(unseen),
-            foreign @ Self::NotFairway { status, .. } => {
-                Err(Self::Refused(Box::new(Refusal::without_body(status.as_u16(), foreign.to_string()))))
+            unreachable @ Self::Unreachable { .. } => Ok(unreachable),
+            not_fairway @ Self::NotFairway { status, .. } => {
+                Err(Self::Refused(Box::new(Refusal::without_body(status.as_u16(), not_fairway.to_string()))))
             }
-            settled @ (Self::Refused(_)
+            persistent @ (Self::Refused(_)
             | Self::WithNextStep { .. }
             | Self::Usage(_)
             | Self::Unknown { .. }
@@ -192,7 +192,7 @@ impl Failure {
             | Self::WatchTimedOut
             | Self::OutOfSync
             | Self::Io { .. }
-            | Self::OutputClosed) => Err(settled),
+            | Self::OutputClosed) => Err(persistent),
         }
     }
 
@@ -216,9 +216,9 @@ pub(crate) const fn is_transient_status(status: u16) -> bool {
 pub(crate) fn candidate_hint(candidates: &[Candidate]) -> String {
     match candidates {
         [] => String::new(),
-        [one] => format!("; did you mean {}?", one.describe()),
+        [candidate] => format!("; did you mean {}?", candidate.describe()),
         several => {
-            let lines: Vec<String> = several.iter().map(|one| format!("\n  {}", one.describe())).collect();
+            let lines: Vec<String> = several.iter().map(|candidate| format!("\n  {}", candidate.describe())).collect();
             format!("; did you mean one of these?{}", lines.concat())
         }
     }
@@ -301,7 +301,7 @@ impl fmt::Display for Refusal {
         if let Some(id) = &self.request_id {
             write!(out, " (request {})", sanitize(id))?;
         }
-        for (list, place) in DETAIL_LISTS {
+        for (list, locator) in DETAIL_LISTS {
             for item in self.detail.get(list).and_then(Value::as_array).into_iter().flatten() {
                 let text = |name: &str| match item.get(name) {
                     Some(Value::String(text)) => Some(sanitize(text)),
@@ -309,7 +309,7 @@ impl fmt::Display for Refusal {
                     Some(_) | None => None,
                 };
                 let mut parts: Vec<String> =
-                    [place, "column", "code", "state", "message"].into_iter().filter_map(text).collect();
+                    [locator, "column", "code", "state", "message"].into_iter().filter_map(text).collect();
                 if parts.is_empty() {
                     parts.push(sanitize(&item.to_string()));
                 }
@@ -328,8 +328,8 @@ impl fmt::Display for Refusal {
             }
         }
         let number = |name: &str| self.detail.get(name).and_then(Value::as_u64);
-        if let (Some(given), Some(needed)) = (number("approvals"), number("min_approvals")) {
-            write!(out, "\n  approvals: {given} of {needed}; approvals of earlier bindings do not count")?;
+        if let (Some(approvals), Some(required)) = (number("approvals"), number("min_approvals")) {
+            write!(out, "\n  approvals: {approvals} of {required}; approvals of earlier bindings do not count")?;
         }
         if let Some(connections) = self.detail.get("connections").and_then(Value::as_array) {
             let names: Vec<String> = connections.iter().filter_map(Value::as_str).map(sanitize).collect();

@@ -8,7 +8,7 @@ use crate::{
     http_client::required_string,
     output::{Column, print},
     terminal_text::sanitize_lines,
-    undeclared_name_hints,
+    unknown_name_hints,
     untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
@@ -92,8 +92,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 "change_note": version.note,
                 "workspace_id": server.workspace_id()?,
             });
-            let made = server.post(&["flows"], &body)?;
-            output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
+            let created = server.post(&["flows"], &body)?;
+            output.change_result(&created, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
         Command::AddVersion { slug, file, version } => {
             let body = json!({
@@ -103,8 +103,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 "workspace_id": server.workspace_id()?,
             });
             let found = asset::find_asset(&server, slug)?;
-            let made = server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?;
-            output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
+            let created = server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?;
+            output.change_result(&created, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
     }
 }
@@ -113,39 +113,41 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 fn read_valid(file: &std::path::Path) -> Result<String, Failure> {
     let source = Source::open(file)?;
     match problems(&source) {
-        found if found.is_empty() => Ok(source.text),
-        found => Err(Failure::Files(found)),
+        findings if findings.is_empty() => Ok(source.text),
+        findings => Err(Failure::Files(findings)),
     }
 }
 
 fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure> {
-    let found = match Source::try_open(file, MAX_FILE_BYTES) {
+    let findings = match Source::try_open(file, MAX_FILE_BYTES) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],
     };
     let output = context.offline_output();
     if !output.is_for_people() {
-        output.value(&json!({ "valid": found.is_empty(), "errors": found }))?;
+        output.value(&json!({ "valid": findings.is_empty(), "errors": findings }))?;
     }
-    match (found.is_empty(), output.is_for_people()) {
+    match (findings.is_empty(), output.is_for_people()) {
         (true, true) => print("valid"),
         (true, false) => Ok(()),
-        (false, _) => Err(Failure::Files(found)),
+        (false, _) => Err(Failure::Files(findings)),
     }
 }
 
 /// The server's findings for a flow.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
-    let is_named = |problem: &FlowProblem| matches!(problem.code, "unknown_step" | "unknown_input" | "unknown_role");
-    let names_any = problems.iter().any(is_named);
-    let flow: Value = if names_any { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
-    let stated = |problem: FlowProblem| {
-        let hint = undeclared_name_hints::flow_hint(&flow, &problem.pointer, problem.code)
-            .or_else(|| undeclared_name_hints::key_hint(&problem.pointer, problem.valid_names))
+    let is_unknown_name =
+        |problem: &FlowProblem| matches!(problem.code, "unknown_step" | "unknown_input" | "unknown_role");
+    let has_unknown_names = problems.iter().any(is_unknown_name);
+    let flow: Value =
+        if has_unknown_names { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
+    let to_finding = |problem: FlowProblem| {
+        let hint = unknown_name_hints::flow_hint(&flow, &problem.pointer, problem.code)
+            .or_else(|| unknown_name_hints::key_hint(&problem.pointer, problem.valid_names))
             .unwrap_or_default();
         Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };
-    problems.into_iter().map(stated).collect()
+    problems.into_iter().map(to_finding).collect()
 }

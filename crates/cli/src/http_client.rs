@@ -101,9 +101,9 @@ impl ServerClient {
         if identity.token.is_some() && base.scheme() == "http" && !is_loopback(&base) {
             return Err(Failure::Usage("a token is sent only over https or to this machine".to_owned()));
         }
-        let chosen = workspace.map(str::to_owned);
+        let selected_workspace = workspace.map(str::to_owned);
         let (agent, workspace_id) = (http_agent(&base), OnceLock::new());
-        Ok(Self { agent, base, identity, selected_workspace: chosen, workspace_id, address_source: None })
+        Ok(Self { agent, base, identity, selected_workspace, workspace_id, address_source: None })
     }
 
     /// Sets the source of the address, for messages about failed connections.
@@ -128,21 +128,21 @@ impl ServerClient {
 
     /// The id of the workspace that commands use: the selected one, else the only visible one, else `default`.
     pub(crate) fn workspace_id(&self) -> Result<&str, Failure> {
-        if let Some(known) = self.workspace_id.get() {
-            return Ok(known);
+        if let Some(id) = self.workspace_id.get() {
+            return Ok(id);
         }
-        if let Some(id) = self.selected_workspace.as_ref().filter(|chosen| uuid::Uuid::parse_str(chosen).is_ok()) {
+        if let Some(id) = self.selected_workspace.as_ref().filter(|selected| uuid::Uuid::parse_str(selected).is_ok()) {
             return Ok(self.workspace_id.get_or_init(|| id.clone()));
         }
-        let seen = self.list(&["workspaces"], &[])?;
-        let wanted = self.selected_workspace.as_deref().unwrap_or("default");
-        let named = |listed: &&Value| string_or_empty(listed, "slug") == wanted;
-        let found = match (seen.as_slice(), &self.selected_workspace) {
+        let workspaces = self.list(&["workspaces"], &[])?;
+        let slug = self.selected_workspace.as_deref().unwrap_or("default");
+        let has_slug = |workspace: &&Value| string_or_empty(workspace, "slug") == slug;
+        let found = match (workspaces.as_slice(), &self.selected_workspace) {
             ([only], None) => Some(only),
-            (several, _) => several.iter().find(named),
+            (several, _) => several.iter().find(has_slug),
         };
         let Some(found) = found else {
-            return Err(unknown_workspace::failure(self.selected_workspace.as_deref(), &seen));
+            return Err(unknown_workspace::failure(self.selected_workspace.as_deref(), &workspaces));
         };
         let id = required_string(found, "workspace_id")?;
         Ok(self.workspace_id.get_or_init(|| id.to_owned()))
@@ -160,10 +160,10 @@ impl ServerClient {
         let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
         loop {
             match self.get(path, &[]) {
-                Err(early) if early.is_refusal("not_yet_in_checkpoint") && Instant::now() < deadline => {
+                Err(failure) if failure.is_refusal("not_yet_in_checkpoint") && Instant::now() < deadline => {
                     thread::sleep(CHECKPOINT_POLL);
                 }
-                read => return read,
+                result => return result,
             }
         }
     }
@@ -171,9 +171,9 @@ impl ServerClient {
     /// Reads a resource with its entity tag, for [`Self::update_if_match`]. Unchanged defaults have no entity tag.
     pub(crate) fn get_with_etag(&self, path: &[&str]) -> Result<(Option<String>, Value), Failure> {
         let url = self.url(path, &[])?;
-        let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
-        let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        Ok((tag, self.read(answer)?))
+        let response = self.send(&self.request(&Method::GET, &url, &[])?)?;
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        Ok((tag, self.read(response)?))
     }
 
     /// Reads a resource; `None` if the response is 404.
@@ -197,8 +197,8 @@ impl ServerClient {
         self.list_page(path, query, limit).map(|page| page.items)
     }
 
-    /// Reads the first items of a list, and the cursor of the following page. If `limit` exceeds the server's page
-    /// size, there is no cursor.
+    /// Reads the first items of a list, and the cursor of the following page. There is no cursor if the limit ends
+    /// within a page of the server.
     ///
     /// # Errors
     /// As [`Self::list_first`].
@@ -206,13 +206,13 @@ impl ServerClient {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
         url.query_pairs_mut().append_pair("limit", &limit.clamp(1, PAGE_SIZE).to_string());
-        let mut room = MAX_RESPONSE_BYTES;
+        let mut remaining_bytes = MAX_RESPONSE_BYTES;
         for _ in 0..MAX_PAGES {
-            let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
-            let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_link);
-            let (page, length) = self.read_limited(answer, room)?;
+            let response = self.send(&self.request(&Method::GET, &url, &[])?)?;
+            let link = response.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_link);
+            let (page, length) = self.read_limited(response, remaining_bytes)?;
             let Value::Array(page) = page else { return Err(self.not_fairway()) };
-            room = room.saturating_sub(length);
+            remaining_bytes = remaining_bytes.saturating_sub(length);
             items.extend(page);
             if items.len() >= limit {
                 let cursor = link.filter(|_| items.len() == limit).as_deref().and_then(cursor_of);
@@ -254,10 +254,10 @@ impl ServerClient {
     ) -> Result<Value, Failure> {
         let headers = [headers, &[("Idempotency-Key", key)]].concat();
         let request = self.request(&Method::POST, &self.url(path, query)?, &headers)?.map(|()| body.to_string());
-        let ask = || self.read(self.send(&request)?);
-        match ask() {
-            Err(Failure::Unreachable { .. }) => ask(),
-            answer => answer,
+        let attempt = || self.read(self.send(&request)?);
+        match attempt() {
+            Err(Failure::Unreachable { .. }) => attempt(),
+            result => result,
         }
     }
 
@@ -321,12 +321,12 @@ impl ServerClient {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let bearer = self.identity.token.as_ref().map(|token| format!("Bearer {token}"));
-        let own = [
+        let identity_headers = [
             ("Authorization", bearer),
             ("X-Actor-Ref", self.identity.actor.clone()),
             ("X-Tenant-Id", self.identity.tenant.clone()),
         ];
-        for (name, value) in own {
+        for (name, value) in identity_headers {
             if let Some(value) = value {
                 request = request.header(name, value);
             }
@@ -344,15 +344,19 @@ impl ServerClient {
     }
 
     /// Reads the JSON body of a response; a response with an error status is a refusal.
-    fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
-        Ok(self.read_limited(answer, MAX_RESPONSE_BYTES)?.0)
+    fn read(&self, response: Response<Body>) -> Result<Value, Failure> {
+        Ok(self.read_limited(response, MAX_RESPONSE_BYTES)?.0)
     }
 
     /// Like [`Self::read`] with a maximum size in bytes; also returns the size.
-    fn read_limited(&self, mut answer: Response<Body>, longest: u64) -> Result<(Value, u64), Failure> {
-        let status = answer.status();
-        let body =
-            answer.body_mut().with_config().limit(longest).read_to_vec().map_err(|error| self.unreachable(&error))?;
+    fn read_limited(&self, mut response: Response<Body>, max_bytes: u64) -> Result<(Value, u64), Failure> {
+        let status = response.status();
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(max_bytes)
+            .read_to_vec()
+            .map_err(|error| self.unreachable(&error))?;
         let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let value: Option<Value> = serde_json::from_slice(&body).ok();
         match value {
@@ -398,9 +402,9 @@ pub(crate) fn http_agent(base: &Url) -> Agent {
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_global(Some(REQUEST_TIMEOUT));
     if base.scheme() == "https" {
-        let found = rustls_native_certs::load_native_certs().certs;
+        let certificates = rustls_native_certs::load_native_certs().certs;
         let roots: Vec<Certificate<'static>> =
-            found.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+            certificates.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&roots))
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -423,16 +427,16 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 }
 
 /// A string member of a JSON object, or an empty string.
-pub(crate) fn string_or_empty<'v>(answer: &'v Value, name: &str) -> &'v str {
-    answer.get(name).and_then(Value::as_str).unwrap_or_default()
+pub(crate) fn string_or_empty<'v>(object: &'v Value, name: &str) -> &'v str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A required string member of a JSON object.
 ///
 /// # Errors
 /// When the member is missing or not a string, so the response is not from Fairway.
-pub(crate) fn required_string<'v>(answer: &'v Value, name: &str) -> Result<&'v str, Failure> {
-    let found = answer.get(name).and_then(Value::as_str);
+pub(crate) fn required_string<'v>(object: &'v Value, name: &str) -> Result<&'v str, Failure> {
+    let found = object.get(name).and_then(Value::as_str);
     found.ok_or_else(|| {
         Failure::Failed(format!("the response has no `{name}`: it is not from a Fairway server of this version"))
     })
@@ -455,27 +459,27 @@ mod tests {
             let url = server(address, None).unwrap().url(&["a", "b/c"], &[("q", "x y")]).unwrap();
             assert_eq!(url.as_str(), expected);
         }
-        for wrong in ["", "8080", "localhost:8080", "file:///etc"] {
-            assert!(matches!(server(wrong, None), Err(Failure::Usage(_))), "{wrong}");
+        for address in ["", "8080", "localhost:8080", "file:///etc"] {
+            assert!(matches!(server(address, None), Err(Failure::Usage(_))), "{address}");
         }
     }
 
     #[test]
     fn rejects_addresses_with_credentials_query_or_fragment() {
-        for wrong in [
+        for address in [
             "https://ada@example.org",
             "https://:s3cret@example.org",
             "https://example.org/?t=s3cret",
             "https://example.org/#s3cret",
         ] {
-            let Err(Failure::Usage(message)) = server(wrong, None) else { panic!("{wrong} is accepted") };
+            let Err(Failure::Usage(message)) = server(address, None) else { panic!("{address} is accepted") };
             assert!(!message.contains("s3cret") && !message.contains("ada"), "{message}");
         }
     }
 
     #[test]
     fn rejects_tokens_over_unencrypted_networks() {
-        for (address, goes) in [
+        for (address, is_accepted) in [
             ("https://fairway.example.org", true),
             ("http://localhost:8080", true),
             ("http://[::1]:8080", true),
@@ -483,7 +487,7 @@ mod tests {
             ("http://fairway.example.org", false),
             ("http://localhost.example.org", false),
         ] {
-            assert_eq!(server(address, Some("t")).is_ok(), goes, "{address}");
+            assert_eq!(server(address, Some("t")).is_ok(), is_accepted, "{address}");
             assert!(server(address, None).is_ok());
         }
     }

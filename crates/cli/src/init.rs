@@ -130,9 +130,10 @@ impl Arguments {
 
 /// The directory's name as a slug, or `assistant` if the name contains no valid characters.
 fn default_name(directory: &Path) -> String {
-    let full = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let name = full.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let slug: String = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+    let full_path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let name = full_path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let slug: String =
+        name.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' }).collect();
     let slug: String = slug.trim_matches('-').chars().take(MAX_NAME_CHARS).collect();
     if Slug::parse(&slug).is_ok() { slug } else { "assistant".to_owned() }
 }

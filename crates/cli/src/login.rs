@@ -45,18 +45,18 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
-    let given = context.global();
+    let global = context.global();
     let mut configuration = Configuration::read()?;
-    let name = configuration.login_profile_name(given.profile.as_deref(), given.server.as_deref())?;
+    let name = configuration.login_profile_name(global.profile.as_deref(), global.server.as_deref())?;
     let mut profile = configuration.stored_profile(&name);
-    let source = AddressSource::of(given.server.as_ref(), profile.server.as_ref());
-    let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
+    let source = AddressSource::of(global.server.as_ref(), profile.server.as_ref());
+    let address = global.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
         // A new server address discards the stored identity: the other server must not receive the token, and may not
         // know the actor.
         profile = Profile { output: profile.output, ..Profile::default() };
     }
-    let token = if arguments.token_stdin { Some(read_token()?) } else { given.token.clone() };
+    let token = if arguments.token_stdin { Some(read_token()?) } else { global.token.clone() };
     match token {
         Some(token) => (profile.token, profile.sign_in) = (Some(token), None),
         // Without a new token, a token that the user stored stays in the profile. A token from an earlier sign-in is
@@ -65,16 +65,16 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
         None if arguments.issuer.is_none() && profile.token.is_some() && profile.sign_in.is_none() => {}
         None => {
             let anonymous = ServerClient::new(&address, Identity::default(), None)?.with_address_source(source);
-            if let Some((token, stored)) = sign_in::sign_in_person(&anonymous, arguments.issuer.as_deref())? {
-                (profile.token, profile.sign_in) = (Some(token), Some(stored));
+            if let Some((token, stored_sign_in)) = sign_in::sign_in_person(&anonymous, arguments.issuer.as_deref())? {
+                (profile.token, profile.sign_in) = (Some(token), Some(stored_sign_in));
             }
         }
     }
-    profile.actor = given.actor.clone().or(profile.actor);
-    profile.tenant = given.tenant.clone().or(profile.tenant);
-    profile.workspace = given.workspace.clone().or(profile.workspace);
+    profile.actor = global.actor.clone().or(profile.actor);
+    profile.tenant = global.tenant.clone().or(profile.tenant);
+    profile.workspace = global.workspace.clone().or(profile.workspace);
     profile.environment = arguments.env.clone().or(profile.environment);
-    profile.output = given.output.or(profile.output);
+    profile.output = global.output.or(profile.output);
     profile.server = Some(address.clone());
     let identity =
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     if !arguments.unchecked {
         // Verifies the token with a request that needs no permission, because a new user has no role yet.
         server.get(&["session"], &[])?;
-        if given.workspace.is_some() {
+        if global.workspace.is_some() {
             refuse_unknown_workspace(&server)?;
         }
     }
@@ -127,15 +127,15 @@ pub(crate) fn sign_out(context: &CommandContext) -> Result<(), Failure> {
     let mut configuration = Configuration::read()?;
     let name = configuration.selected_profile_name(context.global().profile.as_deref());
     let mut profile = configuration.stored_profile(&name);
-    let (token, stored) = (profile.token.take(), profile.sign_in.take());
+    let (token, stored_sign_in) = (profile.token.take(), profile.sign_in.take());
     if token.is_none() {
         return print(&format!("profile `{}` has no token", sanitize(&name)));
     }
     configuration.replace(&name, profile);
     // Deletes the tokens locally first, so that an unavailable provider cannot prevent it.
     configuration.write()?;
-    if let Some(stored) = stored {
-        stored.revoke(token.as_deref())?;
+    if let Some(stored_sign_in) = stored_sign_in {
+        stored_sign_in.revoke(token.as_deref())?;
     }
     print(&format!("deleted the tokens of profile `{}`", sanitize(&name)))
 }

@@ -35,7 +35,7 @@ mod sign_in;
 mod sync;
 mod terminal_text;
 mod time_argument;
-mod undeclared_name_hints;
+mod unknown_name_hints;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;
@@ -56,13 +56,13 @@ fn main() -> ExitCode {
         Ok(false) => {}
         Err(_) => return ExitCode::FAILURE,
     }
-    let ended = match CommandLine::from_process() {
+    let result = match CommandLine::from_process() {
         Ok(line) => command_line::run(line),
         // Usage errors are printed on standard error, with clap's exit code.
-        Err(misread) if misread.use_stderr() => command_line::report_misuse(misread),
+        Err(error) if error.use_stderr() => command_line::report_misuse(error),
         Err(help) => output::ignore_closed_pipe(help.print().and_then(|()| io::stdout().flush())),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::eprint_failure(&failure);

@@ -26,8 +26,9 @@ fn with_roles(mut refusal: Refusal, actor: &str) -> Failure {
         refusal.message = format!("{}; the actor is {actor}", refusal.message);
     }
     let permission = refusal.detail.get("permission").and_then(Value::as_str).unwrap_or_default();
-    let gives = |role: &Role| role.permissions().iter().any(|held: Permission| held.as_str() == permission);
-    let roles: Vec<&str> = Role::ALL.into_iter().filter(gives).map(Role::as_str).collect();
+    let has_permission =
+        |role: &Role| role.permissions().iter().any(|granted: Permission| granted.as_str() == permission);
+    let roles: Vec<&str> = Role::ALL.into_iter().filter(has_permission).map(Role::as_str).collect();
     let roles = if roles.is_empty() { String::new() } else { format!(" ({})", roles.join(", ")) };
     let principal = if actor.is_empty() { "PRINCIPAL" } else { &actor };
     let next = format!(

@@ -188,7 +188,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
     let (output, server) = context.open()?;
     match command {
         Command::Inbox { status, category } => {
-            let query = present([("status", status.as_deref()), ("category", category.as_deref())]);
+            let query = given_parameters([("status", status.as_deref()), ("category", category.as_deref())]);
             output.list(&server.list(&["notifications", "inbox"], &query)?, &INBOX_COLUMNS)
         }
         Command::Mark { notification: Some(id), status, .. } => {
@@ -202,14 +202,14 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         }
         Command::Watch { count } => watch::run(&server, output, *count),
         Command::Preferences(arguments) => {
-            let set = preferences(&server, arguments)?;
-            output.list(&set, &PREFERENCE_COLUMNS)
+            let current = preferences(&server, arguments)?;
+            output.list(&current, &PREFERENCE_COLUMNS)
         }
         Command::Explain { category, workload, environment } => {
             let workload = workload.as_deref().map(|slug| find_workload(&server, slug)).transpose()?;
             let workload = workload.as_ref().map(|found| string_or_empty(found, "workload_id"));
             // The request names the workspace, because its preferences take precedence over those for all workspaces.
-            let query = present([
+            let query = given_parameters([
                 ("category", Some(category.as_str())),
                 ("workspace_id", Some(server.workspace_id()?)),
                 ("workload_id", workload),
@@ -222,7 +222,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::Deliveries(arguments) => deliveries(&server, output, arguments),
         Command::Suppressed { recipient, event, in_workspace } => {
             let workspace = in_workspace.then(|| server.workspace_id()).transpose()?;
-            let query = present([
+            let query = given_parameters([
                 ("recipient", recipient.as_deref()),
                 ("source_event_id", event.as_deref()),
                 ("workspace_id", workspace),
@@ -245,7 +245,7 @@ fn deliveries(server: &ServerClient, output: Output, arguments: &DeliveryArgumen
         return output.change_result(&server.post(&path, &json!({}))?, "fairway notifications deliveries");
     }
     let workspace = in_workspace.then(|| server.workspace_id()).transpose()?;
-    let query = present([
+    let query = given_parameters([
         ("status", status.as_deref()),
         ("destination_id", destination.as_deref()),
         ("workspace_id", workspace),
@@ -265,7 +265,7 @@ fn deliveries(server: &ServerClient, output: Output, arguments: &DeliveryArgumen
 }
 
 /// The query parameters whose value is given.
-fn present<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) -> Vec<(&'static str, &'a str)> {
+fn given_parameters<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) -> Vec<(&'static str, &'a str)> {
     filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 

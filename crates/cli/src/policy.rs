@@ -154,14 +154,14 @@ impl Report {
         }
         for bundle in &self.bundles {
             for rule in &bundle.rules {
-                let Some(lack) = rule.gap() else { continue };
-                eprint(&format!("warning: {}: rule `{}` {lack}", sanitize(&bundle.file), sanitize(&rule.rule)));
+                let Some(gap) = rule.gap() else { continue };
+                eprint(&format!("warning: {}: rule `{}` {gap}", sanitize(&bundle.file), sanitize(&rule.rule)));
             }
         }
         let rules = self.bundles.iter().map(|bundle| bundle.rules.len()).sum::<usize>();
-        let met = self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.met > 0).count();
+        let matched_rules = self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.met > 0).count();
         print(&format!(
-            "{} bundles, {} tests, {} failed; {met} of {rules} rules matched",
+            "{} bundles, {} tests, {} failed; {matched_rules} of {rules} rules matched",
             self.bundles.len(),
             self.tests.len(),
             self.failed()

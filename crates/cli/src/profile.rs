@@ -60,8 +60,8 @@ pub(crate) struct Profile {
 impl Configuration {
     /// The path of the configuration file.
     pub(crate) fn path() -> Result<PathBuf, Failure> {
-        if let Some(named) = env::var_os(FILE_VARIABLE).filter(|named| !named.is_empty()) {
-            return Ok(named.into());
+        if let Some(path) = env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()) {
+            return Ok(path.into());
         }
         let folders = choose_base_strategy();
         let folders = folders.map_err(|_| Failure::Usage(format!("no home directory found: set {FILE_VARIABLE}")))?;
@@ -79,28 +79,28 @@ impl Configuration {
             text => text.map_err(|cause| Failure::Io { path: path.clone(), cause })?,
         };
         // The error contains only the position, because the text of the file may contain a token.
-        let wrong = |error: toml::de::Error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
+        let to_failure = |error: toml::de::Error| {
+            let text_before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = text_before.matches('\n').count() + 1;
             Failure::Usage(format!("{}: line {line} is not a valid profile configuration", path.display()))
         };
-        let read: Self = toml::from_str(&text).map_err(wrong)?;
-        if read.profiles.values().any(|profile| profile.token.is_some()) && is_readable_by_others(&path) {
+        let configuration: Self = toml::from_str(&text).map_err(to_failure)?;
+        if configuration.profiles.values().any(|profile| profile.token.is_some()) && is_readable_by_others(&path) {
             return Err(Failure::Usage(format!(
                 "{} contains a token and other users can read it: run chmod 600 on it",
                 path.display()
             )));
         }
-        Ok(read)
+        Ok(configuration)
     }
 
     /// The profile with this name, or the file's default profile. Returns an empty profile when neither is set.
     ///
     /// # Errors
     /// When the named profile does not exist.
-    pub(crate) fn profile(self, named: Option<&str>) -> Result<Profile, Failure> {
-        let named = named.or(self.profile.as_deref());
-        match (self.profiles.get(named.unwrap_or(DEFAULT_PROFILE)), named) {
+    pub(crate) fn profile(self, selected: Option<&str>) -> Result<Profile, Failure> {
+        let selected = selected.or(self.profile.as_deref());
+        match (self.profiles.get(selected.unwrap_or(DEFAULT_PROFILE)), selected) {
             (Some(profile), _) => Ok(profile.clone()),
             (None, None) => Ok(Profile::default()),
             (None, Some(name)) => {
@@ -118,13 +118,13 @@ impl Configuration {
     ///
     /// # Errors
     /// When the name is empty, or contains characters that a terminal would interpret.
-    pub(crate) fn login_profile_name(&self, named: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
+    pub(crate) fn login_profile_name(&self, selected: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
         let is_name = |name: &str| !name.trim().is_empty() && sanitize(name) == name;
-        if named.is_some_and(|name| !is_name(name)) {
+        if selected.is_some_and(|name| !is_name(name)) {
             return Err(Failure::Usage("a profile name must be non-empty and printable".to_owned()));
         }
         let current = self.profile.as_deref().filter(|_| server.is_none());
-        Ok(named.or(current).unwrap_or(DEFAULT_PROFILE).to_owned())
+        Ok(selected.or(current).unwrap_or(DEFAULT_PROFILE).to_owned())
     }
 
     /// Stores a profile and makes it the default, because the login states the identity for later commands.
@@ -139,8 +139,8 @@ impl Configuration {
     }
 
     /// The name of the selected profile, which may not exist.
-    pub(crate) fn selected_profile_name(&self, named: Option<&str>) -> String {
-        named.or(self.profile.as_deref()).unwrap_or(DEFAULT_PROFILE).to_owned()
+    pub(crate) fn selected_profile_name(&self, selected: Option<&str>) -> String {
+        selected.or(self.profile.as_deref()).unwrap_or(DEFAULT_PROFILE).to_owned()
     }
 
     /// Acquires the lock for changes of tokens in this configuration, and waits for other processes. Dropping the
@@ -185,7 +185,7 @@ fn is_readable_by_others(path: &std::path::Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
+        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
     }
     #[cfg(not(unix))]
     {

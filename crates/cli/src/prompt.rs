@@ -53,8 +53,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         return Err(Failure::Files(problems));
     }
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
-    let refused = |refusal: PromptRefusal| Failure::from_finding(prompt_finding(&located, pointer, refusal));
-    let template = PromptTemplate::parse(content).map_err(refused)?;
+    let to_failure = |refusal: PromptRefusal| Failure::from_finding(prompt_finding(&located, pointer, refusal));
+    let template = PromptTemplate::parse(content).map_err(to_failure)?;
     let arguments = arguments(&template, arg, args.as_deref())?;
     let mut bodies = BTreeMap::new();
     for (reference, offset) in template.distinct_references() {
@@ -63,11 +63,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let missing = prompt_finding(&located, pointer, PromptRefusal::UnknownAsset { offset });
             return Err(Failure::from_finding(Finding { message, ..missing }));
         };
-        let body = body.map_err(|refusal| refused(refusal.to_prompt_refusal(offset)))?;
+        let body = body.map_err(|refusal| to_failure(refusal.to_prompt_refusal(offset)))?;
         bodies.insert(reference.clone(), body);
     }
     let declared: BTreeSet<String> = template.variables().iter().map(|variable| variable.name.clone()).collect();
-    let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
+    let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(to_failure)?;
     let rendered = composed.render(&arguments).map_err(|refusal| {
         let hint = misspelt_name(&refusal, &declared, &arguments);
         let finding = prompt_finding(&located, pointer, refusal);
@@ -98,21 +98,21 @@ fn included_body(
     reference: &IncludedAsset,
 ) -> Result<Option<Result<IncludedBody, IncludeRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
-    let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
-    let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
+    let candidates = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
+    let Some(found) = candidates.iter().find(|path| path.is_file()) else { return Ok(None) };
     let located = Source::open(found)?.value()?.with_texts(found).map_err(Failure::from_finding)?;
     let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
     let content = located.value.get("content").unwrap_or(&located.value);
     Ok(Some(IncludedBody::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))
 }
 
-fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -> Result<Map<String, Value>, Failure> {
-    let mut arguments = match all.map(|path| Source::open(path)?.value()).transpose()?.map(|located| located.value) {
+fn arguments(template: &PromptTemplate, pairs: &[String], file: Option<&Path>) -> Result<Map<String, Value>, Failure> {
+    let mut arguments = match file.map(|path| Source::open(path)?.value()).transpose()?.map(|located| located.value) {
         None => Map::new(),
         Some(Value::Object(members)) => members,
         Some(_) => return Err(Failure::Usage("an arguments file must be a mapping of names to values".to_owned())),
     };
-    for argument in single {
+    for argument in pairs {
         let (name, text) = argument.split_once('=').ok_or_else(malformed_argument)?;
         if let Some(name) = name.strip_suffix(':') {
             arguments.insert(name.to_owned(), serde_json::from_str(text).map_err(|_| malformed_argument())?);

@@ -269,16 +269,16 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
     let (output, server) = (output, &server);
     match command {
         Command::List { workload, env, state, limit } => {
-            let of_workload = workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
+            let workload = workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
             let mut query = Vec::new();
-            match &of_workload {
+            match &workload {
                 Some(workload) => query.push(("workload_id", required_string(workload, "workload_id")?)),
                 None => query.push(("workspace_id", server.workspace_id()?)),
             }
             query.extend(env.as_deref().map(|env| ("environment", env)));
             query.extend(state.as_deref().map(|state| ("state", state)));
             let releases = server.list_first(&["releases"], &query, *limit)?;
-            if of_workload.is_some() || !output.is_for_people() {
+            if workload.is_some() || !output.is_for_people() {
                 return output.list(&releases, &COLUMNS);
             }
             output.list(&with_slugs(server, releases), &COLUMNS_WITH_WORKLOAD)
@@ -295,15 +295,15 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
         }
         Command::Bind { release, versions, replace } => {
             let id = release.find(server)?;
-            let bound = write_commands::bind(server, &id, versions, *replace);
-            let bound = bound.map_err(|failure| next_step::explain(server, &id, failure))?;
-            output.change_result(&bound, &format!("fairway releases submit {id}"))
+            let draft = write_commands::bind(server, &id, versions, *replace);
+            let draft = draft.map_err(|failure| next_step::explain(server, &id, failure))?;
+            output.change_result(&draft, &format!("fairway releases submit {id}"))
         }
         Command::Unbind { release, slugs } => {
             let id = release.find(server)?;
-            let unbound = write_commands::unbind(server, &id, slugs);
-            let unbound = unbound.map_err(|failure| next_step::explain(server, &id, failure))?;
-            output.change_result(&unbound, &format!("fairway releases bind {id} VERSION"))
+            let draft = write_commands::unbind(server, &id, slugs);
+            let draft = draft.map_err(|failure| next_step::explain(server, &id, failure))?;
+            output.change_result(&draft, &format!("fairway releases bind {id} VERSION"))
         }
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
         Command::Summary(release) => {
@@ -328,14 +328,14 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
 
 /// Runs a command that changes the state of a release, and prints the usual next step.
 fn change_state(server: &ServerClient, output: Output, command: &Command) -> Result<(), Failure> {
-    let done = |changed: Value, next: String| output.change_result(&changed, &next);
+    let print_change = |changed: Value, next: String| output.change_result(&changed, &next);
     let move_to =
         |id: &str, state| transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure));
     match command {
         Command::Submit(release) => submit(server, output, &release.find(server)?),
         Command::Withdraw(release) => {
             let id = release.find(server)?;
-            done(move_to(&id, StateName::Draft)?, format!("fairway releases bind {id} VERSION --replace"))
+            print_change(move_to(&id, StateName::Draft)?, format!("fairway releases bind {id} VERSION --replace"))
         }
         Command::Retire(release) => output.record(&move_to(&release.find(server)?, StateName::Retired)?),
         Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
@@ -350,21 +350,21 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
             let active = write_commands::activate(server, &id, lane.as_deref(), plan);
             let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
             let next = next_step::after_activation(server, output, &active, has_rollout);
-            done(active, next)
+            print_change(active, next)
         }
         Command::Advance(release) => {
             let id = release.find_serving(server, None)?;
             let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}));
             let advanced = advanced.map_err(|failure| next_step::explain(server, &id, failure))?;
-            done(advanced, format!("fairway releases watch {id}"))
+            print_change(advanced, format!("fairway releases watch {id}"))
         }
         Command::Rollback { release, reason, lane } => {
             let id = release.find_serving(server, lane.as_deref())?;
             let body = json!({ "reason": reason, "lane": lane });
-            let returned = server.post(&["releases", &id, "rollback"], &body);
-            let returned = returned.map_err(|failure| serving_release::explain_rollback(server, &id, failure));
-            let returned = returned.map_err(|failure| next_step::explain(server, &id, failure))?;
-            done(returned, format!("fairway releases retire {id}"))
+            let rolled_back = server.post(&["releases", &id, "rollback"], &body);
+            let rolled_back = rolled_back.map_err(|failure| serving_release::explain_rollback(server, &id, failure));
+            let rolled_back = rolled_back.map_err(|failure| next_step::explain(server, &id, failure))?;
+            print_change(rolled_back, format!("fairway releases retire {id}"))
         }
         Command::List { .. }
         | Command::Show(_)
@@ -381,10 +381,12 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
 
 /// Adds the slug of its workload to each release, if the caller may list the workload.
 fn with_slugs(server: &ServerClient, mut releases: Vec<Value>) -> Vec<Value> {
-    let listed = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
-    let listed = listed.unwrap_or_default();
-    let slugs: HashMap<&str, &str> =
-        listed.iter().map(|one| (string_or_empty(one, "workload_id"), string_or_empty(one, "slug"))).collect();
+    let workloads = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
+    let workloads = workloads.unwrap_or_default();
+    let slugs: HashMap<&str, &str> = workloads
+        .iter()
+        .map(|workload| (string_or_empty(workload, "workload_id"), string_or_empty(workload, "slug")))
+        .collect();
     for release in &mut releases {
         let slug = slugs.get(string_or_empty(release, "workload_id")).copied();
         if let (Some(slug), Some(members)) = (slug, release.as_object_mut()) {

@@ -23,10 +23,10 @@ const RELEASE_FORMS: &str =
 
 /// The known names that are similar to `name`, most similar first.
 pub(crate) fn similar_names<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    let wanted = name.to_lowercase();
+    let lowercase = name.to_lowercase();
     let similarity = |known: &str| {
-        let contains = wanted.len() >= MIN_PREFIX && known.contains(&wanted);
-        if contains { 1.0 } else { strsim::jaro_winkler(&wanted, &known.to_lowercase()) }
+        let contains = lowercase.len() >= MIN_PREFIX && known.contains(&lowercase);
+        if contains { 1.0 } else { strsim::jaro_winkler(&lowercase, &known.to_lowercase()) }
     };
     let mut found: Vec<(f64, &str)> = known.map(|known| (similarity(known), known)).collect();
     found.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
@@ -83,8 +83,8 @@ pub(crate) fn find_release(server: &ServerClient, reference: &str) -> Result<Str
 fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v Value> {
     let is_prefix =
         reference.len() >= MIN_PREFIX && reference.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
-    let wanted = reference.to_ascii_lowercase();
-    items.iter().filter(|item| is_prefix && string_or_empty(item, member).starts_with(&wanted)).collect()
+    let prefix = reference.to_ascii_lowercase();
+    items.iter().filter(|item| is_prefix && string_or_empty(item, member).starts_with(&prefix)).collect()
 }
 
 /// Resolves a reference to a run: an id, the unique beginning of an id, or `latest`. Short references are resolved among
@@ -206,15 +206,15 @@ mod tests {
     fn finds_runs_by_latest_and_by_unique_beginnings() {
         let run = |id: &str| json!({ "execution_id": id, "environment": "dev", "status": "failed", "submitted_by": "user:ada" });
         let runs = [run("019a0000-0000-7000-8000-000000000002"), run("019a0000-1111-7000-8000-000000000001")];
-        let chosen = |reference: &str| choose_execution(&runs, reference);
-        assert_eq!(chosen("latest").unwrap(), "019a0000-0000-7000-8000-000000000002");
-        assert_eq!(chosen("019A0000-1").unwrap(), "019a0000-1111-7000-8000-000000000001");
-        let several = chosen("019a").unwrap_err().to_string();
+        let choose = |reference: &str| choose_execution(&runs, reference);
+        assert_eq!(choose("latest").unwrap(), "019a0000-0000-7000-8000-000000000002");
+        assert_eq!(choose("019A0000-1").unwrap(), "019a0000-1111-7000-8000-000000000001");
+        let several = choose("019a").unwrap_err().to_string();
         assert!(several.starts_with("`019a` is the beginning of 2 runs; did you mean one of these?"), "{several}");
         assert!(several.contains("`019a0000-1111-7000-8000-000000000001` (dev, failed, by user:ada)"), "{several}");
         for unknown in ["ffff", "019", "x", ""] {
-            let refused = chosen(unknown).unwrap_err().to_string();
-            assert!(refused.contains("or `latest`"), "{unknown}: {refused}");
+            let message = choose(unknown).unwrap_err().to_string();
+            assert!(message.contains("or `latest`"), "{unknown}: {message}");
         }
         assert_eq!(choose_execution(&[], "latest").unwrap_err().to_string(), "you can see no run");
     }

@@ -90,12 +90,12 @@ impl RunArgument {
         if uuid::Uuid::parse_str(reference).is_ok() {
             return Ok(reference.to_owned());
         }
-        let waiting = server.list(&["executions"], &[("review", "pending")])?;
+        let pending = server.list(&["executions"], &[("review", "pending")])?;
         let fits = |run: &&Value| string_or_empty(run, "execution_id").starts_with(&reference.to_ascii_lowercase());
         let found: Vec<&Value> = if reference == "latest" {
-            waiting.iter().take(1).collect()
+            pending.iter().take(1).collect()
         } else {
-            waiting.iter().filter(fits).collect()
+            pending.iter().filter(fits).collect()
         };
         if let [only] = found.as_slice() {
             return required_string(only, "execution_id").map(str::to_owned);

@@ -88,16 +88,16 @@ pub(crate) fn run_bindings(command: &BindingCommand, context: &CommandContext) -
     let (output, server) = context.open()?;
     match command {
         BindingCommand::List { principal } => {
-            let mut listed = server.list(&["role-bindings"], &[("workspace_id", server.workspace_id()?)])?;
+            let mut bindings = server.list(&["role-bindings"], &[("workspace_id", server.workspace_id()?)])?;
             if let Some(principal) = principal {
-                listed.retain(|binding| string_or_empty(binding, "principal") == principal);
+                bindings.retain(|binding| string_or_empty(binding, "principal") == principal);
             }
-            output.list(&listed, &BINDING_COLUMNS)
+            output.list(&bindings, &BINDING_COLUMNS)
         }
         BindingCommand::Create(binding) => {
-            let made = server.post(&["role-bindings"], &binding.body(&server)?)?;
-            let id = required_string(&made, "role_binding_id")?;
-            output.change_result(&made, &format!("fairway role-bindings delete {id} takes the role back"))
+            let created = server.post(&["role-bindings"], &binding.body(&server)?)?;
+            let id = required_string(&created, "role_binding_id")?;
+            output.change_result(&created, &format!("fairway role-bindings delete {id} takes the role back"))
         }
         BindingCommand::Delete { id } => {
             server.delete(&["role-bindings", id])?;
@@ -114,8 +114,9 @@ impl NewBinding {
                 ("workload", Some(required_string(&workload, "workload_id")?.to_owned()))
             }
             (None, None | Some("workspace")) => {
-                let chosen = self.scope_ref.clone().map_or_else(|| server.workspace_id().map(str::to_owned), Ok)?;
-                ("workspace", Some(chosen))
+                let workspace_id =
+                    self.scope_ref.clone().map_or_else(|| server.workspace_id().map(str::to_owned), Ok)?;
+                ("workspace", Some(workspace_id))
             }
             (None, Some(kind)) => (kind, self.scope_ref.clone()),
         };

@@ -73,10 +73,10 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     // With `--wait`, the requests before the submission are retried like the submission.
     let retries = arguments.wait_options.wait.map(|_| &wait);
     let (output, server) = submit::retry_preparation(retries, || context.open())?;
-    let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
+    let raw_inputs = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
     let explain = |failure| refusal::explain(&server, &arguments.slug, &environment, failure);
     let form = || submit::retry_preparation(retries, || server.workload_form(&arguments.slug));
-    let inputs = given.resolve_types(form).map_err(explain)?;
+    let inputs = raw_inputs.resolve_types(form).map_err(explain)?;
     let mut body = json!({ "environment": environment, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
@@ -93,16 +93,16 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
         };
     }
     let wait = wait.with_interrupts()?;
-    let asking =
+    let submission =
         Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
-    let begun = match arguments.wait_options.wait {
-        Some(_) => asking.retry_until(&wait, server.address()),
-        None => asking.retry_once(),
+    let submitted = match arguments.wait_options.wait {
+        Some(_) => submission.retry_until(&wait, server.address()),
+        None => submission.retry_once(),
     }
     .map_err(explain)?;
-    wait.set_run(&begun.run);
-    eprint(&format!("run {} is accepted", sanitize(&begun.run)));
-    wait.follow(&server, output, begun)
+    wait.set_run(&submitted.run);
+    eprint(&format!("run {} is accepted", sanitize(&submitted.run)));
+    wait.follow(&server, output, submitted)
 }
 
 /// Waits for an existing run.
@@ -110,9 +110,9 @@ pub(crate) fn wait_for_run(
     server: &ServerClient,
     output: Output,
     run: &str,
-    patience: &WaitOptions,
+    options: &WaitOptions,
 ) -> Result<(), Failure> {
-    let wait = RunWait::new(patience);
+    let wait = RunWait::new(options);
     wait.set_run(run);
     wait.with_interrupts()?.follow(server, output, SubmittedRun::existing(run))
 }
@@ -130,8 +130,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = number.parse().map_err(|_| "a duration is a number with s, m or h, such as 90s".to_owned())?;
     let limit = 7 * 24 * 3600;
-    let whole = number.checked_mul(seconds).filter(|whole| *whole <= limit);
-    whole.map(Duration::from_secs).ok_or_else(|| "the maximum is one week".to_owned())
+    let total = number.checked_mul(seconds).filter(|total| *total <= limit);
+    total.map(Duration::from_secs).ok_or_else(|| "the maximum is one week".to_owned())
 }
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
         for (text, expected) in [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("0s", 0)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(expected)), "{text}");
         }
-        for wrong in ["", "s", "-1s", "1d", "999999h", "1.5h", "18446744073709551615h"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        for invalid in ["", "s", "-1s", "1d", "999999h", "1.5h", "18446744073709551615h"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -78,19 +78,19 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 members.extend(label.as_ref().map(|label| ("label".to_owned(), json!(label))));
                 members.extend(lane.as_ref().map(|lane| ("lane".to_owned(), json!(lane))));
             }
-            let mut made = server.post(&path(&workload)?, &body)?;
+            let mut created = server.post(&path(&workload)?, &body)?;
             let slug = required_string(&workload, "slug")?;
             let address = server
-                .portal_page_address(&["workload-runtime", slug], &[("token", required_string(&made, "token")?)])?;
+                .portal_page_address(&["workload-runtime", slug], &[("token", required_string(&created, "token")?)])?;
             if !output.is_for_people() {
-                if let Some(members) = made.as_object_mut() {
+                if let Some(members) = created.as_object_mut() {
                     members.insert("address".to_owned(), json!(address));
                 }
-                return output.record(&made);
+                return output.record(&created);
             }
             print(&address)?;
             eprint("the address contains the link's token, which cannot be shown again");
-            output.hint(&format!("fairway share-links revoke {slug} {}", required_string(&made, "share_link_id")?));
+            output.hint(&format!("fairway share-links revoke {slug} {}", required_string(&created, "share_link_id")?));
             Ok(())
         }
         Command::List { workload } => {
@@ -143,7 +143,7 @@ fn link_state(link: &Value, now: OffsetDateTime) -> &'static str {
     if expires_at.is_ok_and(|expiry| expiry <= now) {
         return "expired";
     }
-    let is_used_up = number("use_count").zip(number("max_uses")).is_some_and(|(used, most)| used >= most);
+    let is_used_up = number("use_count").zip(number("max_uses")).is_some_and(|(used, limit)| used >= limit);
     if is_used_up { "used up" } else { "active" }
 }
 
@@ -206,9 +206,9 @@ mod tests {
     fn finds_a_revoked_link_by_its_label_unless_another_has_the_label() {
         let link = |id: &str, revoked: bool| json!({ "share_link_id": id, "label": "For Tina", "revoked": revoked });
         let links = [link("019b", false), link("019a", true)];
-        let chosen = |links: &[Value], reference: &str| choose_link(links, reference).unwrap()["share_link_id"].clone();
-        assert_eq!(chosen(&links, "For Tina"), "019b");
-        assert_eq!(chosen(&links, "019a"), "019a");
+        let choose = |links: &[Value], reference: &str| choose_link(links, reference).unwrap()["share_link_id"].clone();
+        assert_eq!(choose(&links, "For Tina"), "019b");
+        assert_eq!(choose(&links, "019a"), "019a");
         let revoked = choose_link(&links[1..], "For Tina").unwrap();
         assert!(is_revoked(&revoked), "{revoked}");
         assert!(choose_link(&links, "019").unwrap_err().to_string().contains("fits 2 share links"));

@@ -77,15 +77,17 @@ pub(crate) fn sign_in_person(
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()))
         .set_device_authorization_url(DeviceAuthorizationUrl::from_url(device.url()));
     let scopes = provider.scopes().map(|scope| Scope::new(scope.to_owned()));
-    let started = client.exchange_device_code().add_scopes(scopes).request(&send_request);
-    let started: StandardDeviceAuthorizationResponse = started.map_err(|error| refused(&provider.issuer, error))?;
+    let authorization = client.exchange_device_code().add_scopes(scopes).request(&send_request);
+    let authorization: StandardDeviceAuthorizationResponse =
+        authorization.map_err(|error| token_failure(&provider.issuer, error))?;
     // The addresses come from the provider, so control characters are removed before they are printed.
-    let complete = started.verification_uri_complete().map(|address| sanitize(address.secret()));
-    let plain = sanitize(started.verification_uri().as_str());
-    eprint(&format!("open {} in a browser", complete.unwrap_or(plain)));
-    eprint(&format!("and confirm the code {}", sanitize(started.user_code().secret())));
-    let tokens = client.exchange_device_access_token(&started).request(&send_request, thread::sleep, Some(MAX_WAIT));
-    let tokens = tokens.map_err(|error| refused(&provider.issuer, error))?;
+    let complete_address = authorization.verification_uri_complete().map(|address| sanitize(address.secret()));
+    let address = sanitize(authorization.verification_uri().as_str());
+    eprint(&format!("open {} in a browser", complete_address.unwrap_or(address)));
+    eprint(&format!("and confirm the code {}", sanitize(authorization.user_code().secret())));
+    let tokens =
+        client.exchange_device_access_token(&authorization).request(&send_request, thread::sleep, Some(MAX_WAIT));
+    let tokens = tokens.map_err(|error| token_failure(&provider.issuer, error))?;
     let stored = StoredSignIn {
         issuer: provider.issuer.clone(),
         client_id,
@@ -127,7 +129,7 @@ pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Fa
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()));
     // Requests no scopes: those for people, such as `openid`, have no meaning for a client that acts on its own behalf.
     let tokens = client.exchange_client_credentials().request(&send_request);
-    let tokens: BasicTokenResponse = tokens.map_err(|error| refused(&provider.issuer, error))?;
+    let tokens: BasicTokenResponse = tokens.map_err(|error| token_failure(&provider.issuer, error))?;
     Ok(Some(tokens.access_token().secret().clone()))
 }
 
@@ -136,14 +138,14 @@ pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Fa
 ///
 /// # Errors
 /// When the provider cannot be reached or refuses the renewal, or the configuration cannot be written.
-pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Profile, Failure> {
+pub(crate) fn renew_profile(profile: Profile, selected: Option<&str>) -> Result<Profile, Failure> {
     let is_due = |profile: &Profile| profile.sign_in.as_ref().is_some_and(StoredSignIn::is_due);
     if !is_due(&profile) {
         return Ok(profile);
     }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
-    let name = configuration.selected_profile_name(named);
+    let name = configuration.selected_profile_name(selected);
     let mut profile = configuration.stored_profile(&name);
     // Checks again under the lock, because another process may have renewed the token meanwhile.
     if let Some(sign_in) = profile.sign_in.as_ref().filter(|sign_in| sign_in.is_due()) {
@@ -167,11 +169,11 @@ impl StoredSignIn {
     }
 
     fn is_due(&self) -> bool {
-        self.expires_at.is_some_and(|end| end <= seconds_now().saturating_add(RENEWAL_SECONDS))
+        self.expires_at.is_some_and(|expiry| expiry <= seconds_now().saturating_add(RENEWAL_SECONDS))
     }
 
     fn renew(&self) -> Result<(String, Self), Failure> {
-        let Some(refresh) = &self.refresh_token else { return Err(signed_out()) };
+        let Some(refresh) = &self.refresh_token else { return Err(ended_sign_in()) };
         let client = BasicClient::new(ClientId::new(self.client_id.clone()))
             .set_auth_type(AuthType::RequestBody)
             .set_token_uri(TokenUrl::from_url(self.token_endpoint.url()));
@@ -179,8 +181,8 @@ impl StoredSignIn {
         match tokens {
             Ok(tokens) => Ok(self.clone().with_tokens(&tokens)),
             // The provider has ended the sign-in, or the refresh token was already used.
-            Err(RequestTokenError::ServerResponse(_)) => Err(signed_out()),
-            Err(error) => Err(refused(&self.issuer, error)),
+            Err(RequestTokenError::ServerResponse(_)) => Err(ended_sign_in()),
+            Err(error) => Err(token_failure(&self.issuer, error)),
         }
     }
 
@@ -208,7 +210,7 @@ fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-fn signed_out() -> Failure {
+fn ended_sign_in() -> Failure {
     Failure::WithNextStep {
         failure: Box::new(Failure::Failed("the sign-in has ended".to_owned())),
         next: "fairway login".to_owned(),
@@ -216,7 +218,7 @@ fn signed_out() -> Failure {
 }
 
 /// The failure of a token request. The message contains the provider's error code, but not its description.
-fn refused<T>(issuer: &str, error: RequestTokenError<ProviderError, StandardErrorResponse<T>>) -> Failure
+fn token_failure<T>(issuer: &str, error: RequestTokenError<ProviderError, StandardErrorResponse<T>>) -> Failure
 where
     T: ErrorResponseType + AsRef<str> + fmt::Display + 'static,
 {

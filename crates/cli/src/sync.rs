@@ -95,12 +95,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             plan.refuse_if_blocked()
         }
         Command::Apply { directory, prune, plan } => {
-            let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
+            let saved_plan =
+                plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
             let PlannedSync { directory: desired, remote: remote_state, mut plan } =
                 make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
-            if let Some(agreed) = agreed {
+            if let Some(saved_plan) = saved_plan {
                 plan = plan.with_diffs(&desired, &remote_state);
-                plan.refuse_if_different(&agreed)?;
+                plan.refuse_if_different(&saved_plan)?;
             }
             plan.refuse_if_blocked()?;
             let applied = apply::apply(&server, &desired, &remote_state, &plan)?;
@@ -180,11 +181,11 @@ struct PlannedSync {
 fn make_plan(
     server: &ServerClient,
     directory: &std::path::Path,
-    rest: UnmanagedPolicy,
+    unmanaged_policy: UnmanagedPolicy,
 ) -> Result<PlannedSync, Failure> {
     // Reads and validates all files before the first request.
     let desired = Directory::read(directory)?;
     let remote_state = RemoteState::read(server, &desired)?;
-    let plan = plan::build_plan(server, &desired, &remote_state, rest)?;
+    let plan = plan::build_plan(server, &desired, &remote_state, unmanaged_policy)?;
     Ok(PlannedSync { directory: desired, remote: remote_state, plan })
 }

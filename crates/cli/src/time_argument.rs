@@ -18,22 +18,23 @@ impl TimeArgument {
         if OffsetDateTime::parse(text, &Rfc3339).is_ok() {
             return Ok(Self(text.to_owned()));
         }
-        let wrong = || "a time is an RFC 3339 time, or a number with s, m, h or d, such as 2h".to_owned();
-        let unit = text.chars().last().ok_or_else(wrong)?;
+        let malformed = || "a time is an RFC 3339 time, or a number with s, m, h or d, such as 2h".to_owned();
+        let unit = text.chars().last().ok_or_else(malformed)?;
         let seconds = match unit {
             's' => 1,
             'm' => 60,
             'h' => 3_600,
             'd' => 86_400,
-            _ => return Err(wrong()),
+            _ => return Err(malformed()),
         };
         let number = text.strip_suffix(unit).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        let number: u64 = number.and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
-        let before =
-            number.checked_mul(seconds).and_then(|all| now.checked_sub(Duration::from_secs(all).try_into().ok()?));
-        let before = before.ok_or_else(|| "this time is too long ago".to_owned())?;
-        let whole = before.replace_millisecond(before.millisecond()).unwrap_or(before);
-        whole.format(&Rfc3339).map(Self).map_err(|_| "this time is too long ago".to_owned())
+        let number: u64 = number.and_then(|number| number.parse().ok()).ok_or_else(malformed)?;
+        let time = number
+            .checked_mul(seconds)
+            .and_then(|total_seconds| now.checked_sub(Duration::from_secs(total_seconds).try_into().ok()?));
+        let time = time.ok_or_else(|| "this time is too long ago".to_owned())?;
+        let truncated = time.replace_millisecond(time.millisecond()).unwrap_or(time);
+        truncated.format(&Rfc3339).map(Self).map_err(|_| "this time is too long ago".to_owned())
     }
 }
 
@@ -65,10 +66,10 @@ mod tests {
         ] {
             assert_eq!(at(text).as_deref(), Ok(expected), "{text}");
         }
-        for wrong in
+        for invalid in
             ["", "h", "2", "-2h", "+2h", "2w", "1.5h", "yesterday", "99999999999d", "18446744073709551615d", "2ü"]
         {
-            assert!(at(wrong).is_err(), "{wrong}");
+            assert!(at(invalid).is_err(), "{invalid}");
         }
     }
 }

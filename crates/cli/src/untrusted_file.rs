@@ -51,13 +51,13 @@ impl Source {
     }
 
     /// Like [`Self::open`], with a maximum size in bytes.
-    pub(crate) fn open_limited(path: &Path, longest: u64) -> Result<Self, Failure> {
-        Self::try_open(path, longest).map_err(Failure::from_finding)
+    pub(crate) fn open_limited(path: &Path, max_bytes: u64) -> Result<Self, Failure> {
+        Self::try_open(path, max_bytes).map_err(Failure::from_finding)
     }
 
     /// Like [`Self::open_limited`], but returns the finding instead of a [`Failure`].
-    pub(crate) fn try_open(path: &Path, longest: u64) -> Result<Self, Finding> {
-        if path == Path::new(STANDARD_INPUT) { read_standard_input(longest) } else { read(path, longest) }
+    pub(crate) fn try_open(path: &Path, max_bytes: u64) -> Result<Self, Finding> {
+        if path == Path::new(STANDARD_INPUT) { read_standard_input(max_bytes) } else { read(path, max_bytes) }
     }
 
     /// Reads a file of a directory.
@@ -79,7 +79,7 @@ impl Source {
 
     /// Parses the text as JSON, regardless of the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
-        strict::json(&self.text).map_err(|fault| Failure::from_finding(fault.in_file(&self.name)))
+        strict::parse_json(&self.text).map_err(|fault| Failure::from_finding(fault.in_file(&self.name)))
     }
 
     /// Parses the text as JSON or YAML.
@@ -91,20 +91,20 @@ impl Source {
     pub(crate) fn try_value(&self) -> Result<LocatedValue, Finding> {
         let name = self.name.clone();
         if self.is_json() {
-            let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
+            let value = strict::parse_json(&self.text).map_err(|fault| fault.in_file(&name))?;
             // The YAML parser finds the positions. Findings in JSON that is not valid YAML have only paths.
-            let small = self.text.len() <= MAX_YAML_BYTES;
-            let places =
-                if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
-            return Ok(LocatedValue { name, value, spans: places });
+            let is_small = self.text.len() <= MAX_YAML_BYTES;
+            let spans =
+                if is_small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
+            return Ok(LocatedValue { name, value, spans });
         }
         if self.text.len() > MAX_YAML_BYTES {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
         // Limits the expansion of aliases before the YAML library expands them.
-        let places = SourceSpans::parse(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
-        let value = strict::yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
-        Ok(LocatedValue { name, value, spans: places })
+        let spans = SourceSpans::parse(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
+        let value = strict::parse_yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
+        Ok(LocatedValue { name, value, spans })
     }
 }
 
@@ -135,7 +135,7 @@ const MAX_DIRECTORY_ENTRIES: usize = 20_000;
 /// values need several times the size of their files.
 pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
-/// The YAML and JSON files below a directory, sorted by path. Skips hidden files.
+/// The YAML and JSON files below a directory, sorted by path. Skips hidden files and folders.
 ///
 /// # Errors
 /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
@@ -143,53 +143,65 @@ pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> 
     files_below(directory, MAX_DIRECTORY_BYTES, is_manifest_file)
 }
 
-/// The files below a directory that satisfy a condition, sorted by path. Skips hidden files.
+/// The files below a directory that satisfy a condition, sorted by path. Skips hidden files and folders.
 ///
 /// # Errors
 /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
 pub(crate) fn files_below(
     directory: &Path,
     max_bytes: u64,
-    is_wanted: impl Fn(&Path) -> bool,
+    is_included: impl Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let wrong = |path: &Path, code: &str, message: &str| {
+    let directory_failure = |path: &Path, code: &str, message: &str| {
         Failure::from_finding(Finding::whole(path.display().to_string(), code, message))
     };
     if directory.is_file() {
-        return Err(wrong(directory, "file_unreadable", "this is a file, and the command reads a directory"));
+        return Err(directory_failure(
+            directory,
+            "file_unreadable",
+            "this is a file, and the command reads a directory",
+        ));
     }
     let root = directory.canonicalize().ok().filter(|root| root.is_dir());
-    let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "the directory does not exist"))?;
+    let root = root.ok_or_else(|| directory_failure(directory, "file_unreadable", "the directory does not exist"))?;
     let mut files = Vec::new();
     let mut folders = vec![directory.to_owned()];
-    let (mut seen, mut bytes) = (0_usize, 0_u64);
+    let (mut entry_count, mut bytes) = (0_usize, 0_u64);
     while let Some(folder) = folders.pop() {
-        let unreadable = |_| wrong(&folder, "file_unreadable", "the directory cannot be read");
+        let unreadable = |_| directory_failure(&folder, "file_unreadable", "the directory cannot be read");
         for entry in fs::read_dir(&folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
-            seen += 1;
-            if seen > MAX_DIRECTORY_ENTRIES {
-                return Err(wrong(directory, "directory_too_large", "the directory holds more than 20 000 files"));
+            entry_count += 1;
+            if entry_count > MAX_DIRECTORY_ENTRIES {
+                return Err(directory_failure(
+                    directory,
+                    "directory_too_large",
+                    "the directory holds more than 20 000 files",
+                ));
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.starts_with('.') {
                 continue;
             }
-            let found = fs::symlink_metadata(&path).map_err(unreadable)?;
-            if found.is_symlink() {
+            let metadata = fs::symlink_metadata(&path).map_err(unreadable)?;
+            if metadata.is_symlink() {
                 // Refuses links to folders, which could form a cycle, and links to files outside the directory.
                 let target = path.canonicalize().ok().filter(|target| target.starts_with(&root) && target.is_file());
                 if target.is_none() {
-                    return Err(wrong(&path, "link_leads_out", "a link must lead to a file inside the directory"));
+                    return Err(directory_failure(
+                        &path,
+                        "link_leads_out",
+                        "a link must lead to a file inside the directory",
+                    ));
                 }
             }
-            if found.is_dir() {
+            if metadata.is_dir() {
                 folders.push(path);
-            } else if is_wanted(&path) {
-                bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |found| found.len()));
+            } else if is_included(&path) {
+                bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |metadata| metadata.len()));
                 if bytes > max_bytes {
                     let message = format!("the files of the directory hold more than {} MiB", max_bytes >> 20);
-                    return Err(wrong(directory, "directory_too_large", &message));
+                    return Err(directory_failure(directory, "directory_too_large", &message));
                 }
                 files.push(path);
             }
@@ -201,56 +213,56 @@ pub(crate) fn files_below(
 
 /// Whether the extension is that of YAML or JSON.
 pub(crate) fn is_manifest_file(path: &Path) -> bool {
-    let known =
-        |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
-    path.extension().is_some_and(known)
+    let is_manifest_extension =
+        |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known));
+    path.extension().is_some_and(is_manifest_extension)
 }
 
-fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
+fn read(path: &Path, max_bytes: u64) -> Result<Source, Finding> {
     let name = path.display().to_string();
-    let wrong = |code: &str, message: &str| Finding::whole(name.clone(), code, message);
-    let unreadable = |_| wrong("file_unreadable", "the file does not exist or cannot be read");
+    let new_finding = |code: &str, message: &str| Finding::whole(name.clone(), code, message);
+    let unreadable = |_| new_finding("file_unreadable", "the file does not exist or cannot be read");
     // Checks the type before opening the file, because opening a named pipe blocks until a writer opens it.
-    let found = fs::metadata(path).map_err(unreadable)?;
-    if !found.is_file() {
-        return Err(wrong("file_not_regular", "not a regular file; pass `-` for standard input"));
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(new_finding("file_not_regular", "not a regular file; pass `-` for standard input"));
     }
-    decode_text(&name, File::open(path).map_err(unreadable)?, longest)
+    decode_text(&name, File::open(path).map_err(unreadable)?, max_bytes)
 }
 
 /// Reads standard input. Refuses a second read, which would return an empty text.
-fn read_standard_input(longest: u64) -> Result<Source, Finding> {
+fn read_standard_input(max_bytes: u64) -> Result<Source, Finding> {
     static IS_READ: AtomicBool = AtomicBool::new(false);
     if IS_READ.swap(true, Ordering::Relaxed) {
         let message = "standard input is read once: pass a file for the other argument";
         return Err(Finding::whole(STANDARD_INPUT, "file_unreadable", message));
     }
-    decode_text(STANDARD_INPUT, io::stdin(), longest)
+    decode_text(STANDARD_INPUT, io::stdin(), max_bytes)
 }
 
-fn decode_text(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding> {
-    let wrong = |code: &str, message: &str| Finding::whole(name, code, message);
+fn decode_text(name: &str, file: impl Read, max_bytes: u64) -> Result<Source, Finding> {
+    let new_finding = |code: &str, message: &str| Finding::whole(name, code, message);
     let mut bytes = Vec::new();
-    let read = file.take(longest + 1).read_to_end(&mut bytes);
-    let length = read.map_err(|_| wrong("file_unreadable", "the file does not exist or cannot be read"))?;
-    if u64::try_from(length).unwrap_or(u64::MAX) > longest {
-        return Err(wrong("file_too_large", "the file exceeds the maximum size"));
+    let read = file.take(max_bytes + 1).read_to_end(&mut bytes);
+    let length = read.map_err(|_| new_finding("file_unreadable", "the file does not exist or cannot be read"))?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > max_bytes {
+        return Err(new_finding("file_too_large", "the file exceeds the maximum size"));
     }
-    let at = |offset: usize| {
+    let position_at = |offset: usize| {
         let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or_default()).into_owned();
         Some(line_column(&before, before.len()))
     };
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(wrong("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some(Position::START)));
+        return Err(new_finding("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some(Position::START)));
     }
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
-        return Err(wrong("file_binary", "the file contains a NUL byte and is not text").at(at(offset)));
+        return Err(new_finding("file_binary", "the file contains a NUL byte and is not text").at(position_at(offset)));
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => {
             Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.to_owned() })
         }
-        Err(error) => Err(wrong("file_encoding", "the file is not UTF-8").at(at(error.valid_up_to()))),
+        Err(error) => Err(new_finding("file_encoding", "the file is not UTF-8").at(position_at(error.valid_up_to()))),
     }
 }
 

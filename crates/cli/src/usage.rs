@@ -60,9 +60,9 @@ fn parse_grouping(text: &str) -> Result<String, String> {
 /// Prints the totals of the runs that the caller may view.
 pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let (output, server) = context.open()?;
-    let of_workload = arguments.workload.as_deref().map(|slug| workload::find_workload(&server, slug)).transpose()?;
+    let workload = arguments.workload.as_deref().map(|slug| workload::find_workload(&server, slug)).transpose()?;
     let mut query = vec![("group_by", arguments.by.as_str())];
-    if let Some(workload) = &of_workload {
+    if let Some(workload) = &workload {
         query.push(("workload_id", required_string(workload, "workload_id")?));
     }
     query.extend(arguments.env.as_deref().map(|environment| ("environment", environment)));

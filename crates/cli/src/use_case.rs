@@ -137,9 +137,11 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             };
             let bundle = bundle.get("bundle").cloned().unwrap_or(bundle);
             let body = json!({ "source_description": description, "bundle": bundle });
-            let made = post(&server, &["use-cases"], &body)?;
-            output
-                .change_result(&made, &format!("fairway use-cases publish {}", required_string(&made, "use_case_id")?))
+            let created = post(&server, &["use-cases"], &body)?;
+            output.change_result(
+                &created,
+                &format!("fairway use-cases publish {}", required_string(&created, "use_case_id")?),
+            )
         }
         Command::List { status, activation_ready } => {
             let mut query = vec![("workspace_id", server.workspace_id()?)];
@@ -149,36 +151,36 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         }
         Command::Show { id } => {
             let query = [("workspace_id", server.workspace_id()?)];
-            let mut found = server.get(&["use-cases", id], &query)?;
+            let mut use_case = server.get(&["use-cases", id], &query)?;
             let bundle = server.get(&["use-cases", id, "bundle"], &query)?;
-            if let (Some(members), Value::Object(bundle)) = (found.as_object_mut(), bundle) {
+            if let (Some(members), Value::Object(bundle)) = (use_case.as_object_mut(), bundle) {
                 members.extend(bundle);
             }
-            output.record(&found)
+            output.record(&use_case)
         }
         Command::Refine { id, notes } => refine(output, &server, id, notes),
         Command::Changes { id } => {
             let missing = || Failure::Failed("the use case does not exist, or you may not see its bundle".to_owned());
-            let compared = changes::compare(&server, id)?.ok_or_else(missing)?;
-            if output.is_for_people() { changes::show(&compared) } else { output.value(&compared) }
+            let comparison = changes::compare(&server, id)?.ok_or_else(missing)?;
+            if output.is_for_people() { changes::show(&comparison) } else { output.value(&comparison) }
         }
         Command::Publish { id } => {
-            let published = act(&server, id, "publish")?;
+            let published = post_action(&server, id, "publish")?;
             let next = match string_or_empty(&published, "status") {
                 "pending_access" => "fairway access-requests list --status pending".to_owned(),
                 _ => format!("fairway releases show {}", string_or_empty(&published, "release_id")),
             };
             output.change_result(&published, &next)
         }
-        Command::Activate { id } => output.record(&act(&server, id, "activate")?),
-        Command::Archive { id } => output.record(&act(&server, id, "archive")?),
+        Command::Activate { id } => output.record(&post_action(&server, id, "activate")?),
+        Command::Archive { id } => output.record(&post_action(&server, id, "archive")?),
         Command::Reopen { id } => {
-            output.change_result(&act(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
+            output.change_result(&post_action(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
         }
     }
 }
 
-fn act(server: &ServerClient, id: &str, verb: &str) -> Result<Value, Failure> {
+fn post_action(server: &ServerClient, id: &str, verb: &str) -> Result<Value, Failure> {
     post(server, &["use-cases", id, verb], &json!({}))
 }
 
@@ -201,7 +203,7 @@ fn generate(output: Output, server: &ServerClient, description: &str) -> Result<
 fn converse(
     description: &str,
     generate: impl Fn(&str) -> Result<Value, Failure>,
-    answer: impl Fn(&Value) -> Result<Option<String>, Failure>,
+    ask_person: impl Fn(&Value) -> Result<Option<String>, Failure>,
 ) -> Result<(String, Value), Failure> {
     let mut description = description.to_owned();
     for _ in 0..MAX_QUESTIONS {
@@ -209,7 +211,7 @@ fn converse(
         if generated.get("needs_clarification") != Some(&Value::Bool(true)) {
             return Ok((description, generated));
         }
-        let Some(answer) = answer(&generated)? else { return Err(clarification(&generated)) };
+        let Some(answer) = ask_person(&generated)? else { return Err(clarification(&generated)) };
         description = format!("{description}\n{answer}");
     }
     Err(Failure::Failed("the generator still has questions; describe the use case in more detail".to_owned()))
@@ -217,12 +219,12 @@ fn converse(
 
 fn refine(output: Output, server: &ServerClient, id: &str, notes: &[String]) -> Result<(), Failure> {
     let query = [("workspace_id", server.workspace_id()?)];
-    let found = server.get(&["use-cases", id], &query)?;
+    let use_case = server.get(&["use-cases", id], &query)?;
     let mut notes: Vec<Value> = notes.iter().map(|note| json!({ "note": note })).collect();
     let key = Uuid::new_v4().to_string();
     for _ in 0..MAX_QUESTIONS {
         let body = json!({
-            "description": required_string(&found, "source_description")?,
+            "description": required_string(&use_case, "source_description")?,
             "refinement_context": notes,
             "idempotency_key": key,
         });
@@ -230,8 +232,8 @@ fn refine(output: Output, server: &ServerClient, id: &str, notes: &[String]) -> 
         if let Some(successor) = refined.get("use_case").filter(|successor| successor.is_object()) {
             let successor_id = required_string(successor, "use_case_id")?;
             output.change_result(successor, &format!("fairway use-cases publish {successor_id}"))?;
-            let compared = if output.is_for_people() { changes::compare(server, successor_id)? } else { None };
-            return compared.as_ref().map_or(Ok(()), changes::show);
+            let comparison = if output.is_for_people() { changes::compare(server, successor_id)? } else { None };
+            return comparison.as_ref().map_or(Ok(()), changes::show);
         }
         let Some(answer) = ask(output, &refined)? else { return Err(clarification(&refined)) };
         notes.push(json!({ "note": answer }));
@@ -241,12 +243,12 @@ fn refine(output: Output, server: &ServerClient, id: &str, notes: &[String]) -> 
 
 /// Asks a person the generator's question. An empty answer accepts the proposed answer. Returns
 /// `None` without a terminal.
-fn ask(output: Output, answer: &Value) -> Result<Option<String>, Failure> {
+fn ask(output: Output, response: &Value) -> Result<Option<String>, Failure> {
     if !output.is_for_people() || !io::stdin().is_terminal() || !is_stderr_terminal() {
         return Ok(None);
     }
-    let proposed = string_or_empty(answer, "proposed_answer");
-    eprint(&sanitize(string_or_empty(answer, "question")));
+    let proposed = string_or_empty(response, "proposed_answer");
+    eprint(&sanitize(string_or_empty(response, "question")));
     if !proposed.is_empty() {
         eprint(&format!("press Enter for: {}", sanitize(proposed)));
     }
@@ -256,9 +258,9 @@ fn ask(output: Output, answer: &Value) -> Result<Option<String>, Failure> {
     Ok(Some(if line.is_empty() { proposed.to_owned() } else { line.to_owned() }))
 }
 
-fn clarification(answer: &Value) -> Failure {
-    let question = sanitize(string_or_empty(answer, "question"));
-    let proposed = sanitize(string_or_empty(answer, "proposed_answer"));
+fn clarification(response: &Value) -> Failure {
+    let question = sanitize(string_or_empty(response, "question"));
+    let proposed = sanitize(string_or_empty(response, "proposed_answer"));
     Failure::Failed(format!("the generator asks: {question} (for example: {proposed})"))
 }
 
@@ -277,19 +279,19 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     for line in template.lines() {
         print(&format!("      {}", sanitize(line)))?;
     }
-    let gap = |label: &str, gap: &Value| {
-        let mark = match string_or_empty(gap, "kind") {
+    let print_gap = |label: &str, gap: &Value| {
+        let marker = match string_or_empty(gap, "kind") {
             "reused" => '=',
             "mint_fresh" => '+',
             _ => '?',
         };
         let reference =
             gap.get("ref").and_then(Value::as_str).map_or_else(String::new, |name| format!(" {}", sanitize(name)));
-        print(&format!("  {mark} {label}{reference} ({})", string_or_empty(gap, "kind")))
+        print(&format!("  {marker} {label}{reference} ({})", string_or_empty(gap, "kind")))
     };
     let gaps = generated.get("gaps").cloned().unwrap_or_default();
-    gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
-    gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
+    print_gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
+    print_gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
         // Publication creates no connections. It refuses a caller that has the permission to create
         // the missing connection.
@@ -300,7 +302,7 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
                     "  ? connection {name} (missing, expired or disabled: create or change it with `fairway connections` first)"
                 ))?;
             }
-            _ => gap("connection", connection)?,
+            _ => print_gap("connection", connection)?,
         }
     }
     for warning in generated.get("warnings").and_then(Value::as_array).into_iter().flatten() {

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     let checkpoint = arguments.checkpoint.as_ref().map(read_note).transpose()?;
     let proof = arguments.consistency_proof.as_ref().map(read_note).transpose()?;
     let policy_input = arguments.policy_input.as_ref().map(read_note).transpose()?;
-    let outside = TrustedInputs {
+    let trusted_inputs = TrustedInputs {
         policy_input: policy_input.as_deref(),
         log_keys: &keys,
         witnesses: &witnesses,
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
             .as_deref()
             .map(|note| SecondCheckpoint { note, consistency_proof: proof.as_deref() }),
     };
-    let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, outside);
+    let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, trusted_inputs);
     let output = context.offline_output();
     if output.is_for_people() {
         print_report(&report)?;

@@ -148,16 +148,16 @@ fn create(
     body.insert("owner_ref".to_owned(), json!(owner));
     body.insert("invocation_mode".to_owned(), json!(mode));
     body.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
-    let mut made = server.post(&["workloads"], &Value::Object(body))?;
+    let mut created = server.post(&["workloads"], &Value::Object(body))?;
     if let Some(interface) = interface {
-        let path = ["workloads", required_string(&made, "workload_id")?];
+        let path = ["workloads", required_string(&created, "workload_id")?];
         let changed = server.update(&Method::PATCH, &path, &json!({ "interface_config": interface }));
-        made = changed.inspect_err(|_| {
+        created = changed.inspect_err(|_| {
             let next = format!("`fairway workloads edit {slug} --interface FILE` adds it");
             crate::output::eprint(&format!("the workload was created without its interface; {next}"));
         })?;
     }
-    output.change_result(&made, &format!("fairway releases create {slug} --env ENVIRONMENT --bind VERSION"))
+    output.change_result(&created, &format!("fairway releases create {slug} --env ENVIRONMENT --bind VERSION"))
 }
 
 impl Description {
@@ -213,9 +213,9 @@ pub(crate) fn find_workload(server: &ServerClient, slug: &str) -> Result<Value, 
         let found = server.find(&["workloads", slug], &[])?;
         return found.ok_or_else(|| unknown_name("workload", slug, std::iter::empty()));
     }
-    let mut listed = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
-    match listed.iter().position(|workload| string_or_empty(workload, "slug") == slug) {
-        Some(place) => Ok(listed.swap_remove(place)),
-        None => Err(unknown_name("workload", slug, listed.iter().map(|workload| string_or_empty(workload, "slug")))),
+    let mut workloads = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
+    match workloads.iter().position(|workload| string_or_empty(workload, "slug") == slug) {
+        Some(index) => Ok(workloads.swap_remove(index)),
+        None => Err(unknown_name("workload", slug, workloads.iter().map(|workload| string_or_empty(workload, "slug")))),
     }
 }

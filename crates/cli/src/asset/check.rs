@@ -5,7 +5,7 @@ use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
     resolve_names::similar_names,
-    undeclared_name_hints,
+    unknown_name_hints,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -52,8 +52,8 @@ pub(crate) fn check(arguments: &Arguments, context: &CommandContext) -> Result<(
 }
 
 fn known_kinds() -> String {
-    let known: Vec<&str> = AssetKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    known.join(", ")
+    let names: Vec<&str> = AssetKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    names.join(", ")
 }
 
 /// The error message for an unknown kind, which lists the similar kinds, or all kinds if none is similar.
@@ -75,13 +75,14 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
     };
     let (kind, pointer) = match (kind, kind_field(&located), is_manifest(&located)) {
         (requested, Some(name), true) => {
-            let wrong = |message: &str| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
+            let kind_finding =
+                |message: &str| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             let text = located.value.get(name).and_then(Value::as_str).unwrap_or_default();
-            let Some(within) = AssetKind::parse(text) else { return wrong(&unknown_kind(text)) };
-            if requested.is_some_and(|requested| requested != within) {
-                return wrong("the kind in the file differs from --kind");
+            let Some(declared_kind) = AssetKind::parse(text) else { return kind_finding(&unknown_kind(text)) };
+            if requested.is_some_and(|requested| requested != declared_kind) {
+                return kind_finding("the kind in the file differs from --kind");
             }
-            (within, "/content")
+            (declared_kind, "/content")
         }
         (Some(kind), _, _) => (kind, ""),
         (None, _, _) => {
@@ -98,8 +99,8 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
     if problems.is_empty() {
         let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
         for warning in content::warnings(kind, content) {
-            let place = located.finding(&format!("{pointer}{}", warning.pointer), warning.code, warning.message);
-            eprint(&format!("warning: {place}"));
+            let finding = located.finding(&format!("{pointer}{}", warning.pointer), warning.code, warning.message);
+            eprint(&format!("warning: {finding}"));
         }
     }
     problems
@@ -125,36 +126,36 @@ fn kind_from_file_name(path: &Path) -> Option<AssetKind> {
 /// in the file.
 pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
-    let at = |inner: &str, code: &str, message: String| {
+    let content_finding = |inner: &str, code: &str, message: String| {
         located
             .finding(&format!("{pointer}{inner}"), code, message)
             .with_path(field_path::from_pointer("content", inner))
     };
     if !content.is_object() {
-        return vec![at("", "validation_error", "content must be a mapping".to_owned())];
+        return vec![content_finding("", "validation_error", "content must be a mapping".to_owned())];
     }
     if let Err(refusal) = Canonical::of(content) {
-        return vec![at(refusal.pointer(), refusal.code(), refusal.to_string())];
+        return vec![content_finding(refusal.pointer(), refusal.code(), refusal.to_string())];
     }
     match content::check(kind, content) {
         Ok(_) => Vec::new(),
         Err(ContentRefusal::Invalid(problems)) => {
-            let stated = |problem: ContentProblem| {
+            let to_finding = |problem: ContentProblem| {
                 let valid = problem.valid_names.iter().map(String::as_str);
-                let of_flow = (kind == AssetKind::OrchestrationFlow)
-                    .then(|| undeclared_name_hints::flow_hint(content, &problem.pointer, problem.code));
-                let hint = of_flow.flatten();
-                let hint = hint.unwrap_or_else(|| undeclared_name_hints::member_hint(&problem.pointer, valid));
-                at(&problem.pointer, problem.code, format!("{}{hint}", problem.message))
+                let flow_hint = (kind == AssetKind::OrchestrationFlow)
+                    .then(|| unknown_name_hints::flow_hint(content, &problem.pointer, problem.code));
+                let hint = flow_hint.flatten();
+                let hint = hint.unwrap_or_else(|| unknown_name_hints::member_hint(&problem.pointer, valid));
+                content_finding(&problem.pointer, problem.code, format!("{}{hint}", problem.message))
             };
-            problems.into_iter().map(stated).collect()
+            problems.into_iter().map(to_finding).collect()
         }
         Err(ContentRefusal::Prompt(refusal)) => {
             let hint = refusal
                 .offset()
-                .and_then(|offset| undeclared_name_hints::prompt_hint(content, offset))
+                .and_then(|offset| unknown_name_hints::prompt_hint(content, offset))
                 .unwrap_or_default();
-            let finding = at("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
+            let finding = content_finding("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
             vec![finding.with_offset(refusal.offset())]
         }
     }

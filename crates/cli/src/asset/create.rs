@@ -26,15 +26,15 @@ pub(super) fn create(
     options: &VersionOptions,
 ) -> Result<(), Failure> {
     let Some(content) = content else {
-        let made = post_asset(server, slug, kind, owner).map_err(|failure| taken_slug(failure, slug))?;
-        return output.change_result(&made, &format!("fairway assets add-version {slug} FILE"));
+        let created = post_asset(server, slug, kind, owner).map_err(|failure| taken_slug(failure, slug))?;
+        return output.change_result(&created, &format!("fairway assets add-version {slug} FILE"));
     };
     check_version(kind, content, options)?;
     let asset = match post_asset(server, slug, kind, owner) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
             find_unversioned(server, slug, kind, owner)?.ok_or_else(|| taken_slug(Failure::Refused(refusal), slug))?
         }
-        made => made?,
+        created => created?,
     };
     add_version(server, output, &asset, &content.value, options).inspect_err(|_| {
         eprint("the asset was created without a version; run the same command again to add the version");
@@ -75,8 +75,8 @@ fn find_unversioned(server: &ServerClient, slug: &str, kind: &str, owner: &str) 
         Err(Failure::Unknown { .. }) => return Ok(None),
         asset => asset?,
     };
-    let is_the_same = required_string(&asset, "asset_kind")? == kind
+    let is_earlier_attempt = required_string(&asset, "asset_kind")? == kind
         && required_string(&asset, "owner_ref")? == owner
         && required_string(&asset, "workspace_id")? == server.workspace_id()?;
-    Ok((is_the_same && list_versions(server, &asset)?.is_empty()).then_some(asset))
+    Ok((is_earlier_attempt && list_versions(server, &asset)?.is_empty()).then_some(asset))
 }

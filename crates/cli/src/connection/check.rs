@@ -131,20 +131,20 @@ mod tests {
 
     #[test]
     fn blames_the_token_only_if_the_connection_has_one() {
-        let of = |kind: &str, bindings: Value| {
+        let explain_refused = |kind: &str, bindings: Value| {
             let connection = json!({ "connector_kind": kind, "secret_bindings": bindings });
             explain("endpoint_refused", "019a", TokenUse::of(&connection))
         };
-        let with = of("http", json!({ "token": "env:CRM_TOKEN" }));
-        assert!(with.cause.ends_with("so its path or the secret `token` is wrong"), "{}", with.cause);
-        let without = of("http", json!({ "password": "env:CRM_PASSWORD" }));
-        assert!(without.cause.ends_with("and the connection has no secret `token`"), "{}", without.cause);
+        let with_token = explain_refused("http", json!({ "token": "env:CRM_TOKEN" }));
+        assert!(with_token.cause.ends_with("so its path or the secret `token` is wrong"), "{}", with_token.cause);
+        let without_token = explain_refused("http", json!({ "password": "env:CRM_PASSWORD" }));
+        assert!(without_token.cause.ends_with("and the connection has no secret `token`"), "{}", without_token.cause);
         assert!(
-            without.next.contains("--endpoint URL`, or `fairway connections set 019a --secret"),
+            without_token.next.contains("--endpoint URL`, or `fairway connections set 019a --secret"),
             "{}",
-            without.next
+            without_token.next
         );
-        let store = of("s3", json!({ "token": "env:CRM_TOKEN" }));
-        assert!(!store.cause.contains("token") && !store.next.contains("token"), "{} {}", store.cause, store.next);
+        let s3 = explain_refused("s3", json!({ "token": "env:CRM_TOKEN" }));
+        assert!(!s3.cause.contains("token") && !s3.next.contains("token"), "{} {}", s3.cause, s3.next);
     }
 }

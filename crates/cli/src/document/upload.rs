@@ -80,7 +80,7 @@ pub(super) fn upload(server: &ServerClient, output: Output, arguments: &Argument
     let (mut done, mut stored, mut revision) = (0, Vec::new(), Value::Null);
     for batch in batches(&changed) {
         let body = json!({ "workspace_id": workspace, "documents": batch.iter().map(LocalDocument::to_json).collect::<Vec<_>>() });
-        let ingested = server.post_with_key(&path, &body, &key(batch, &digests))?;
+        let ingested = server.post_with_key(&path, &body, &idempotency_key(batch, &digests))?;
         done += batch.len();
         revision = ingested.get("index_revision").cloned().unwrap_or_default();
         eprint(&format!("uploaded {done} of {} documents, index revision {revision}", changed.len()));
@@ -131,17 +131,17 @@ fn is_text_extension(extension: &str) -> bool {
 
 impl LocalDocument {
     fn read(root: &Path, file: &Path) -> Result<Self, Finding> {
-        let longest = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
-        let source = Source::try_open(file, longest)?;
-        let wrong = |code: &str, message: &str| Finding::whole(file.display().to_string(), code, message);
+        let max_bytes = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
+        let source = Source::try_open(file, max_bytes)?;
+        let new_finding = |code: &str, message: &str| Finding::whole(file.display().to_string(), code, message);
         if source.text.trim().is_empty() {
-            return Err(wrong("empty_document", "the file has no text"));
+            return Err(new_finding("empty_document", "the file has no text"));
         }
         let id = document_id(file.strip_prefix(root).unwrap_or(file));
         if DocumentId::parse(&id).is_none() {
             let message =
                 "the path is not a document id: 1 to 128 letters, digits and `._:/-`, a letter or digit first";
-            return Err(wrong("invalid_document_id", message));
+            return Err(new_finding("invalid_document_id", message));
         }
         Ok(Self { id, title: title(&source.text), text: source.text })
     }
@@ -158,7 +158,9 @@ impl LocalDocument {
 /// The document's identifier: the path with slashes, in which hyphens replace the characters that identifiers forbid.
 fn document_id(path: &Path) -> String {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "._:/-".contains(letter) { letter } else { '-' };
+    let allowed = |character: char| {
+        if character.is_ascii_alphanumeric() || "._:/-".contains(character) { character } else { '-' }
+    };
     parts.join("/").chars().map(allowed).collect()
 }
 
@@ -173,25 +175,25 @@ fn title(text: &str) -> Option<String> {
 /// Splits the documents into batches within the limits.
 fn batches(documents: &[LocalDocument]) -> Vec<&[LocalDocument]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for (place, document) in documents.iter().enumerate() {
-        let is_full = place - start == MAX_BATCH || bytes + document.text.len() > MAX_BATCH_BYTES;
-        if is_full && place > start {
-            batches.extend(documents.get(start..place));
-            (start, bytes) = (place, 0);
+    for (index, document) in documents.iter().enumerate() {
+        let is_full = index - start == MAX_BATCH || bytes + document.text.len() > MAX_BATCH_BYTES;
+        if is_full && index > start {
+            batches.extend(documents.get(start..index));
+            (start, bytes) = (index, 0);
         }
         bytes += document.text.len();
     }
-    batches.extend(documents.get(start..).filter(|rest| !rest.is_empty()));
+    batches.extend(documents.get(start..).filter(|last_batch| !last_batch.is_empty()));
     batches
 }
 
 /// The idempotency key of a batch, derived from its texts and from the stored texts that they replace. The stored
 /// texts are part of the key, so that a document can return to an earlier text.
-fn key(batch: &[LocalDocument], digests: &BTreeMap<String, String>) -> String {
+fn idempotency_key(batch: &[LocalDocument], digests: &BTreeMap<String, String>) -> String {
     let part = |document: &LocalDocument| {
-        let before = digests.get(&document.id);
+        let replaced_digest = digests.get(&document.id);
         let text = Checksum::blake3_of(document.text.as_bytes());
-        json!([document.id, document.title, text.as_str(), before])
+        json!([document.id, document.title, text.as_str(), replaced_digest])
     };
     let parts = Value::Array(batch.iter().map(part).collect());
     let digest = Checksum::blake3_of(parts.to_string().as_bytes());
@@ -220,12 +222,16 @@ mod tests {
 
     #[test]
     fn key_depends_on_texts_and_stored_texts() {
-        let (one, other) = ([document("a", 1)], [document("a", 2)]);
-        let stored = BTreeMap::from([("a".to_owned(), "blake3:00".to_owned())]);
-        let none = BTreeMap::new();
-        assert_eq!(key(&one, &none), key(&[document("a", 1)], &none));
-        assert_ne!(key(&one, &none), key(&other, &none));
-        assert_ne!(key(&one, &none), key(&one, &stored), "an earlier text is uploaded again");
+        let (first, second) = ([document("a", 1)], [document("a", 2)]);
+        let stored_digests = BTreeMap::from([("a".to_owned(), "blake3:00".to_owned())]);
+        let no_digests = BTreeMap::new();
+        assert_eq!(idempotency_key(&first, &no_digests), idempotency_key(&[document("a", 1)], &no_digests));
+        assert_ne!(idempotency_key(&first, &no_digests), idempotency_key(&second, &no_digests));
+        assert_ne!(
+            idempotency_key(&first, &no_digests),
+            idempotency_key(&first, &stored_digests),
+            "an earlier text is uploaded again"
+        );
     }
 
     #[test]

@@ -84,9 +84,11 @@ mod tests {
         let chunk = |document: &str, index: u32| json!({ "document_id": document, "index": index });
         let content = json!({ "index_revision": 3, "chunks": [chunk("b", 0), chunk("a", 1), chunk("b", 2)] });
         let documents = retrieved_documents(&retrieval, &json!({ "content": content }));
-        let seen: Vec<_> =
-            documents.iter().map(|one| (one["document_id"].clone(), one["chunk_count"].clone())).collect();
-        assert_eq!(seen, [(json!("b"), json!(2)), (json!("a"), json!(1))]);
+        let chunk_counts: Vec<_> = documents
+            .iter()
+            .map(|document| (document["document_id"].clone(), document["chunk_count"].clone()))
+            .collect();
+        assert_eq!(chunk_counts, [(json!("b"), json!(2)), (json!("a"), json!(1))]);
         assert_eq!((&documents[0]["index_revision"], &documents[0]["chunks"][1]["index"]), (&json!(3), &json!(2)));
         assert_eq!(retrieved_documents(&retrieval, &json!({ "content": {} })), Vec::<Value>::new());
     }

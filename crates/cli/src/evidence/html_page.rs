@@ -60,16 +60,16 @@ fn node_table(node: &Node) -> Markup {
 }
 
 fn diagram(title: &str, graph: &Graph) -> Markup {
-    let places = layout(graph);
-    let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
-    let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
+    let positions = layout(graph);
+    let columns = positions.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
+    let rows = positions.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
     let (width, height) =
         (2 * MARGIN + columns.saturating_sub(1) * COLUMN_STEP + BOX_WIDTH, 2 * MARGIN + rows * ROW_STEP);
     let corner = |(column, row): (usize, usize)| (MARGIN + column * COLUMN_STEP, MARGIN + row * ROW_STEP);
     html! {
         svg role="img" aria-label=(title) xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) {
             @for edge in &graph.edges {
-                @if let (Some(from), Some(to)) = (places.get(edge.from), places.get(edge.to)) {
+                @if let (Some(from), Some(to)) = (positions.get(edge.from), positions.get(edge.to)) {
                     @let ((left, from_top), (right, to_top)) = (corner(*from), corner(*to));
                     @let (x1, y1, x2, y2) = (left + BOX_WIDTH, from_top + BOX_HEIGHT / 2, right, to_top + BOX_HEIGHT / 2);
                     @let middle = (x1 + x2) / 2;
@@ -77,8 +77,8 @@ fn diagram(title: &str, graph: &Graph) -> Markup {
                     text class="edge" x=(x2 - 6) y=(y2 - 4) { (in_words(&edge.relationship)) }
                 }
             }
-            @for (node, place) in graph.nodes.iter().zip(&places) {
-                @let (x, y) = corner(*place);
+            @for (node, position) in graph.nodes.iter().zip(&positions) {
+                @let (x, y) = corner(*position);
                 rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) {}
                 text class="kind" x=(x + 10) y=(y + 17) { (in_words(&node.kind)) }
                 text x=(x + 10) y=(y + 35) { (shorten(&node.label)) }
@@ -104,19 +104,19 @@ fn layout(graph: &Graph) -> Vec<(usize, usize)> {
     // bound terminates the loop if the graph has a cycle.
     for _ in 0..graph.nodes.len().min(16) {
         for edge in &graph.edges {
-            let behind = columns.get(edge.from).map_or(0, |column| column + 1);
+            let next_column = columns.get(edge.from).map_or(0, |column| column + 1);
             if let Some(column) = columns.get_mut(edge.to) {
-                *column = behind.max(*column).min(15);
+                *column = next_column.max(*column).min(15);
             }
         }
     }
     let mut rows = [0_usize; 16];
-    let mut place = |column: usize| {
+    let mut assign_position = |column: usize| {
         let row = rows.get_mut(column).map_or(0, |row| {
             *row += 1;
             *row - 1
         });
         (column, row)
     };
-    columns.into_iter().map(&mut place).collect()
+    columns.into_iter().map(&mut assign_position).collect()
 }

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 /// Renders the Mermaid source of a graph.
 pub(super) fn render(graph: &Graph) -> String {
     let mut text = "flowchart LR\n".to_owned();
-    for (place, node) in graph.nodes.iter().enumerate() {
-        let _ = writeln!(text, "  n{place}[\"{}<br/>{}\"]", escape(&node.kind), escape(&node.label));
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let _ = writeln!(text, "  n{index}[\"{}<br/>{}\"]", escape(&node.kind), escape(&node.label));
     }
     for edge in &graph.edges {
         let arrow = match edge.style {
@@ -22,11 +22,11 @@ pub(super) fn render(graph: &Graph) -> String {
 /// Encodes every character outside a safe set as a numeric entity, so that a text cannot end its label or begin markup.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
-    for letter in text.chars() {
-        if letter.is_alphanumeric() || matches!(letter, ' ' | '_' | '-' | '.' | '/' | '@' | ':') {
-            escaped.push(letter);
+    for character in text.chars() {
+        if character.is_alphanumeric() || matches!(character, ' ' | '_' | '-' | '.' | '/' | '@' | ':') {
+            escaped.push(character);
         } else {
-            let _ = write!(escaped, "#{};", u32::from(letter));
+            let _ = write!(escaped, "#{};", u32::from(character));
         }
     }
     escaped

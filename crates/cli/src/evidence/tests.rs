@@ -57,7 +57,7 @@ fn mermaid_diagram_escapes_labels() {
 }
 
 #[test]
-fn version_labels_stand_beside_identifiers() {
+fn adds_version_labels_to_identifiers() {
     let mut graph = graph();
     graph.add_version_labels(&VersionLabels::from([("<v-2>".to_owned(), "v2".to_owned())]));
     let asset = graph.nodes.iter().find(|node| node.kind == "asset").unwrap();

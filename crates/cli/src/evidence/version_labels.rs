@@ -17,14 +17,14 @@ const MAX_LOOKUPS: usize = 100;
 /// Reads the labels of the bound and referenced versions in evidence of format `flat`. The result omits versions that
 /// are not visible to the caller.
 pub(super) fn read(server: &ServerClient, flat: &Value) -> Result<VersionLabels, Failure> {
-    let named = ["bindings", "references"].into_iter().filter_map(|list| flat.get(list)?.as_array()).flatten();
-    let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for version in named.take(MAX_LOOKUPS) {
+    let versions = ["bindings", "references"].into_iter().filter_map(|list| flat.get(list)?.as_array()).flatten();
+    let mut ids_by_slug: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for version in versions.take(MAX_LOOKUPS) {
         let id = string_or_empty(version, "asset_version_id");
-        wanted.entry(string_or_empty(version, "asset_slug")).or_default().push(id);
+        ids_by_slug.entry(string_or_empty(version, "asset_slug")).or_default().push(id);
     }
     let mut labels = VersionLabels::new();
-    for (slug, ids) in wanted {
+    for (slug, ids) in ids_by_slug {
         let asset = match asset::find_asset(server, slug) {
             Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => continue,
             // The asset is not visible from the caller's workspace, or the caller has no workspace.

@@ -60,7 +60,7 @@ pub(crate) fn summarize(
     let unmatched = UnmatchedRules::read(evidence, server);
     let unmatched = unmatched.as_ref();
     let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted, unmatched };
-    let mut sections = vec![("Workload", vec![page.place()])];
+    let mut sections = vec![("Workload", vec![page.workload_line()])];
     sections.extend(page.sections());
     Ok(sections)
 }
@@ -68,13 +68,13 @@ pub(crate) fn summarize(
 /// Reads the artifacts that the page shows, and counts the artifacts beyond [`MAX_ARTIFACTS`].
 fn read_artifacts(id: &str, evidence: &Value, server: &ServerClient) -> Result<(Vec<Value>, usize), Failure> {
     let listed = evidence.get("evidence_artifacts").and_then(Value::as_array).into_iter().flatten();
-    let shown: Vec<&Value> =
+    let selected: Vec<&Value> =
         listed.filter(|artifact| SHOWN_KINDS.contains(&string_or_empty(artifact, "artifact_kind"))).collect();
     let read = |artifact: &&Value| {
         server.get(&["executions", id, "evidence-artifacts", string_or_empty(artifact, "artifact_id")], &[])
     };
-    let artifacts = shown.iter().take(MAX_ARTIFACTS).map(read).collect::<Result<_, _>>()?;
-    Ok((artifacts, shown.len().saturating_sub(MAX_ARTIFACTS)))
+    let artifacts = selected.iter().take(MAX_ARTIFACTS).map(read).collect::<Result<_, _>>()?;
+    Ok((artifacts, selected.len().saturating_sub(MAX_ARTIFACTS)))
 }
 
 /// The data of an execution from which the page is rendered.
@@ -89,8 +89,11 @@ struct Page<'v> {
 
 impl Page<'_> {
     fn render(&self, next_steps: &[String]) -> String {
-        let title =
-            format!("{}: {}", sanitize(string_or_empty(self.execution, "execution_id")), sanitize(&self.place()));
+        let title = format!(
+            "{}: {}",
+            sanitize(string_or_empty(self.execution, "execution_id")),
+            sanitize(&self.workload_line())
+        );
         let mut lines = vec![title, String::new()];
         let mut sections = self.sections();
         sections.push(("Next", next_steps.to_vec()));
@@ -118,7 +121,7 @@ impl Page<'_> {
     }
 
     /// Describes the workload, the environment and the lane of the run.
-    fn place(&self) -> String {
+    fn workload_line(&self) -> String {
         let text = |name: &str| string_or_empty(self.execution, name);
         let workload = match text("workload_slug") {
             "" => text("workload_id"),
@@ -180,13 +183,13 @@ impl Page<'_> {
         let failed: Vec<&Value> =
             decision.get("failed_rules").and_then(Value::as_array).into_iter().flatten().collect();
         let rules = texts_of(decision.get("rules"));
-        let by = match (failed.is_empty(), rules.is_empty()) {
+        let match_result = match (failed.is_empty(), rules.is_empty()) {
             (false, _) => "because rules could not be evaluated".to_owned(),
             (true, true) => "no rule matched".to_owned(),
             (true, false) => format!("matched rules {}", rules.join(", ")),
         };
         let mut texts = vec![format!(
-            "{}, {by}, reason {}",
+            "{}, {match_result}, reason {}",
             string_or_empty(decision, "outcome"),
             string_or_empty(decision, "reason_code")
         )];
@@ -199,10 +202,10 @@ impl Page<'_> {
         }));
         texts.extend(self.unmatched.into_iter().flat_map(UnmatchedRules::lines));
         let obligations = self.evidence.get("obligations").and_then(Value::as_array).into_iter().flatten();
-        texts.extend(obligations.map(|owed| {
-            let is_fulfilled = owed.get("fulfilled_at").is_some_and(|at| !at.is_null());
+        texts.extend(obligations.map(|obligation| {
+            let is_fulfilled = obligation.get("fulfilled_at").is_some_and(|at| !at.is_null());
             let state = if is_fulfilled { "fulfilled" } else { "not fulfilled" };
-            format!("obligation {}: {state}", string_or_empty(owed, "obligation_name"))
+            format!("obligation {}: {state}", string_or_empty(obligation, "obligation_name"))
         }));
         texts
     }
@@ -217,14 +220,14 @@ impl Page<'_> {
     fn release(&self) -> Vec<String> {
         let id = string_or_empty(self.execution, "release_id").to_owned();
         let approvals = self.evidence.get("approvals").and_then(Value::as_array).into_iter().flatten();
-        let by = approvals.map(|approval| {
+        let approval_lines = approvals.map(|approval| {
             format!(
                 "approved by {} at {}",
                 string_or_empty(approval, "approved_by"),
                 string_or_empty(approval, "approved_at")
             )
         });
-        std::iter::once(id).chain(by).collect()
+        std::iter::once(id).chain(approval_lines).collect()
     }
 
     /// The contents of the artifacts of one kind.
@@ -273,8 +276,8 @@ impl Page<'_> {
                 }
             }
             let count = event.get("retrieved_chunk_count").and_then(Value::as_u64).unwrap_or_default();
-            let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
-            format!("{}: {count} chunks{of}", string_or_empty(event, "knowledge_base"))
+            let document_list = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+            format!("{}: {count} chunks{document_list}", string_or_empty(event, "knowledge_base"))
         });
         or_none(texts.collect())
     }
@@ -284,11 +287,11 @@ impl Page<'_> {
         let texts = ["guardrail", "hook"].into_iter().flat_map(|kind| {
             self.contents(kind).map(move |check| {
                 let members = check.as_object().into_iter().flatten();
-                let shown = members.filter_map(|(name, value)| {
+                let details = members.filter_map(|(name, value)| {
                     let text = value.as_str()?;
                     (!name.ends_with("digest")).then(|| format!("{name} {text}"))
                 });
-                format!("{kind}: {}", shown.collect::<Vec<_>>().join(", "))
+                format!("{kind}: {}", details.collect::<Vec<_>>().join(", "))
             })
         });
         texts.collect()
@@ -379,11 +382,17 @@ mod tests {
         assert_eq!(failed_attempt(&limited), "route main failed: provider_busy (HTTP 429)");
         let unreachable = json!({ "route_id": "main", "result": "provider_unavailable" });
         assert_eq!(failed_attempt(&unreachable), "route main failed: provider_unavailable");
-        let caused = |cause: &str| {
+        let attempt_with_cause = |cause: &str| {
             failed_attempt(&json!({ "route_id": "main", "result": "provider_unavailable", "cause": cause }))
         };
-        assert!(caused("secret_missing").ends_with("(the key of the account does not exist where the server runs)"));
-        assert!(caused("egress_unreachable").ends_with("(nothing accepts connections at the base_url of the account)"));
-        assert!(caused("a_later_code").ends_with("provider_unavailable (a_later_code)"));
+        assert!(
+            attempt_with_cause("secret_missing")
+                .ends_with("(the key of the account does not exist where the server runs)")
+        );
+        assert!(
+            attempt_with_cause("egress_unreachable")
+                .ends_with("(nothing accepts connections at the base_url of the account)")
+        );
+        assert!(attempt_with_cause("a_later_code").ends_with("provider_unavailable (a_later_code)"));
     }
 }

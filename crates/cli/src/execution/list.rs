@@ -63,9 +63,9 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, server: &ServerClient, output: Output) -> Result<(), Failure> {
-    let of_workload = arguments.workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
+    let workload = arguments.workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
     let mut query = Vec::new();
-    if let Some(workload) = &of_workload {
+    if let Some(workload) = &workload {
         query.push(("workload_id", required_string(workload, "workload_id")?));
     }
     let filters = [
@@ -120,6 +120,6 @@ fn next_command(arguments: &Arguments, cursor: &str) -> String {
         ("error", arguments.error.as_deref()),
         ("cursor", Some(cursor)),
     ];
-    let words = options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
-    format!("fairway executions list --limit {}{}", arguments.limit, words.collect::<String>())
+    let option_texts = options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
+    format!("fairway executions list --limit {}{}", arguments.limit, option_texts.collect::<String>())
 }

@@ -97,34 +97,34 @@ impl ServerClient {
     }
 
     /// Reads the events of a run that follow the last received event. The connection times out without data for
-    /// `patience`, or for [`DEAD_CONNECTION_TIMEOUT`] if that is shorter.
+    /// `timeout`, or for [`DEAD_CONNECTION_TIMEOUT`] if that is shorter.
     pub(crate) fn follow_run_events(
         &self,
         run: &str,
-        seen: Option<&str>,
+        last_event_id: Option<&str>,
         token: Option<&str>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<EventResponse, Failure> {
         let url = self.url(&["executions", run, "events"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
-        headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
+        headers.extend(last_event_id.map(|last_event_id| ("Last-Event-ID", last_event_id)));
         headers.extend(token.map(|token| (RESULT_TOKEN_HEADER, token)));
-        self.open_stream(self.request(&Method::GET, &url, &headers)?, patience)
+        self.open_stream(self.request(&Method::GET, &url, &headers)?, timeout)
     }
 
     /// Reads the caller's notifications that follow the last received event.
-    pub(crate) fn follow_inbox(&self, seen: Option<&str>) -> Result<EventResponse, Failure> {
+    pub(crate) fn follow_inbox(&self, last_event_id: Option<&str>) -> Result<EventResponse, Failure> {
         let url = self.url(&["notifications", "inbox", "stream"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
-        headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
+        headers.extend(last_event_id.map(|last_event_id| ("Last-Event-ID", last_event_id)));
         self.open_stream(self.request(&Method::GET, &url, &headers)?, DEAD_CONNECTION_TIMEOUT)
     }
 
     /// Reads a run, with a result token if there is one, within the timeout.
-    pub(crate) fn get_run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
+    pub(crate) fn get_run(&self, run: &str, token: Option<&str>, timeout: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN_HEADER, token)).into_iter().collect();
-        self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, patience)
+        self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, timeout)
     }
 
     /// Reads a workload, whose form determines the types of inputs; `None` if the response is 404. The timeout is
@@ -138,10 +138,10 @@ impl ServerClient {
     }
 
     /// Reads a response within a total timeout, and with [`DEAD_CONNECTION_TIMEOUT`] for pauses in the data.
-    fn read_with_timeout(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
-        let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
-        let request = self.agent.configure_request(request).timeout_global(Some(patience.min(REQUEST_TIMEOUT)));
-        let request = request.timeout_connect(silence).timeout_per_read(silence).build();
+    fn read_with_timeout(&self, request: Request<()>, timeout: Duration) -> Result<Value, Failure> {
+        let read_timeout = Some(timeout.min(DEAD_CONNECTION_TIMEOUT));
+        let request = self.agent.configure_request(request).timeout_global(Some(timeout.min(REQUEST_TIMEOUT)));
+        let request = request.timeout_connect(read_timeout).timeout_per_read(read_timeout).build();
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
@@ -149,27 +149,27 @@ impl ServerClient {
     fn open_stream<B: ureq::AsSendBody>(
         &self,
         request: Request<B>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<EventResponse, Failure> {
-        let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
+        let read_timeout = Some(timeout.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(None);
-        let request = request.timeout_connect(silence).timeout_per_read(silence).build();
+        let request = request.timeout_connect(read_timeout).timeout_per_read(read_timeout).build();
         self.event_response(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
-    fn event_response(&self, answer: Response<Body>) -> Result<EventResponse, Failure> {
-        if answer.status() == StatusCode::NO_CONTENT {
+    fn event_response(&self, response: Response<Body>) -> Result<EventResponse, Failure> {
+        if response.status() == StatusCode::NO_CONTENT {
             return Ok(EventResponse::Nothing);
         }
-        let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_stream = text(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/event-stream"));
-        if !is_stream || !answer.status().is_success() {
-            return Ok(EventResponse::Value(self.read(answer)?));
+        if !is_stream || !response.status().is_success() {
+            return Ok(EventResponse::Value(self.read(response)?));
         }
-        let header_text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let header_text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let token = header_text(RESULT_TOKEN_HEADER).map(str::to_owned);
         let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_id).map(str::to_owned);
-        let lines = BufReader::new(answer.into_body().into_reader());
+        let lines = BufReader::new(response.into_body().into_reader());
         Ok(EventResponse::Events(EventStream {
             events: Events { lines, server: self.address().to_owned() },
             run,
@@ -187,28 +187,28 @@ fn run_id(address: &str) -> Option<&str> {
 impl Events {
     /// Reads a line of the current event within the remaining bytes. Returns `None` when the stream ended or the
     /// connection was lost.
-    fn read_line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
+    fn read_line(&mut self, remaining_bytes: &mut u64) -> Result<Option<String>, Failure> {
         let mut line = Vec::new();
-        let read = (&mut self.lines).take(*room).read_until(b'\n', &mut line);
-        *room = room.saturating_sub(u64::try_from(line.len()).unwrap_or(u64::MAX));
-        if *room == 0 {
+        let read = (&mut self.lines).take(*remaining_bytes).read_until(b'\n', &mut line);
+        *remaining_bytes = remaining_bytes.saturating_sub(u64::try_from(line.len()).unwrap_or(u64::MAX));
+        if *remaining_bytes == 0 {
             let cause = "an event exceeds the size limit".to_owned();
             return Err(Failure::Failed(format!("{}: {cause}", self.server)));
         }
         // A line without a line break was truncated, so its content is unreliable.
-        let is_whole = read.is_ok() && line.pop() == Some(b'\n');
-        Ok(is_whole.then(|| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()))
+        let is_complete = read.is_ok() && line.pop() == Some(b'\n');
+        Ok(is_complete.then(|| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()))
     }
 
     fn read_event(&mut self) -> Result<Option<Event>, Failure> {
         let mut event = Event::default();
         let mut data = String::new();
-        let mut room = MAX_EVENT_BYTES;
-        while let Some(text) = self.read_line(&mut room)? {
+        let mut remaining_bytes = MAX_EVENT_BYTES;
+        while let Some(text) = self.read_line(&mut remaining_bytes)? {
             if text.is_empty() {
                 if event.name.is_empty() {
                     data.clear();
-                    room = MAX_EVENT_BYTES;
+                    remaining_bytes = MAX_EVENT_BYTES;
                     continue;
                 }
                 event.data = serde_json::from_str(&data).unwrap_or_default();
@@ -247,8 +247,8 @@ impl EventReceiver {
     ///
     /// # Errors
     /// When an event exceeds the size limit.
-    pub(crate) fn recv_timeout(&self, patience: Duration) -> Result<StreamItem, Failure> {
-        match self.0.recv_timeout(patience) {
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<StreamItem, Failure> {
+        match self.0.recv_timeout(timeout) {
             Ok(event) => event.map(StreamItem::Event),
             Err(RecvTimeoutError::Timeout) => Ok(StreamItem::Silence),
             Err(RecvTimeoutError::Disconnected) => Ok(StreamItem::End),
@@ -276,10 +276,10 @@ mod tests {
     #[test]
     fn extracts_run_id_from_the_events_address() {
         let run = "019a0000-0000-7000-8000-000000000001";
-        for before in ["", "/behind/a/proxy", "https://fairway.example.org"] {
-            assert_eq!(run_id(&format!("{before}/v1/executions/{run}/events")), Some(run), "{before}");
+        for prefix in ["", "/behind/a/proxy", "https://fairway.example.org"] {
+            assert_eq!(run_id(&format!("{prefix}/v1/executions/{run}/events")), Some(run), "{prefix}");
         }
-        let known = [format!("/v1/executions/{run}"), "/v1/executions/\u{7}/events".to_owned(), String::new()];
-        assert!(known.iter().all(|address| run_id(address).is_none()));
+        let malformed = [format!("/v1/executions/{run}"), "/v1/executions/\u{7}/events".to_owned(), String::new()];
+        assert!(malformed.iter().all(|address| run_id(address).is_none()));
     }
 }

@@ -2,7 +2,7 @@
 
 /// The URL of the next page in a `Link` header.
 pub(super) fn next_link(link: &str) -> Option<String> {
-    let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
+    let next = link.split(',').find(|entry| entry.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;
     Some(rest.split_once('>')?.0.to_owned())
 }

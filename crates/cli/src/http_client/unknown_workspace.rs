@@ -15,10 +15,10 @@ const MAX_SHOWN: usize = 5;
 pub(super) fn failure(selected: Option<&str>, visible: &[Value]) -> Failure {
     let slugs = || visible.iter().map(|workspace| string_or_empty(workspace, "slug"));
     let message = match selected {
-        Some(wanted) => format!("no workspace `{}` is visible to you", shorten(&sanitize(wanted))),
+        Some(slug) => format!("no workspace `{}` is visible to you", shorten(&sanitize(slug))),
         None => "no workspace is selected".to_owned(),
     };
-    let similar = selected.map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
+    let similar = selected.map(|slug| similar_names(slug, slugs())).unwrap_or_default();
     if !similar.is_empty() {
         let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
         return Failure::Usage(format!("{message}{hint}"));

@@ -27,7 +27,7 @@ pub(crate) enum Command {
         https://hooks.example.org/in --secret env:HOOK_KEY")]
     Create {
         /// The kind of destination
-        #[arg(value_parser = types())]
+        #[arg(value_parser = destination_types())]
         destination_type: String,
         /// The name, unique among the destinations of this kind
         name: String,
@@ -87,8 +87,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The API path of the scope's destinations, followed by `rest`.
-    fn path<'s>(self, server: &'s ServerClient, rest: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
+    /// The API path of the scope's destinations, followed by `segments`.
+    fn path<'s>(self, server: &'s ServerClient, segments: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
         let mut path = vec!["notifications"];
         if self.organization {
             path.push("organization");
@@ -96,12 +96,12 @@ impl Scope {
             path.extend(["workspaces", server.workspace_id()?]);
         }
         path.push("destinations");
-        path.extend(rest);
+        path.extend(segments);
         Ok(path)
     }
 }
 
-fn types() -> PossibleValuesParser {
+fn destination_types() -> PossibleValuesParser {
     let external = Channel::ALL.iter().filter(|channel| **channel != Channel::Portal);
     PossibleValuesParser::new(external.map(|channel| channel.as_str()))
 }
@@ -117,10 +117,10 @@ pub(super) fn run(command: &Command, server: &ServerClient, output: Output) -> R
                 "destination_type": destination_type, "display_name": name, "redacted_metadata": configuration,
                 "secret_ref": secret, "is_enabled": true,
             });
-            let made = server.post(&scope.path(server, &[])?, &body)?;
+            let created = server.post(&scope.path(server, &[])?, &body)?;
             let flag = if scope.organization { " --organization" } else { "" };
-            let id = required_string(&made, "destination_id")?;
-            output.change_result(&made, &format!("fairway notifications destinations test {id}{flag}"))
+            let id = required_string(&created, "destination_id")?;
+            output.change_result(&created, &format!("fairway notifications destinations test {id}{flag}"))
         }
         Command::Test { destination, scope } => {
             let tested = server.post(&scope.path(server, &[destination, "test"])?, &json!({}))?;

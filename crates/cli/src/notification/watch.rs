@@ -16,19 +16,19 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Prints notifications until `count` notifications arrived, or without an end. After a lost connection, the command
 /// reconnects and continues after the last event, so that each notification is printed exactly once.
 pub(super) fn run(server: &ServerClient, output: Output, count: Option<usize>) -> Result<(), Failure> {
-    let mut seen: Option<String> = None;
+    let mut last_event_id: Option<String> = None;
     let mut printed = 0_usize;
     loop {
-        let opened = match server.follow_inbox(seen.as_deref()) {
+        let response = match server.follow_inbox(last_event_id.as_deref()) {
             // An outage after the first event is not an error: the command tries to reconnect until
             // the server responds.
-            Err(Failure::Unreachable { .. }) if seen.is_some() => None,
-            opened => Some(opened?),
+            Err(Failure::Unreachable { .. }) if last_event_id.is_some() => None,
+            response => Some(response?),
         };
-        if let Some(EventResponse::Events(EventStream { events, .. })) = opened {
+        if let Some(EventResponse::Events(EventStream { events, .. })) = response {
             for event in events {
                 let event = event?;
-                seen = event.id.or(seen);
+                last_event_id = event.id.or(last_event_id);
                 if event.name != "notification" {
                     continue;
                 }

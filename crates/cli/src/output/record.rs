@@ -64,7 +64,7 @@ impl<'v> Parts<'v> {
     fn text(&self, value: &Value) -> String {
         match value {
             Value::String(text) => match relative_time::parse(text) {
-                Some(moment) => format!("{} ({})", sanitize(text), relative_time::describe(moment, self.now)),
+                Some(time) => format!("{} ({})", sanitize(text), relative_time::describe(time, self.now)),
                 None => sanitize(sanitize_lines(text).trim_end()),
             },
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
@@ -85,9 +85,9 @@ fn columns(items: &[Value]) -> Vec<(String, String)> {
     }
     // Identifiers are omitted because they are long. The JSON format shows all members.
     if names.len() > MAX_COLUMNS {
-        let mut kept: Vec<&str> = names.iter().copied().filter(|name| !name.ends_with("_id")).collect();
-        kept.truncate(MAX_COLUMNS);
-        names = kept;
+        let mut without_ids: Vec<&str> = names.iter().copied().filter(|name| !name.ends_with("_id")).collect();
+        without_ids.truncate(MAX_COLUMNS);
+        names = without_ids;
     }
     let pointer = |name: &str| format!("/{}", name.replace('~', "~0").replace('/', "~1"));
     names.into_iter().map(|name| (sanitize(name).to_uppercase(), pointer(name))).collect()

@@ -13,9 +13,9 @@ pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
 }
 
 /// Describes a time relative to another one.
-pub(super) fn describe(moment: OffsetDateTime, now: OffsetDateTime) -> String {
-    let difference = now - moment;
-    let Some(amount) = amount(difference.abs()) else { return date(moment.date()) };
+pub(super) fn describe(time: OffsetDateTime, now: OffsetDateTime) -> String {
+    let difference = now - time;
+    let Some(amount) = amount(difference.abs()) else { return date(time.date()) };
     match (amount.as_str(), difference.is_negative()) {
         ("now", _) => amount,
         (_, true) => format!("in {amount}"),
@@ -61,8 +61,8 @@ mod tests {
         ] {
             assert_eq!(describe(parse(moment).unwrap(), now), expected, "{moment}");
         }
-        for other in ["", "ticket-classifier", "2026-03-31", "2026-03-31T12:00:00 or so", "für 2026T-31T12:00:00Z"] {
-            assert_eq!(parse(other), None, "{other}");
+        for text in ["", "ticket-classifier", "2026-03-31", "2026-03-31T12:00:00 or so", "für 2026T-31T12:00:00Z"] {
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
         table.set_header(row(head.into_iter().map(Cell::new), true));
     }
     for texts in rows {
-        let text = |text: &String| if display.has_colors { mark(text) } else { text.clone() };
+        let text = |text: &String| if display.has_colors { add_markers(text) } else { text.clone() };
         // A record wraps long values instead of shortening them, because a record shows values in full.
         table.add_row(row(texts.iter().map(|cell| Cell::new(text(cell))), !is_record));
     }
@@ -106,7 +106,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
         key.set_constraint(ColumnConstraint::ContentWidth);
     }
     let lines = table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned());
-    lines.map(|line| if display.has_colors { paint(&line) } else { line }).collect()
+    lines.map(|line| if display.has_colors { apply_styles(&line) } else { line }).collect()
 }
 
 fn row(cells: impl Iterator<Item = Cell>, is_one_line: bool) -> Row {
@@ -126,7 +126,7 @@ pub(super) fn cell(value: Option<&Value>, now: OffsetDateTime) -> String {
         Some(Value::Bool(false)) => "no".to_owned(),
         Some(Value::Number(number)) => number.to_string(),
         Some(Value::String(text)) => match relative_time::parse(text) {
-            Some(moment) => relative_time::describe(moment, now),
+            Some(time) => relative_time::describe(time, now),
             None => sanitize(text),
         },
         Some(Value::Array(items)) if items.is_empty() => "-".to_owned(),
@@ -146,33 +146,34 @@ fn join(texts: impl Iterator<Item = String>) -> String {
 }
 
 /// Adds style markers to a cell whose text is a known state. Removes markers that the text itself contains.
-fn mark(text: &str) -> String {
-    let place = [&GOOD[..], &PENDING, &BAD].iter().position(|words| words.contains(&text));
-    let text = text.replace(|letter| letter == END_MARKER || MARKERS.iter().any(|(marker, _)| *marker == letter), "");
-    match place.and_then(|place| MARKERS.get(place)) {
+fn add_markers(text: &str) -> String {
+    let index = [&GOOD[..], &PENDING, &BAD].iter().position(|states| states.contains(&text));
+    let text =
+        text.replace(|character| character == END_MARKER || MARKERS.iter().any(|(marker, _)| *marker == character), "");
+    match index.and_then(|index| MARKERS.get(index)) {
         Some((marker, _)) => format!("{marker}{text}{END_MARKER}"),
         None => text,
     }
 }
 
 /// Replaces markers by styles. Each line ends with a reset, because the end marker of a shortened cell may be missing.
-fn paint(line: &str) -> String {
-    let plain = Style::new().bold();
+fn apply_styles(line: &str) -> String {
+    let bold = Style::new().bold();
     let mut painted = String::with_capacity(line.len());
     let mut is_styled = false;
-    for letter in line.chars() {
-        if let Some((_, style)) = MARKERS.iter().find(|(marker, _)| *marker == letter) {
+    for character in line.chars() {
+        if let Some((_, style)) = MARKERS.iter().find(|(marker, _)| *marker == character) {
             painted.push_str(&style.to_string());
             is_styled = true;
-        } else if letter == END_MARKER {
-            painted.push_str(&format!("{plain:#}"));
+        } else if character == END_MARKER {
+            painted.push_str(&format!("{bold:#}"));
             is_styled = false;
         } else {
-            painted.push(letter);
+            painted.push(character);
         }
     }
     if is_styled {
-        painted.push_str(&format!("{plain:#}"));
+        painted.push_str(&format!("{bold:#}"));
     }
     painted
 }
@@ -201,25 +202,28 @@ mod tests {
     #[test]
     fn fits_the_terminal_and_shortens_with_an_ellipsis() {
         for width in [60, 80, 100] {
-            let shown = lines(display(Some(width), false));
-            assert_eq!(shown.len(), 3, "{shown:#?}");
-            for line in &shown {
-                let visible = line.chars().filter(|letter| *letter != '\u{2061}').count();
+            let rendered = lines(display(Some(width), false));
+            assert_eq!(rendered.len(), 3, "{rendered:#?}");
+            for line in &rendered {
+                let visible = line.chars().filter(|character| *character != '\u{2061}').count();
                 assert!(visible <= usize::from(width), "{width}: {line}");
             }
-            assert!(shown[1].contains("019a0000-0000-7000-8000-000000000001") && shown[1].contains('…'), "{shown:#?}");
+            assert!(
+                rendered[1].contains("019a0000-0000-7000-8000-000000000001") && rendered[1].contains('…'),
+                "{rendered:#?}"
+            );
         }
     }
 
     #[test]
     fn is_complete_without_a_terminal() {
-        let shown = lines(display(None, false));
-        assert!(shown[1].contains("columns can show") && !shown.concat().contains('…'), "{shown:#?}");
+        let rendered = lines(display(None, false));
+        assert!(rendered[1].contains("columns can show") && !rendered.concat().contains('…'), "{rendered:#?}");
         assert!(
-            shown[1].contains("1 h ago") && shown[1].contains("a, b") && shown[2].contains("1 items"),
-            "{shown:#?}"
+            rendered[1].contains("1 h ago") && rendered[1].contains("a, b") && rendered[2].contains("1 items"),
+            "{rendered:#?}"
         );
-        assert!(!shown.concat().contains('\u{1b}'), "{shown:#?}");
+        assert!(!rendered.concat().contains('\u{1b}'), "{rendered:#?}");
     }
 
     #[test]
@@ -229,6 +233,6 @@ mod tests {
         assert!(!painted[2].contains('\u{1b}') && !painted[2].contains('\u{2061}'), "a marker in a text: {painted:#?}");
         let bare = painted[1].replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
         assert_eq!(bare, plain[1]);
-        assert_eq!(paint("\u{2063}fail…"), "\u{1b}[31mfail…\u{1b}[0m");
+        assert_eq!(apply_styles("\u{2063}fail…"), "\u{1b}[31mfail…\u{1b}[0m");
     }
 }

@@ -20,9 +20,9 @@ pub(super) fn write(report: &Report, coverage: CoveragePolicy, path: &Path) -> R
         }
         // With `--require-coverage` a coverage gap is also a failed test case. Otherwise CI would show a failed step
         // without a failed test.
-        let lacking = bundle.rules.iter().filter(|_| coverage == CoveragePolicy::Required);
-        for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.gap()?))) {
-            let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {lack}")));
+        let checked_rules = bundle.rules.iter().filter(|_| coverage == CoveragePolicy::Required);
+        for (rule, gap) in checked_rules.filter_map(|rule| Some((&rule.rule, rule.gap()?))) {
+            let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {gap}")));
             case.set_classname(bundle.file.as_str());
             suite.add_test_case(case);
         }

@@ -54,11 +54,11 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
     let paths = untrusted_file::manifest_files(directory)?;
     let mut report = Report::default();
     let (mut bundles, mut scenarios, mut broken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
-    for (path, held) in read_all(&paths, directory) {
-        match held {
-            PolicyFile::Bundle(ready) => {
-                let slug = ready.slug.clone();
-                if bundles.insert(slug, *ready).is_some() {
+    for (path, file) in read_all(&paths, directory) {
+        match file {
+            PolicyFile::Bundle(bundle) => {
+                let slug = bundle.slug.clone();
+                if bundles.insert(slug, *bundle).is_some() {
                     let message = "another file of the directory has a bundle with this slug";
                     report.errors.push(Finding::whole(path.display().to_string(), "duplicate_slug", message));
                 }
@@ -71,12 +71,12 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
             PolicyFile::Other => {}
         }
     }
-    for ready in bundles.values_mut() {
-        ready.run_own_tests(&mut report);
+    for bundle in bundles.values_mut() {
+        bundle.run_own_tests(&mut report);
     }
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
-            Some(ready) => ready.run_tests(located, "/scenarios", &mut report),
+            Some(compiled) => compiled.run_tests(located, "/scenarios", &mut report),
             // The bundle is invalid, and its error is reported already.
             None if broken.contains(bundle) => {}
             None => {
@@ -99,9 +99,9 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
 pub(super) fn read_bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
     let paths = untrusted_file::manifest_files(directory)?;
     let (mut bundles, mut errors) = (Vec::new(), Vec::new());
-    for (_, held) in read_all(&paths, directory) {
-        match held {
-            PolicyFile::Bundle(ready) => bundles.push(*ready),
+    for (_, file) in read_all(&paths, directory) {
+        match file {
+            PolicyFile::Bundle(bundle) => bundles.push(*bundle),
             PolicyFile::Broken { findings, .. } => errors.extend(findings),
             PolicyFile::Scenarios { .. } | PolicyFile::Other => {}
         }
@@ -119,23 +119,24 @@ fn no_bundles(directory: &Path) -> Finding {
 
 /// Reads and compiles the files in parallel, one thread for each processor. The result has the order of the paths.
 fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFile)> {
-    let room = Mutex::new(MAX_DIRECTORY_BYTES);
+    let remaining_bytes = Mutex::new(MAX_DIRECTORY_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let share = paths.len().div_ceil(threads).max(1);
-    let room = &room;
+    let chunk_size = paths.len().div_ceil(threads).max(1);
+    let remaining_bytes = &remaining_bytes;
     thread::scope(|scope| {
-        let read =
-            move |share: &[PathBuf]| share.iter().map(|path| read_policy_file(path, root, room)).collect::<Vec<_>>();
-        let working: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || read(share))).collect();
-        let done = working
+        let read = move |chunk: &[PathBuf]| {
+            chunk.iter().map(|path| read_policy_file(path, root, remaining_bytes)).collect::<Vec<_>>()
+        };
+        let handles: Vec<_> = paths.chunks(chunk_size).map(|chunk| scope.spawn(move || read(chunk))).collect();
+        let files = handles
             .into_iter()
-            .flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        paths.iter().zip(done).collect()
+            .flat_map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        paths.iter().zip(files).collect()
     })
 }
 
-/// Reads a file and its sidecar texts, and subtracts the size of the texts from the remaining limit `room`.
-fn read_policy_file(path: &Path, root: &Path, room: &Mutex<u64>) -> PolicyFile {
+/// Reads a file and its sidecar texts, and subtracts the size of the texts from `remaining_bytes`.
+fn read_policy_file(path: &Path, root: &Path, remaining_bytes: &Mutex<u64>) -> PolicyFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let located = match Source::read_file(path).and_then(|source| source.try_value()) {
         Ok(located) => located,
@@ -150,7 +151,9 @@ fn read_policy_file(path: &Path, root: &Path, room: &Mutex<u64>) -> PolicyFile {
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
     let broken = |findings| PolicyFile::Broken { slug: slug.clone(), findings };
     match bundle_pointer(&located) {
-        Ok(Some(pointer)) => compile_bundle(&slug, located, pointer, path, root, room).unwrap_or_else(broken),
+        Ok(Some(pointer)) => {
+            compile_bundle(&slug, located, pointer, path, root, remaining_bytes).unwrap_or_else(broken)
+        }
         Ok(None) => PolicyFile::Other,
         Err(finding) => broken(vec![finding]),
     }
@@ -163,11 +166,13 @@ fn compile_bundle(
     pointer: &'static str,
     path: &Path,
     root: &Path,
-    room: &Mutex<u64>,
+    remaining_bytes: &Mutex<u64>,
 ) -> Result<PolicyFile, Vec<Finding>> {
     if !pointer.is_empty() {
-        let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
-        located = located.with_texts_limited(&Sidecars { path, root }, &mut room).map_err(|finding| vec![finding])?;
+        let mut remaining_bytes = remaining_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        located = located
+            .with_texts_limited(&Sidecars { path, root }, &mut remaining_bytes)
+            .map_err(|finding| vec![finding])?;
     }
     // Removes findings about failed tests, because the command reports these as test results.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
@@ -193,14 +198,14 @@ fn compile_bundle(
 
 /// The slug of the bundle that a scenario file tests.
 fn scenario_bundle(located: &LocatedValue, bundle: &Value) -> Result<String, Finding> {
-    let wrong = |pointer, message| Err(located.finding(pointer, "invalid_scenario", message));
+    let refuse = |pointer, message| Err(located.finding(pointer, "invalid_scenario", message));
     let Some(bundle) = bundle.as_str() else {
-        return wrong("/bundle", "`bundle` must be the slug of a bundle");
+        return refuse("/bundle", "`bundle` must be the slug of a bundle");
     };
     match located.value.get("scenarios") {
         Some(Value::Array(_)) => Ok(bundle.to_owned()),
-        Some(_) => wrong("/scenarios", "`scenarios` must be a list"),
-        None => wrong("", "a file with `bundle` must list its cases under `scenarios`"),
+        Some(_) => refuse("/scenarios", "`scenarios` must be a list"),
+        None => refuse("", "a file with `bundle` must list its cases under `scenarios`"),
     }
 }
 
@@ -227,9 +232,9 @@ fn bundle_pointer(located: &LocatedValue) -> Result<Option<&'static str>, Findin
 
 /// Whether an unknown kind is probably a misspelled `policy_bundle`.
 fn resembles_policy_bundle(kind: &str) -> bool {
-    let meant = AssetKind::PolicyBundle.as_str();
+    let expected = AssetKind::PolicyBundle.as_str();
     let kind = kind.to_lowercase();
-    kind.len() <= 2 * meant.len() && TextDiff::from_chars(kind.as_str(), meant).ratio() >= MIN_SIMILARITY
+    kind.len() <= 2 * expected.len() && TextDiff::from_chars(kind.as_str(), expected).ratio() >= MIN_SIMILARITY
 }
 
 impl CompiledBundle {
@@ -246,10 +251,10 @@ impl CompiledBundle {
     fn run_tests(&mut self, located: &LocatedValue, pointer: &str, report: &mut Report) {
         let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         for (index, value) in tests.enumerate() {
-            let place = format!("{pointer}/{index}");
+            let scenario_pointer = format!("{pointer}/{index}");
             let Some(scenario) = Scenario::parse(value) else {
                 let message = "a scenario needs `name`, `input`, and `expect` with a valid outcome";
-                report.errors.push(located.finding(&place, "invalid_scenario", message));
+                report.errors.push(located.finding(&scenario_pointer, "invalid_scenario", message));
                 continue;
             };
             let decision = scenario.decide(&self.policy);
@@ -264,7 +269,7 @@ impl CompiledBundle {
             report.tests.push(TestResult {
                 bundle: self.slug.clone(),
                 file: located.name.clone(),
-                line: located.position(&place).map(|position| position.line),
+                line: located.position(&scenario_pointer).map(|position| position.line),
                 name: scenario.name().to_owned(),
                 passed: differences.is_empty(),
                 difference: (!differences.is_empty()).then(|| differences.join("; ")),
@@ -273,11 +278,11 @@ impl CompiledBundle {
     }
 
     fn into_coverage(self) -> BundleCoverage {
-        let of_rule = |(rule, idle): (&str, _)| {
+        let to_coverage = |(rule, idle): (&str, _)| {
             let met = self.match_counts.get(rule).copied().unwrap_or_default();
             RuleCoverage { rule: rule.to_owned(), met, idle }
         };
-        let rules = self.policy.unreachable_rules().into_iter().map(of_rule).collect();
+        let rules = self.policy.unreachable_rules().into_iter().map(to_coverage).collect();
         BundleCoverage { bundle: self.slug, file: self.located.name, rules }
     }
 }

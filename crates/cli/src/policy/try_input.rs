@@ -51,16 +51,16 @@ pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
         return print_explanation(output, &explain(&located, pointer, &input)?);
     }
     let bundles = suite::read_bundles(&arguments.bundle)?;
-    let mut explained = Vec::new();
+    let mut explanations = Vec::new();
     for bundle in &bundles {
-        explained.push((bundle.slug.as_str(), explain(&bundle.located, bundle.pointer, &input)?));
+        explanations.push((bundle.slug.as_str(), explain(&bundle.located, bundle.pointer, &input)?));
     }
     if !output.is_for_people() {
-        let one = |(slug, explanation): &(&str, DecisionExplanation)| json!({ "bundle": slug, "decision": explanation.decision, "rules": explanation.rules });
-        return output.value(&Value::Array(explained.iter().map(one).collect()));
+        let to_json = |(slug, explanation): &(&str, DecisionExplanation)| json!({ "bundle": slug, "decision": explanation.decision, "rules": explanation.rules });
+        return output.value(&Value::Array(explanations.iter().map(to_json).collect()));
     }
-    for (place, (slug, explanation)) in explained.iter().enumerate() {
-        if place > 0 {
+    for (index, (slug, explanation)) in explanations.iter().enumerate() {
+        if index > 0 {
             print("")?;
         }
         print(&format!("# {}", sanitize(slug)))?;
@@ -118,8 +118,8 @@ impl Arguments {
             let Some(inputs) = inputs.as_object_mut() else {
                 return Err(Failure::Usage("`inputs` must be a mapping".to_owned()));
             };
-            for one in &self.set {
-                let (name, value) = parse_input(one)?;
+            for text in &self.set {
+                let (name, value) = parse_input(text)?;
                 inputs.insert(name, value);
             }
         }
@@ -158,13 +158,13 @@ fn print_rule(rule: &RuleExplanation) -> Result<(), Failure> {
     let effect = format!("{} ({})", rule.outcome.as_str(), rule.reason_code);
     print("")?;
     print(&sanitize(&format!("{} {}: {}, {effect}", sign(rule.holds), rule.rule, verb(rule.holds))))?;
-    for (place, clause) in rule.clauses.iter().enumerate() {
-        let operator = rule.operator.filter(|_| place > 0).unwrap_or("  ");
+    for (index, clause) in rule.clauses.iter().enumerate() {
+        let operator = rule.operator.filter(|_| index > 0).unwrap_or("  ");
         print(&sanitize(&format!(
             "    {} {operator} {}{}",
             sign(clause.holds),
             one_line(&clause.source),
-            why(clause)
+            failure_reason(clause)
         )))?;
     }
     Ok(())
@@ -186,7 +186,7 @@ const fn verb(holds: ConditionResult) -> &'static str {
     }
 }
 
-fn why(clause: &ClauseExplanation) -> String {
+fn failure_reason(clause: &ClauseExplanation) -> String {
     match (&clause.missing_field, clause.holds) {
         (Some(name), _) => format!("  <- the input has no `{name}`"),
         (None, ConditionResult::Failed) => "  <- a type does not fit".to_owned(),

@@ -49,14 +49,15 @@ pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     for release in &mut releases {
         submit(&server, release)?;
     }
-    let waiting = releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
-    let approval = waiting.map(|_| Approvers::read(&server, &environment)).transpose()?;
+    let under_review =
+        releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
+    let approval = under_review.map(|_| Approvers::read(&server, &environment)).transpose()?;
     if !output.is_for_people() {
         let approval = approval.as_ref().map(Approvers::to_json);
         return output.value(&json!({ "releases": releases, "approval": approval }));
     }
     output.list(&releases, &COLUMNS)?;
-    if let (Some(release), Some(approval)) = (waiting, approval) {
+    if let (Some(release), Some(approval)) = (under_review, approval) {
         next_step::report_gate_warnings(&server, required_string(release, "release_id")?);
         print("")?;
         print(&approval.describe())?;
@@ -80,9 +81,9 @@ fn submit(server: &ServerClient, release: &mut Value) -> Result<(), Failure> {
 
 /// The failure for a missing directory. It suggests similar commands, because the name may be a misspelt command.
 fn no_directory(name: &str) -> Failure {
-    let line = crate::command_line::CommandLine::command();
-    let known = line.find_subcommand("releases").into_iter().flat_map(clap::Command::get_subcommands);
-    let similar = similar_names(name, known.map(clap::Command::get_name).collect::<Vec<_>>().into_iter());
+    let command_line = crate::command_line::CommandLine::command();
+    let subcommands = command_line.find_subcommand("releases").into_iter().flat_map(clap::Command::get_subcommands);
+    let similar = similar_names(name, subcommands.map(clap::Command::get_name).collect::<Vec<_>>().into_iter());
     let candidates: Vec<Candidate> =
         similar.into_iter().map(|name| Candidate::named(format!("fairway releases {name}"))).collect();
     let hint = candidate_hint(&candidates);

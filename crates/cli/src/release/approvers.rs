@@ -24,19 +24,23 @@ impl Approvers {
         let workspace = server.workspace_id()?;
         let settings = readable(server.get(&["workspaces", workspace, "environments", environment, "settings"], &[]))?;
         let settings = settings.unwrap_or_default();
-        let Value::Array(all) = server.get(&["roles"], &[])? else {
+        let Value::Array(listed_roles) = server.get(&["roles"], &[])? else {
             return Err(Failure::Failed("the server's response lists no roles".to_owned()));
         };
         let may_approve = |role: &&Value| {
-            let granted = role.get("permissions").and_then(Value::as_array).into_iter().flatten();
-            granted.filter_map(Value::as_str).any(|name| name == Permission::ReleaseApprove.as_str())
+            let permissions = role.get("permissions").and_then(Value::as_array).into_iter().flatten();
+            permissions.filter_map(Value::as_str).any(|name| name == Permission::ReleaseApprove.as_str())
         };
         let roles: Vec<String> =
-            all.iter().filter(may_approve).map(|role| string_or_empty(role, "role").to_owned()).collect();
+            listed_roles.iter().filter(may_approve).map(|role| string_or_empty(role, "role").to_owned()).collect();
         let bindings = readable(server.list(&["role-bindings"], &[("workspace_id", workspace)]))?;
         let principals = bindings.map(|bindings| {
-            let fits = |binding: &&Value| roles.iter().any(|role| role == string_or_empty(binding, "role"));
-            bindings.iter().filter(fits).map(|binding| string_or_empty(binding, "principal").to_owned()).collect()
+            let can_approve = |binding: &&Value| roles.iter().any(|role| role == string_or_empty(binding, "role"));
+            bindings
+                .iter()
+                .filter(can_approve)
+                .map(|binding| string_or_empty(binding, "principal").to_owned())
+                .collect()
         });
         Ok(Self {
             min_approvals: settings.get("min_approvals").and_then(Value::as_u64).unwrap_or(1),
@@ -62,30 +66,30 @@ impl Approvers {
     }
 
     pub(super) fn describe(&self) -> String {
-        let people = match self.min_approvals {
+        let approval_count = match self.min_approvals {
             1 => "1 approval is needed".to_owned(),
             several => format!("{several} approvals are needed"),
         };
-        let own = if self.allows_self_approval {
+        let self_approval_rule = if self.allows_self_approval {
             "the author may approve it too"
         } else {
             "not from its author (`allow_self_approval` is false)"
         };
         let roles = self.roles.join(", ");
-        let who = match &self.principals {
+        let approvers = match &self.principals {
             Some(principals) if !principals.is_empty() => {
                 let names: Vec<String> = principals.iter().map(|name| sanitize(name)).collect();
                 format!("can approve: {}", names.join(", "))
             }
             Some(_) | None => format!("can approve: holders of a role among {}", sanitize(&roles)),
         };
-        format!("{people}, {own}\n{who}")
+        format!("{approval_count}, {self_approval_rule}\n{approvers}")
     }
 }
 
 /// Converts a refusal for a missing permission or an invisible resource to `None`.
-fn readable<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match answer {
+fn readable<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match result {
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Ok(None),
         found => found.map(Some),
     }

@@ -41,17 +41,17 @@ pub(super) fn show(server: &ServerClient, output: Output, arguments: &Arguments)
     let release = server.get(&["releases", &arguments.release.find(server)?], &[])?;
     let base = base(server, &release, arguments)?;
     let versions = name_versions(server, &[&release, &base])?;
-    let changes = compare(&bound(&base, &versions), &bound(&release, &versions));
+    let changes = compare(&bound_versions(&base, &versions), &bound_versions(&release, &versions));
     let id = |release: &Value| release.get("release_id").cloned().unwrap_or_default();
     if !output.is_for_people() {
         return output.record(&json!({ "release_id": id(&release), "base_release_id": id(&base), "changes": changes }));
     }
-    let against = if base.is_null() {
+    let heading = if base.is_null() {
         "no release serves this environment".to_owned()
     } else {
         format!("compared with {} ({})", string_or_empty(&base, "release_id"), string_or_empty(&base, "state"))
     };
-    print(&against)?;
+    print(&heading)?;
     if changes.is_empty() {
         return print("the same versions are bound");
     }
@@ -66,8 +66,8 @@ pub(super) fn show(server: &ServerClient, output: Output, arguments: &Arguments)
 
 /// The release to compare with; JSON `null` when no release serves the lane.
 fn base(server: &ServerClient, release: &Value, arguments: &Arguments) -> Result<Value, Failure> {
-    if let Some(other) = &arguments.with {
-        return server.get(&["releases", &find_release(server, other)?], &[]);
+    if let Some(reference) = &arguments.with {
+        return server.get(&["releases", &find_release(server, reference)?], &[]);
     }
     let mut query = vec![("environment", required_string(release, "environment")?)];
     query.extend(arguments.lane.as_deref().map(|lane| ("lane", lane)));
@@ -83,31 +83,31 @@ fn bindings(release: &Value) -> impl Iterator<Item = (&str, &str)> {
 /// The asset slug and the label of each version that the releases bind, by version id. A binding contains only the id,
 /// so this function searches the versions of all assets of the kind.
 fn name_versions(server: &ServerClient, releases: &[&Value]) -> Result<BTreeMap<String, (String, String)>, Failure> {
-    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut versions_by_kind: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (role, version) in releases.iter().flat_map(|release| bindings(release)) {
-        wanted.entry(role).or_default().insert(version);
+        versions_by_kind.entry(role).or_default().insert(version);
     }
-    let mut named = BTreeMap::new();
-    for (kind, mut missing) in wanted {
+    let mut names = BTreeMap::new();
+    for (kind, mut missing) in versions_by_kind {
         let query = [("workspace_id", server.workspace_id()?), ("asset_kind", kind)];
-        for found in server.list(&["assets"], &query)? {
+        for asset in server.list(&["assets"], &query)? {
             if missing.is_empty() {
                 break;
             }
-            for version in asset::list_versions(server, &found)? {
+            for version in asset::list_versions(server, &asset)? {
                 let id = string_or_empty(&version, "asset_version_id");
                 if missing.remove(id) {
                     let label = string_or_empty(&version, "version_label").to_owned();
-                    named.insert(id.to_owned(), (string_or_empty(&found, "slug").to_owned(), label));
+                    names.insert(id.to_owned(), (string_or_empty(&asset, "slug").to_owned(), label));
                 }
             }
         }
     }
-    Ok(named)
+    Ok(names)
 }
 
 /// The bound versions in a stable order. The id replaces the name of a version that is not visible to the caller.
-fn bound(release: &Value, versions: &BTreeMap<String, (String, String)>) -> BTreeSet<BoundVersion> {
+fn bound_versions(release: &Value, versions: &BTreeMap<String, (String, String)>) -> BTreeSet<BoundVersion> {
     let name = |(role, id): (&str, &str)| {
         let (asset, label) = versions.get(id).cloned().unwrap_or_else(|| (id.to_owned(), "-".to_owned()));
         BoundVersion { role: role.to_owned(), asset, label }
@@ -117,17 +117,20 @@ fn bound(release: &Value, versions: &BTreeMap<String, (String, String)>) -> BTre
 
 fn compare(base: &BTreeSet<BoundVersion>, release: &BTreeSet<BoundVersion>) -> Vec<Value> {
     let (removed, added): (Vec<_>, Vec<_>) = (base.difference(release).collect(), release.difference(base).collect());
-    let partner = |one: &BoundVersion, others: &[&BoundVersion]| {
-        others.iter().find(|other| other.role == one.role && other.asset == one.asset).map(|other| other.label.clone())
+    let counterpart = |version: &BoundVersion, others: &[&BoundVersion]| {
+        others
+            .iter()
+            .find(|other| other.role == version.role && other.asset == version.asset)
+            .map(|other| other.label.clone())
     };
-    let row = |change: &str, one: &BoundVersion, from: Option<String>, to: Option<String>| json!({ "change": change, "role": one.role, "asset": one.asset, "from": from, "to": to });
+    let row = |change: &str, version: &BoundVersion, from: Option<String>, to: Option<String>| json!({ "change": change, "role": version.role, "asset": version.asset, "from": from, "to": to });
     let mut changes = Vec::new();
-    for one in &removed {
-        let to = partner(one, &added);
-        changes.push(row(if to.is_some() { "changed" } else { "removed" }, one, Some(one.label.clone()), to));
+    for version in &removed {
+        let to = counterpart(version, &added);
+        changes.push(row(if to.is_some() { "changed" } else { "removed" }, version, Some(version.label.clone()), to));
     }
-    for one in added.iter().filter(|one| partner(one, &removed).is_none()) {
-        changes.push(row("added", one, None, Some(one.label.clone())));
+    for version in added.iter().filter(|version| counterpart(version, &removed).is_none()) {
+        changes.push(row("added", version, None, Some(version.label.clone())));
     }
     changes
 }
@@ -138,13 +141,13 @@ mod tests {
 
     #[test]
     fn compares_bindings_by_asset() {
-        let set = |all: &[(&str, &str, &str)]| {
-            let one = |(role, asset, label): &(&str, &str, &str)| BoundVersion {
+        let set = |tuples: &[(&str, &str, &str)]| {
+            let to_version = |(role, asset, label): &(&str, &str, &str)| BoundVersion {
                 role: (*role).to_owned(),
                 asset: (*asset).to_owned(),
                 label: (*label).to_owned(),
             };
-            all.iter().map(one).collect::<BTreeSet<_>>()
+            tuples.iter().map(to_version).collect::<BTreeSet<_>>()
         };
         let base = set(&[("prompt_template", "p", "v1"), ("skill", "a", "v1"), ("policy_bundle", "b", "v3")]);
         let release = set(&[("prompt_template", "p", "v2"), ("skill", "c", "v1"), ("policy_bundle", "b", "v3")]);

@@ -27,15 +27,15 @@ pub(super) fn show(server: &ServerClient, output: Output, slug: &str, environmen
 fn lane_row(lane: &Value) -> Value {
     let history: Vec<&Value> = lane.get("history").and_then(Value::as_array).into_iter().flatten().collect();
     let is_held = |holding: &&&Value| holding.get("to").is_none_or(Value::is_null);
-    let now = history.iter().find(is_held);
+    let current = history.iter().find(is_held);
     let mut past: Vec<&&Value> = history.iter().filter(|holding| !is_held(holding)).collect();
     // The server's timestamps have one zone and format, so they can be compared as text.
     past.sort_by_key(|holding| holding.get("to").and_then(Value::as_str));
     json!({
         "lane": lane.get("lane"),
         "holder": lane.get("holder"),
-        "since": now.and_then(|holding| holding.get("from")),
-        "reason": now.and_then(|holding| holding.get("reason")),
+        "since": current.and_then(|holding| holding.get("from")),
+        "reason": current.and_then(|holding| holding.get("reason")),
         "before": past.last().and_then(|holding| holding.get("release_id")),
     })
 }

@@ -156,8 +156,8 @@ fn rejected(failure: Failure, release: &str, rejection: &Value) -> Failure {
     refusal.message = format!("{} by {}{note}", text("outcome"), text("approved_by"));
     let next = format!(
         "{} makes it a draft again, or another person runs {}",
-        permitted("withdraw", release),
-        permitted("approve", release)
+        release_command("withdraw", release),
+        release_command("approve", release)
     );
     Failure::Refused(refusal).with_next(next)
 }
@@ -168,7 +168,7 @@ fn invalid_transition(mut refusal: Refusal, release: &str) -> Failure {
     refusal.message = format!("release {release} is {state}, and {}", refusal.message);
     let valid = refusal.detail.get("valid_transitions").and_then(Value::as_array).into_iter().flatten();
     let commands: Vec<String> =
-        valid.filter_map(Value::as_str).filter_map(command_to).map(|verb| permitted(verb, release)).collect();
+        valid.filter_map(Value::as_str).filter_map(command_to).map(|verb| release_command(verb, release)).collect();
     let refused = Failure::Refused(Box::new(refusal));
     match commands.is_empty() {
         true => refused.with_next("fairway releases create WORKLOAD --env ENVIRONMENT --bind VERSION".to_owned()),
@@ -176,7 +176,7 @@ fn invalid_transition(mut refusal: Refusal, release: &str) -> Failure {
     }
 }
 
-fn permitted(verb: &str, release: &str) -> String {
+fn release_command(verb: &str, release: &str) -> String {
     format!("`fairway releases {verb} {release}`")
 }
 
@@ -198,7 +198,7 @@ fn not_editable(mut refusal: Refusal, release: &str) -> Failure {
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}: {}", refusal.message);
     let next = if state == StateName::ReviewReady.as_str() {
-        format!("{} makes it a draft again", permitted("withdraw", release))
+        format!("{} makes it a draft again", release_command("withdraw", release))
     } else {
         "`fairway releases create WORKLOAD --env ENVIRONMENT --bind VERSION` drafts another release".to_owned()
     };
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn names_activation_only_when_no_approval_is_missing() {
         let after = |state, gates: &[Value]| NextStep::after(Verdict::Approved, "019a", state, gates);
-        let few = "1 of 2 required people approved the current bindings";
-        let missing = after(StateName::ReviewReady, &[gate("blocked", few)]);
-        assert_eq!(missing.notices, [format!("approvals: {few}")]);
+        let message = "1 of 2 required people approved the current bindings";
+        let missing = after(StateName::ReviewReady, &[gate("blocked", message)]);
+        assert_eq!(missing.notices, [format!("approvals: {message}")]);
         assert_eq!(missing.next.as_deref(), Some("another person runs `fairway releases approve 019a`"));
         for state in [StateName::ReviewReady, StateName::Approved] {
             let enough = after(state, &[gate("pass", "enough people approved the bindings")]);
@@ -269,10 +269,10 @@ mod tests {
 
     #[test]
     fn approval_hints_name_the_command_for_the_settings() {
-        let own = approval_hint("019a", "production", true);
-        assert!(own.contains("`fairway environments set production --allow-self-approval true`"), "{own}");
-        let few = approval_hint("019a", "", false);
-        assert!(few.contains("`fairway environments set ENVIRONMENT --min-approvals COUNT"), "{few}");
+        let own_hint = approval_hint("019a", "production", true);
+        assert!(own_hint.contains("`fairway environments set production --allow-self-approval true`"), "{own_hint}");
+        let count_hint = approval_hint("019a", "", false);
+        assert!(count_hint.contains("`fairway environments set ENVIRONMENT --min-approvals COUNT"), "{count_hint}");
     }
 
     #[test]

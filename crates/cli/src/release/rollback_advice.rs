@@ -40,14 +40,14 @@ fn describe(advice: &Value, id: &str) -> String {
     let percent = |name: &str| advice.get(name).and_then(Value::as_f64).unwrap_or_default() * 100.0;
     let (rate, threshold) = (percent("error_rate"), percent("threshold"));
     let runs = advice.get("sample_size").and_then(Value::as_u64).unwrap_or_default();
-    let seen = format!("{rate:.1} % of the last {runs} runs failed; the threshold is {threshold:.1} %");
+    let summary = format!("{rate:.1} % of the last {runs} runs failed; the threshold is {threshold:.1} %");
     if advice.get("recommended").and_then(Value::as_bool).unwrap_or_default() {
-        return format!("advice: roll back, because {seen}\n  fairway releases rollback {id} --reason WHY");
+        return format!("advice: roll back, because {summary}\n  fairway releases rollback {id} --reason WHY");
     }
     if rate > threshold {
-        return format!("advice: none yet, because too few runs ended to decide ({seen})");
+        return format!("advice: none yet, because too few runs ended to decide ({summary})");
     }
-    format!("advice: no rollback ({seen})")
+    format!("advice: no rollback ({summary})")
 }
 
 #[cfg(test)]

@@ -51,8 +51,9 @@ fn not_serving(failure: Failure, release: &str, slug: &str, environment: &str) -
     let Failure::Refused(mut refusal) = failure else { return failure };
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}, and only the release that serves can be rolled back");
-    let name = |text: &str, placeholder: &str| if text.is_empty() { placeholder.to_owned() } else { text.to_owned() };
-    let (slug, environment) = (name(slug, "WORKLOAD"), name(environment, "ENVIRONMENT"));
+    let or_placeholder =
+        |text: &str, placeholder: &str| if text.is_empty() { placeholder.to_owned() } else { text.to_owned() };
+    let (slug, environment) = (or_placeholder(slug, "WORKLOAD"), or_placeholder(environment, "ENVIRONMENT"));
     Failure::Refused(refusal).with_next(format!("fairway releases rollback {slug}@{environment} --reason WHY"))
 }
 
@@ -71,15 +72,15 @@ struct Target<'t> {
 
 impl Target<'_> {
     fn choose(&self, serving: &[Value]) -> Result<String, Failure> {
-        let (slug, environment) = (shown(self.slug), shown(self.environment));
+        let (slug, environment) = (display_name(self.slug), display_name(self.environment));
         let candidates = serving.iter().take(MAX_CANDIDATES).map(candidate).collect();
         if let Some(lane) = self.lane {
             let message = format!("no release of `{slug}` serves lane `{lane}` in environment `{environment}`");
             return Err(Failure::Unknown { message, candidates });
         }
         let in_rollout: Vec<&Value> = serving.iter().filter(|release| has_rollout_in_progress(release)).collect();
-        let chosen: Vec<&Value> = if in_rollout.is_empty() { serving.iter().collect() } else { in_rollout };
-        match chosen.as_slice() {
+        let targets: Vec<&Value> = if in_rollout.is_empty() { serving.iter().collect() } else { in_rollout };
+        match targets.as_slice() {
             [only] => required_string(only, "release_id").map(str::to_owned),
             [] => {
                 let message = format!("no release of `{slug}` serves environment `{environment}`");
@@ -108,7 +109,7 @@ fn candidate(release: &Value) -> Candidate {
 }
 
 /// Prepares a name from the command line for a message.
-fn shown(name: &str) -> String {
+fn display_name(name: &str) -> String {
     shorten(&sanitize(name)).into_owned()
 }
 

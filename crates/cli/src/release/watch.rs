@@ -35,24 +35,24 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn watch(server: &ServerClient, output: Output, arguments: &Arguments) -> Result<(), Failure> {
-    let until = Instant::now() + arguments.wait;
+    let deadline = Instant::now() + arguments.wait;
     let id = arguments.release.find(server)?;
-    let mut before = String::new();
+    let mut last_status = String::new();
     // The time of the last successful poll. A failed first poll ends the watch.
-    let mut reached: Option<Instant> = None;
+    let mut last_success: Option<Instant> = None;
     loop {
-        match (server.get(&["releases", &id], &[]), reached) {
+        match (server.get(&["releases", &id], &[]), last_success) {
             (Ok(release), _) => {
-                reached = Some(Instant::now());
-                let now = status_line(&release);
-                if now != before {
-                    if output.is_for_people() { print(&now)? } else { output.record(&release)? }
+                last_success = Some(Instant::now());
+                let status = status_line(&release);
+                if status != last_status {
+                    if output.is_for_people() { print(&status)? } else { output.record(&release)? }
                 }
-                before = now;
+                last_status = status;
                 match watch_state(&release) {
                     WatchState::Pending => {}
                     WatchState::Serving => return Ok(()),
-                    WatchState::Ended(why) => return Err(Failure::Failed(why.to_owned())),
+                    WatchState::Ended(reason) => return Err(Failure::Failed(reason.to_owned())),
                 }
             }
             (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < MAX_OUTAGE => {
@@ -63,16 +63,16 @@ pub(super) fn watch(server: &ServerClient, output: Output, arguments: &Arguments
         if !is_stdout_open() {
             return Err(Failure::OutputClosed);
         }
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             return Err(Failure::WatchTimedOut);
         }
-        thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
+        thread::sleep(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
     }
 }
 
 fn status_line(release: &Value) -> String {
-    let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
-    let mut line = format!("{} {}", sanitize(word("/updated_at")), sanitize(word("/state")));
+    let text = |pointer: &str| release.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
+    let mut line = format!("{} {}", sanitize(text("/updated_at")), sanitize(text("/state")));
     if let Some(rollout) = release.get("rollout_state").filter(|rollout| !rollout.is_null()) {
         let lanes = rollout.get("lane_sequence").and_then(Value::as_array).into_iter().flatten();
         let lanes: Vec<&str> = lanes.filter_map(Value::as_str).collect();
@@ -81,7 +81,7 @@ fn status_line(release: &Value) -> String {
         let lane = index.and_then(|index| lanes.get(index)).copied().unwrap_or("-");
         line.push_str(&format!(
             ", rollout {} at {} of {}",
-            sanitize(word("/rollout_state/status")),
+            sanitize(text("/rollout_state/status")),
             sanitize(lane),
             sanitize(&lanes.join(", "))
         ));
@@ -101,9 +101,9 @@ enum WatchState {
 }
 
 fn watch_state(release: &Value) -> WatchState {
-    let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str);
-    let rollout = word("/rollout_state/status").and_then(RolloutStatus::parse);
-    match (word("/state").and_then(StateName::parse), rollout) {
+    let text = |pointer: &str| release.pointer(pointer).and_then(Value::as_str);
+    let rollout = text("/rollout_state/status").and_then(RolloutStatus::parse);
+    match (text("/state").and_then(StateName::parse), rollout) {
         (Some(StateName::Superseded), _) => WatchState::Ended("the release was superseded"),
         (Some(StateName::Retired), _) => WatchState::Ended("the release is retired"),
         (Some(StateName::Active | StateName::Approved), Some(RolloutStatus::RolledBack)) => {

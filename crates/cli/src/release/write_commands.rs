@@ -25,14 +25,14 @@ pub(super) fn create(
 ) -> Result<Value, Failure> {
     // Resolves all names before the first write, so that an unknown name leaves no incomplete draft.
     let workload = workload::find_workload(server, workload)?;
-    let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
-    for (asset, _) in &bound {
+    let versions = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
+    for (asset, _) in &versions {
         refuse_inactive(asset)?;
     }
     let is_bundle = |asset: &&Value| string_or_empty(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
         Some(slug) => Some(asset::find_asset(server, slug)?),
-        None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
+        None => versions.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
     };
     let policy = policy.as_ref().map(|policy| required_string(policy, "asset_id")).transpose()?;
     let body = json!({
@@ -43,7 +43,7 @@ pub(super) fn create(
     });
     let release = server.post(&["releases"], &body)?;
     let id = required_string(&release, "release_id")?;
-    for (asset, version) in &bound {
+    for (asset, version) in &versions {
         let (role, version) = (required_string(asset, "asset_kind")?, required_string(version, "asset_version_id")?);
         bind_version(server, id, role, version).map_err(|failure| incomplete_draft(failure, id, role))?;
     }
@@ -61,8 +61,8 @@ pub(super) fn bind(
     versions: &[String],
     replaces: bool,
 ) -> Result<Value, Failure> {
-    let found = versions.iter().map(|version| asset::resolve_version(server, version));
-    for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
+    let resolved = versions.iter().map(|version| asset::resolve_version(server, version));
+    for (asset, version) in &resolved.collect::<Result<Vec<_>, _>>()? {
         let role = required_string(asset, "asset_kind")?;
         let version = required_string(version, "asset_version_id")?;
         if replaces && AssetKind::parse(role).is_some_and(AssetKind::allows_many_bindings) {
@@ -74,7 +74,7 @@ pub(super) fn bind(
                 return Err(bound_role(failure, release, role));
             }
             Err(failure) if failure.is_refusal("duplicate_role") => replace_role(server, release, role, version)?,
-            bound => bound.map_err(|failure| inactive_asset(failure, asset))?,
+            result => result.map_err(|failure| inactive_asset(failure, asset))?,
         }
     }
     server.get(&["releases", release], &[])
@@ -98,12 +98,12 @@ fn replace_role(server: &ServerClient, release: &str, role: &str, version: &str)
 fn replace_version(server: &ServerClient, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
     let bindings = bindings_of(server, release)?;
     let is_same = |binding: &&&Value| string_or_empty(binding, "asset_version_id") == version;
-    let of_asset = bindings_of_asset(server, asset, &bindings)?;
-    if of_asset.iter().find(is_same).is_none() {
+    let asset_bindings = bindings_of_asset(server, asset, &bindings)?;
+    if asset_bindings.iter().find(is_same).is_none() {
         let role = required_string(asset, "asset_kind")?;
         bind_version(server, release, role, version).map_err(|failure| inactive_asset(failure, asset))?;
     }
-    for binding in of_asset.iter().filter(|binding| !is_same(binding)) {
+    for binding in asset_bindings.iter().filter(|binding| !is_same(binding)) {
         unbind_one(server, release, binding)?;
     }
     Ok(())
@@ -171,8 +171,8 @@ fn bindings_of_asset<'b>(
 ) -> Result<Vec<&'b Value>, Failure> {
     let versions = asset::list_versions(server, asset)?;
     let is_version = |binding: &&Value| {
-        let bound = string_or_empty(binding, "asset_version_id");
-        versions.iter().any(|version| string_or_empty(version, "asset_version_id") == bound)
+        let id = string_or_empty(binding, "asset_version_id");
+        versions.iter().any(|version| string_or_empty(version, "asset_version_id") == id)
     };
     Ok(bindings.iter().filter(is_version).collect())
 }
@@ -189,12 +189,12 @@ pub(super) fn unbind(server: &ServerClient, release: &str, slugs: &[String]) -> 
     let bindings = bindings_of(server, release)?;
     let mut removed = Vec::new();
     for slug in BTreeSet::from_iter(slugs) {
-        let of_asset = bindings_of_asset(server, &asset::find_asset(server, slug)?, &bindings)?;
-        if of_asset.is_empty() {
+        let asset_bindings = bindings_of_asset(server, &asset::find_asset(server, slug)?, &bindings)?;
+        if asset_bindings.is_empty() {
             let message = format!("the release binds no version of `{}`", sanitize(slug));
             return Err(Failure::Unknown { message, candidates: Vec::new() });
         }
-        removed.extend(of_asset);
+        removed.extend(asset_bindings);
     }
     for binding in removed {
         unbind_one(server, release, binding)?;

@@ -18,8 +18,8 @@ pub(super) struct RawInputs {
 
 impl RawInputs {
     /// Parses single inputs and the inputs of a file. Single inputs override those of the file.
-    pub(super) fn parse(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
-        let mut settled = match all {
+    pub(super) fn parse(pairs: &[String], file: Option<&Path>) -> Result<Self, Failure> {
+        let mut values = match file {
             Some(path) => match untrusted_file::Source::open(path)?.value()?.value {
                 Value::Object(members) => members,
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -29,25 +29,25 @@ impl RawInputs {
             None => Map::new(),
         };
         let mut texts = BTreeMap::new();
-        for input in single {
+        for input in pairs {
             let (name, value) = input.split_once('=').ok_or_else(|| malformed_input(input))?;
             if let Some(name) = name.strip_suffix(':') {
                 let value = serde_json::from_str(value)
                     .map_err(|_| Failure::Usage(format!("`{name}:=` must be followed by JSON")))?;
-                settled.insert(name.to_owned(), value);
+                values.insert(name.to_owned(), value);
                 texts.remove(name);
                 continue;
             }
             if let Some(path) = value.strip_prefix('@') {
                 let text = untrusted_file::Source::open_limited(Path::new(path), MAX_INPUT_BYTES)?.text;
-                settled.insert(name.to_owned(), Value::String(text));
+                values.insert(name.to_owned(), Value::String(text));
                 texts.remove(name);
             } else {
-                settled.remove(name);
+                values.remove(name);
                 texts.insert(name.to_owned(), value.to_owned());
             }
         }
-        Ok(Self { values: settled, texts })
+        Ok(Self { values, texts })
     }
 
     /// Converts texts to the field types of the form. Requests the form only if there are texts.
@@ -55,15 +55,15 @@ impl RawInputs {
         self,
         form: impl FnOnce() -> Result<Option<Value>, Failure>,
     ) -> Result<Map<String, Value>, Failure> {
-        let Self { values: mut settled, texts } = self;
+        let Self { mut values, texts } = self;
         if texts.is_empty() {
-            return Ok(settled);
+            return Ok(values);
         }
         let form = form()?.unwrap_or_default();
         let fields = form.pointer("/interface_config/input_fields").and_then(Value::as_array);
         let kind = |name: &str| {
-            let named = |field: &&Value| field.get("name").and_then(Value::as_str) == Some(name);
-            fields.into_iter().flatten().find(named)?.get("type")?.as_str()
+            let has_name = |field: &&Value| field.get("name").and_then(Value::as_str) == Some(name);
+            fields.into_iter().flatten().find(has_name)?.get("type")?.as_str()
         };
         for (name, text) in texts {
             let value = match kind(&name) {
@@ -75,14 +75,15 @@ impl RawInputs {
                 Some("boolean") => text.parse().map_or(Value::String(text), Value::Bool),
                 Some(_) | None => Value::String(text),
             };
-            settled.insert(name, value);
+            values.insert(name, value);
         }
-        Ok(settled)
+        Ok(values)
     }
 }
 
 fn malformed_input(input: &str) -> Failure {
-    let name: String = input.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').take(40).collect();
+    let name: String =
+        input.chars().take_while(|character| character.is_alphanumeric() || *character == '_').take(40).collect();
     Failure::Usage(format!("the input `{name}` must be NAME=TEXT, NAME=@FILE or NAME:=JSON"))
 }
 
@@ -91,10 +92,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn typed(single: &[&str], fields: &Value) -> Value {
-        let single: Vec<String> = single.iter().map(|input| (*input).to_owned()).collect();
+    fn typed(pairs: &[&str], fields: &Value) -> Value {
+        let pairs: Vec<String> = pairs.iter().map(|input| (*input).to_owned()).collect();
         let form = json!({ "interface_config": { "input_fields": fields } });
-        Value::Object(RawInputs::parse(&single, None).unwrap().resolve_types(|| Ok(Some(form))).unwrap())
+        Value::Object(RawInputs::parse(&pairs, None).unwrap().resolve_types(|| Ok(Some(form))).unwrap())
     }
 
     #[test]
@@ -102,9 +103,9 @@ mod tests {
         let fields = json!([
             { "name": "count", "type": "number" }, { "name": "loud", "type": "boolean" }, { "name": "word", "type": "text" },
         ]);
-        let given = ["count=3.5", "loud=true", "word=5", "other=7", "any:=[1, null]", "empty="];
+        let inputs = ["count=3.5", "loud=true", "word=5", "other=7", "any:=[1, null]", "empty="];
         let expected = json!({ "count": 3.5, "loud": true, "word": "5", "other": "7", "any": [1, null], "empty": "" });
-        assert_eq!(typed(&given, &fields), expected);
+        assert_eq!(typed(&inputs, &fields), expected);
         assert_eq!(typed(&["count=three", "loud=yes"], &fields), json!({ "count": "three", "loud": "yes" }));
         assert_eq!(typed(&["a:=1", "a=x"], &fields), json!({ "a": "x" }), "the last value applies");
         assert_eq!(typed(&["a=x", "a:=1"], &fields), json!({ "a": 1 }));
@@ -112,8 +113,8 @@ mod tests {
 
     #[test]
     fn rejects_malformed_inputs() {
-        for wrong in ["ticket", "a:=nonsense"] {
-            assert!(matches!(RawInputs::parse(&[wrong.to_owned()], None), Err(Failure::Usage(_))), "{wrong}");
+        for input in ["ticket", "a:=nonsense"] {
+            assert!(matches!(RawInputs::parse(&[input.to_owned()], None), Err(Failure::Usage(_))), "{input}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn explain(server: &ServerClient, slug: &str, environment: &str, fail
         return no_active_release(slug, environment, failure);
     }
     if failure.is_refusal("workload_suspended") {
-        return failure.with_next(format!("fairway workloads resume {}", shown(slug)));
+        return failure.with_next(format!("fairway workloads resume {}", display_name(slug)));
     }
     if failure.is_refusal("share_token_required") {
         return failure.with_next(share_link_hint(slug));
@@ -35,7 +35,7 @@ pub(super) fn explain(server: &ServerClient, slug: &str, environment: &str, fail
 
 /// How to run a workload with share links, which this command cannot do: in a browser, or by HTTP.
 fn share_link_hint(slug: &str) -> String {
-    let slug = shown(slug);
+    let slug = display_name(slug);
     format!(
         "`fairway share-links create {slug}` prints an address: open it in a browser, or send its token as \
          `X-Share-Token` to `POST /v1/workloads/by-slug/{slug}/execute`"
@@ -53,28 +53,28 @@ fn ended_run(failure: Failure) -> Failure {
 
 /// The failure for a slug without a visible workload. If a visible workload has the slug, another resource is missing.
 fn unknown_workload(server: &ServerClient, slug: &str, environment: &str, failure: Failure) -> Failure {
-    let known = visible_slugs(server);
-    if known.iter().any(|known| known == slug) {
+    let slugs = visible_slugs(server);
+    if slugs.iter().any(|known| known == slug) {
         return failure;
     }
-    let similar = similar_names(slug, known.iter().map(String::as_str));
+    let similar = similar_names(slug, slugs.iter().map(String::as_str));
     let next = similar.first().map_or_else(
         || "fairway workloads list".to_owned(),
-        |slug| format!("fairway run {} --env {}", sanitize(slug), shown(environment)),
+        |slug| format!("fairway run {} --env {}", sanitize(slug), display_name(environment)),
     );
     let candidates = similar.into_iter().map(Candidate::named).collect();
-    let message = format!("no workload `{}` is visible to you", shown(slug));
+    let message = format!("no workload `{}` is visible to you", display_name(slug));
     Failure::Unknown { message, candidates }.with_next(next)
 }
 
 /// The slugs of the workloads that the caller may list: those of its workspace, and those with a runtime interface.
 /// A refused list counts as empty.
 fn visible_slugs(server: &ServerClient) -> Vec<String> {
-    let of_workspace = server
+    let workspace_workloads = server
         .workspace_id()
         .and_then(|workspace| server.list_first(&["workloads"], &[("workspace_id", workspace)], MAX_COMPARED));
     let runnable = server.list_first(&["workloads", "runtime-enabled"], &[], MAX_COMPARED);
-    let listed = [of_workspace, runnable].into_iter().flat_map(Result::unwrap_or_default);
+    let listed = [workspace_workloads, runnable].into_iter().flat_map(Result::unwrap_or_default);
     let mut slugs: Vec<String> = listed.map(|workload| string_or_empty(&workload, "slug").to_owned()).collect();
     slugs.sort_unstable();
     slugs.dedup();
@@ -85,8 +85,8 @@ fn visible_slugs(server: &ServerClient) -> Vec<String> {
 /// lists the environments with an active release.
 fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
-    let (slug, wanted) = (shown(slug), shown(environment));
-    refusal.message = format!("no release of `{slug}` is active in environment `{wanted}`");
+    let (slug, environment_name) = (display_name(slug), display_name(environment));
+    refusal.message = format!("no release of `{slug}` is active in environment `{environment_name}`");
     let active: Option<Vec<&str>> = refusal
         .detail
         .get("active_environments")
@@ -107,7 +107,7 @@ fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure
 }
 
 /// Prepares a name from the command line for an error message.
-fn shown(name: &str) -> String {
+fn display_name(name: &str) -> String {
     shorten(&sanitize(name)).into_owned()
 }
 
@@ -128,14 +128,14 @@ mod tests {
 
     #[test]
     fn refusals_of_stored_runs_name_the_command_that_explains_them() {
-        let of = |code: &str, id: Value| {
+        let explained = |code: &str, id: Value| {
             ended_run(refusal(&json!({ "error": code, "message": "m", "execution_id": id }))).to_string()
         };
         for code in ["policy_denied", "provider_unavailable", "prompt_argument_missing"] {
-            assert!(of(code, json!("019a")).ends_with("\nnext: fairway executions explain 019a"), "{code}");
+            assert!(explained(code, json!("019a")).ends_with("\nnext: fairway executions explain 019a"), "{code}");
         }
-        assert!(of("unavailable", json!("019a")).ends_with("\nnext: fairway executions wait 019a"));
-        assert!(!of("queue_full", Value::Null).contains("next:"), "a refusal without a run");
+        assert!(explained("unavailable", json!("019a")).ends_with("\nnext: fairway executions wait 019a"));
+        assert!(!explained("queue_full", Value::Null).contains("next:"), "a refusal without a run");
     }
 
     #[test]

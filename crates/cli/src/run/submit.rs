@@ -21,13 +21,13 @@ pub(super) fn retry_preparation<T>(
 ) -> Result<T, Failure> {
     let Some(wait) = wait else { return send() };
     let mut pause = FIRST_RETRY_PAUSE;
-    let mut is_told = false;
+    let mut has_printed = false;
     loop {
         let failure = match send() {
             Err(failure) if failure.is_transient() && !wait.is_over() => failure,
-            settled => return settled,
+            result => return result,
         };
-        if !std::mem::replace(&mut is_told, true) {
+        if !std::mem::replace(&mut has_printed, true) {
             eprint(&format!("{failure}; retrying until the wait is over"));
         }
         thread::sleep(pause.min(wait.remaining()));
@@ -53,18 +53,20 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
     /// The failure of the last attempt.
     pub(super) fn retry_until(&self, wait: &RunWait, server: &str) -> Result<T, Failure> {
         let mut pause = FIRST_RETRY_PAUSE;
-        let mut is_told = false;
+        let mut has_printed = false;
         loop {
-            let unseen = match self.attempt() {
-                Err(failure) => failure.into_unreachable(server).map_err(|settled| self.report_key(settled))?,
-                answered => return answered,
+            let unreachable = match self.attempt() {
+                Err(failure) => failure.into_unreachable(server).map_err(|failure| self.report_key(failure))?,
+                result => return result,
             };
             self.is_response_lost.set(true);
             if wait.is_over() {
-                return Err(self.report_key(unseen));
+                return Err(self.report_key(unreachable));
             }
-            if !std::mem::replace(&mut is_told, true) {
-                eprint(&format!("{unseen}; retrying with the same idempotency key, because the run may have started"));
+            if !std::mem::replace(&mut has_printed, true) {
+                eprint(&format!(
+                    "{unreachable}; retrying with the same idempotency key, because the run may have started"
+                ));
             }
             thread::sleep(pause.min(wait.remaining()));
             pause = pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
@@ -75,7 +77,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
     pub(super) fn retry_once(&self) -> Result<T, Failure> {
         match self.attempt() {
             Err(Failure::Unreachable { .. }) => self.submit_once(),
-            answered => answered.map_err(|failure| self.report_key(failure)),
+            result => result.map_err(|failure| self.report_key(failure)),
         }
     }
 
@@ -85,11 +87,11 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
     }
 
     fn attempt(&self) -> Result<T, Failure> {
-        let answered = (self.send)();
-        if let Err(Failure::Unreachable { .. }) = &answered {
+        let result = (self.send)();
+        if let Err(Failure::Unreachable { .. }) = &result {
             self.is_response_lost.set(true);
         }
-        answered
+        result
     }
 
     /// Prints the idempotency key if the command fails after a lost response, so that the user can find the run.

@@ -57,14 +57,14 @@ impl SubmittedRun {
     }
 
     /// Reads the response to `execute`, which contains the run's id even when the run is queued.
-    pub(super) fn from_response(answered: EventResponse) -> Result<Self, Failure> {
-        match answered {
+    pub(super) fn from_response(response: EventResponse) -> Result<Self, Failure> {
+        match response {
             EventResponse::Events(EventStream { events, run: Some(run), token }) => {
                 Ok(Self { run, token, events: Some(events), is_known: true })
             }
-            EventResponse::Value(answer) => {
-                let run = required_string(&answer, "execution_id")?.to_owned();
-                let token = answer.get("result_token").and_then(Value::as_str).map(str::to_owned);
+            EventResponse::Value(body) => {
+                let run = required_string(&body, "execution_id")?.to_owned();
+                let token = body.get("result_token").and_then(Value::as_str).map(str::to_owned);
                 Ok(Self { run, token, events: None, is_known: true })
             }
             EventResponse::Events(EventStream { run: None, .. }) | EventResponse::Nothing => {
@@ -76,7 +76,7 @@ impl SubmittedRun {
 
 /// The state of a wait.
 pub(super) struct RunWait {
-    until: Instant,
+    deadline: Instant,
     streams: bool,
     /// The run's id once known, which the signal handler prints.
     run: Arc<Mutex<Option<String>>>,
@@ -95,10 +95,10 @@ enum RunPoll {
 }
 
 impl RunWait {
-    pub(super) fn new(patience: &WaitOptions) -> Self {
+    pub(super) fn new(options: &WaitOptions) -> Self {
         Self {
-            until: Instant::now() + patience.wait.unwrap_or(DEFAULT_WAIT),
-            streams: patience.stream,
+            deadline: Instant::now() + options.wait.unwrap_or(DEFAULT_WAIT),
+            streams: options.stream,
             run: Arc::default(),
         }
     }
@@ -115,12 +115,12 @@ impl RunWait {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        Instant::now() >= self.deadline
     }
 
     /// The remaining time; at least 100 ms, because zero would mean no limit.
     pub(super) fn remaining(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
+        self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
     /// Timeout of one read.
@@ -129,18 +129,18 @@ impl RunWait {
     }
 
     /// Follows the run to its end. On an early exit, prints how to resume the wait.
-    pub(super) fn follow(&self, server: &ServerClient, output: Output, begun: SubmittedRun) -> Result<(), Failure> {
-        let SubmittedRun { run, token, events, is_known } = begun;
+    pub(super) fn follow(&self, server: &ServerClient, output: Output, submitted: SubmittedRun) -> Result<(), Failure> {
+        let SubmittedRun { run, token, events, is_known } = submitted;
         let streams = self.streams && output.is_for_people();
-        let mut seen = RunProgress { streams, is_known, ..RunProgress::default() };
+        let mut progress = RunProgress { streams, is_known, ..RunProgress::default() };
         let run = RunReader { server, run: &run, token: token.as_deref() };
-        let ended = self.follow_to_end(&run, output, events, &mut seen);
-        let is_refused = matches!(&ended, Err(Failure::Refused(_)));
-        if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.is_known) {
+        let result = self.follow_to_end(&run, output, events, &mut progress);
+        let is_refused = matches!(&result, Err(Failure::Refused(_)));
+        if matches!(&result, Err(Failure::Unreachable { .. })) || (is_refused && progress.is_known) {
             let run = sanitize(run.run);
             eprint(&format!("run {run} may still be running; `fairway executions wait {run}` resumes waiting"));
         }
-        ended
+        result
     }
 
     /// Follows the run, and resumes a lost stream after the last event. Resumes the stream even after the end of the
@@ -151,30 +151,30 @@ impl RunWait {
         run: &RunReader<'_>,
         output: Output,
         mut events: Option<Events>,
-        seen: &mut RunProgress,
+        progress: &mut RunProgress,
     ) -> Result<(), Failure> {
-        let (mut tries, mut ended) = (MAX_RESUMES, None);
+        let (mut remaining_resumes, mut ended_run) = (MAX_RESUMES, None);
         loop {
             if let Some(events) = events.take() {
-                match self.read_events(run, events, seen)? {
+                match self.read_events(run, events, progress)? {
                     StreamEnd::Closed => {}
-                    StreamEnd::Stalled => tries = tries.min(1),
+                    StreamEnd::Stalled => remaining_resumes = remaining_resumes.min(1),
                 }
             }
-            let polled = run.poll(seen, self.read_timeout())?;
+            let poll = run.poll(progress, self.read_timeout())?;
             // After a failed poll, the next request polls the run instead of resuming the stream, because a rate
             // limit may permit only one request a minute.
-            let polls_again = matches!(polled, RunPoll::Unavailable(_));
-            match polled {
+            let polls_again = matches!(poll, RunPoll::Unavailable(_));
+            match poll {
                 RunPoll::Ended(found) => {
-                    if !seen.has_missing_events() || tries == 0 {
-                        return seen.print_result(output, &found);
+                    if !progress.has_missing_events() || remaining_resumes == 0 {
+                        return progress.print_result(output, &found);
                     }
-                    tries -= 1;
-                    ended = Some(found);
+                    remaining_resumes -= 1;
+                    ended_run = Some(found);
                 }
-                RunPoll::Unavailable(_) if ended.is_some() => {
-                    return ended.map_or(Ok(()), |found| seen.print_result(output, &found));
+                RunPoll::Unavailable(_) if ended_run.is_some() => {
+                    return ended_run.map_or(Ok(()), |found| progress.print_result(output, &found));
                 }
                 RunPoll::AwaitingReview => {
                     eprint("the answer awaits review");
@@ -190,13 +190,13 @@ impl RunWait {
             }
             events = match run.server.follow_run_events(
                 run.run,
-                seen.last_event_id.as_deref(),
+                progress.last_event_id.as_deref(),
                 run.token,
                 self.read_timeout(),
             ) {
                 Ok(EventResponse::Events(stream)) => Some(stream.events),
                 Ok(EventResponse::Nothing) => {
-                    seen.has_final_event = true;
+                    progress.has_final_event = true;
                     None
                 }
                 Ok(EventResponse::Value(_)) => None,
@@ -213,23 +213,28 @@ impl RunWait {
     ///
     /// If the run has ended and its final event is missing, waits [`MAX_SILENCE`] once more for the event, even
     /// after the end of the wait.
-    fn read_events(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
+    fn read_events(
+        &self,
+        run: &RunReader<'_>,
+        events: Events,
+        progress: &mut RunProgress,
+    ) -> Result<StreamEnd, Failure> {
         let events =
             events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
-        seen.has_read_events = true;
+        progress.has_read_events = true;
         loop {
-            let silence = if seen.is_over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
-            match events.recv_timeout(silence)? {
+            let timeout = if progress.is_over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
+            match events.recv_timeout(timeout)? {
                 StreamItem::Event(event) => {
-                    seen.record_event(&event)?;
-                    if self.is_over() && !seen.is_over && !seen.has_final_event {
+                    progress.record_event(&event)?;
+                    if self.is_over() && !progress.is_over && !progress.has_final_event {
                         return Ok(StreamEnd::Closed);
                     }
                 }
                 StreamItem::End => return Ok(StreamEnd::Closed),
-                StreamItem::Silence if seen.is_over => return Ok(StreamEnd::Stalled),
+                StreamItem::Silence if progress.is_over => return Ok(StreamEnd::Stalled),
                 StreamItem::Silence if self.is_over() => return Ok(StreamEnd::Closed),
-                StreamItem::Silence => match run.poll(seen, self.read_timeout())? {
+                StreamItem::Silence => match run.poll(progress, self.read_timeout())? {
                     RunPoll::AwaitingReview => return Ok(StreamEnd::Closed),
                     RunPoll::Running if self.is_over() => return Err(run.still_running()),
                     RunPoll::Unavailable(failure) if self.is_over() => return Err(failure),
@@ -256,20 +261,20 @@ struct RunReader<'f> {
 }
 
 impl RunReader<'_> {
-    fn poll(&self, seen: &mut RunProgress, patience: Duration) -> Result<RunPoll, Failure> {
-        let found = match self.server.get_run(self.run, self.token, patience) {
+    fn poll(&self, progress: &mut RunProgress, timeout: Duration) -> Result<RunPoll, Failure> {
+        let found = match self.server.get_run(self.run, self.token, timeout) {
             Ok(found) => found,
             Err(failure) => {
-                let unseen = failure.into_unreachable(self.server.address())?;
-                seen.report_outage(self.run);
-                return Ok(RunPoll::Unavailable(unseen));
+                let unreachable = failure.into_unreachable(self.server.address())?;
+                progress.report_outage(self.run);
+                return Ok(RunPoll::Unavailable(unreachable));
             }
         };
-        seen.record_poll(&found);
+        progress.record_poll(&found);
         Ok(match status(&found) {
             // Ends the wait for a run with the status `unknown`, because only an operator resolves such a run.
             Some(status) if status.is_final() || status == Status::Unknown => {
-                seen.is_over = true;
+                progress.is_over = true;
                 RunPoll::Ended(Box::new(found))
             }
             Some(Status::AwaitingReview) => RunPoll::AwaitingReview,
@@ -330,23 +335,23 @@ impl RunProgress {
         if event.id.is_some() {
             self.last_event_id.clone_from(&event.id);
         }
-        let word = |name: &str| string_or_empty(&event.data, name);
+        let member = |name: &str| string_or_empty(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
                 self.has_output = true;
-                self.streamed.push_str(word("delta"));
-                let text = sanitize_lines(word("delta"));
+                self.streamed.push_str(member("delta"));
+                let text = sanitize_lines(member("delta"));
                 // If standard output is a file or a pipe, the parts are printed on standard error. Standard output
                 // then receives the same single answer as without streaming.
                 if is_stdout_terminal() { output::write(&text)? } else { output::ewrite(&text) }
             }
-            "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
+            "execution.started" => eprint(&format!("run {} started", sanitize(member("execution_id")))),
             "step.started" if is_stderr_terminal() || self.streams => {
-                eprint(&format!("step {} ...", sanitize(word("step_id"))))
+                eprint(&format!("step {} ...", sanitize(member("step_id"))))
             }
             "step.completed" => {
-                let step = sanitize(word("step_id"));
-                match word("error_code") {
+                let step = sanitize(member("step_id"));
+                match member("error_code") {
                     "" => eprint(&format!("step {step} done")),
                     code => eprint(&format!("step {step} failed: {}", sanitize(code))),
                 }
@@ -412,13 +417,13 @@ impl RunProgress {
         if status(run) == Some(Status::Completed) {
             return Ok(());
         }
-        let word = |pointer: &str| run.pointer(pointer).and_then(Value::as_str).map(sanitize);
-        let ended = word("/outcome").or_else(|| word("/status")).unwrap_or_default();
-        let code = word("/error/code").or_else(|| word("/reason_code"));
+        let text = |pointer: &str| run.pointer(pointer).and_then(Value::as_str).map(sanitize);
+        let outcome = text("/outcome").or_else(|| text("/status")).unwrap_or_default();
+        let code = text("/error/code").or_else(|| text("/reason_code"));
         let code = code.unwrap_or_else(|| "no reason given".to_owned());
-        let message = word("/error/message").map(|message| format!(": {message}")).unwrap_or_default();
+        let message = text("/error/message").map(|message| format!(": {message}")).unwrap_or_default();
         let id = sanitize(required_string(run, "execution_id")?);
-        let failed = Failure::Failed(format!("run {id} ended with {ended}: {code}{message}"));
+        let failed = Failure::Failed(format!("run {id} ended with {outcome}: {code}{message}"));
         Err(failed.with_next(format!("fairway executions explain {id}")))
     }
 }

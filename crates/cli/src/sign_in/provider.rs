@@ -99,20 +99,21 @@ pub(super) enum ProviderChoice<'a> {
 impl ProviderChoice<'_> {
     /// The settings of the selected provider. If the server's response has no list, it describes the only provider.
     fn select(self, settings: &Value) -> Result<Value, Failure> {
-        let listed = settings.get("issuers").and_then(Value::as_array);
-        let issuers = listed.map_or(slice::from_ref(settings), Vec::as_slice);
-        let found = |key, asked| issuers.iter().find(|issuer| string_or_empty(issuer, key) == asked);
-        let chosen = match self {
-            Self::Named(asked) => found("issuer", asked).or_else(|| found("name", asked)),
+        let list = settings.get("issuers").and_then(Value::as_array);
+        let issuers = list.map_or(slice::from_ref(settings), Vec::as_slice);
+        let find_issuer = |key, expected| issuers.iter().find(|issuer| string_or_empty(issuer, key) == expected);
+        let selected = match self {
+            Self::Named(expected) => find_issuer("issuer", expected).or_else(|| find_issuer("name", expected)),
             Self::ForPeople => {
                 let has_client = |issuer: &&Value| issuer.get("cli_client_id").is_some_and(Value::is_string);
                 issuers.iter().find(has_client).or(Some(settings))
             }
             Self::First => Some(settings),
         };
-        chosen.cloned().ok_or_else(|| {
-            let known: Vec<String> = issuers.iter().map(|issuer| sanitize(string_or_empty(issuer, "issuer"))).collect();
-            Failure::Usage(format!("the server accepts no such issuer; it accepts {}", known.join(", ")))
+        selected.cloned().ok_or_else(|| {
+            let accepted: Vec<String> =
+                issuers.iter().map(|issuer| sanitize(string_or_empty(issuer, "issuer"))).collect();
+            Failure::Usage(format!("the server accepts no such issuer; it accepts {}", accepted.join(", ")))
         })
     }
 }
@@ -136,8 +137,8 @@ impl Provider {
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let unreachable = |cause: String| Failure::Unreachable { server: issuer.clone(), cause };
         let endpoint = Endpoint::try_from(address).map_err(|refusal| unreachable(refusal.to_owned()))?;
-        let asked = ureq::http::Request::get(endpoint.0.as_str()).body(Vec::new());
-        let response = asked.map_err(|_| ProviderError::Request).and_then(send);
+        let request = ureq::http::Request::get(endpoint.0.as_str()).body(Vec::new());
+        let response = request.map_err(|_| ProviderError::Request).and_then(send);
         let response = response.map_err(|error| unreachable(error.to_string()))?;
         let discovery: Value = serde_json::from_slice(response.body()).unwrap_or_default();
         // Refuses the document of another issuer, because that issuer's endpoints would receive the tokens.

@@ -72,8 +72,8 @@ pub(super) fn apply(
         }
         releases.push(release);
     }
-    for rest in plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Archive) {
-        archive(server, rest)?;
+    for asset in plan.unmanaged.iter().filter(|asset| asset.action == UnmanagedAction::Archive) {
+        archive(server, asset)?;
     }
     let assets: Vec<Value> = plan
         .assets
@@ -93,14 +93,14 @@ pub(super) fn apply(
 }
 
 /// Archives an asset. An asset that is already archived counts as success.
-fn archive(server: &ServerClient, rest: &UnmanagedAsset) -> Result<(), Failure> {
-    match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace_id()? })) {
+fn archive(server: &ServerClient, asset: &UnmanagedAsset) -> Result<(), Failure> {
+    match server.post(&["assets", &asset.asset_id, "archive"], &json!({ "workspace_id": server.workspace_id()? })) {
         Err(Failure::Refused(refusal))
             if refusal.code == "invalid_transition"
                 && string_or_empty(&refusal.detail, "current_state") == Lifecycle::Archived.as_str() => {}
-        done => {
-            done?;
-            eprint(&format!("archived {}", rest.slug));
+        result => {
+            result?;
+            eprint(&format!("archived {}", asset.slug));
         }
     }
     Ok(())
@@ -115,8 +115,8 @@ fn apply_workload(
     match step.action {
         WorkloadAction::Keep => {}
         WorkloadAction::Change => {
-            let live = remote_state.workloads.get(&step.slug).unwrap_or(&Value::Null);
-            change_workload(server, desired, step, required_string(live, "workload_id")?, &step.fields)?;
+            let remote_workload = remote_state.workloads.get(&step.slug).unwrap_or(&Value::Null);
+            change_workload(server, desired, step, required_string(remote_workload, "workload_id")?, &step.fields)?;
             eprint(&format!("changed workload {}; {SETTINGS_EFFECT}", step.slug));
         }
         WorkloadAction::Create => {
@@ -124,25 +124,25 @@ fn apply_workload(
             let interface = fields.remove_entry("interface_config");
             fields.insert("slug".to_owned(), json!(step.slug));
             fields.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
-            let made = match server.post(&["workloads"], &Value::Object(fields)) {
+            let created = match server.post(&["workloads"], &Value::Object(fields)) {
                 // Another client has created the workload concurrently. The code below sets fields that still differ.
                 Err(refused) if refused.is_refusal("duplicate_slug") => {
                     let list = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
                     list.into_iter().find(|listed| string_or_empty(listed, "slug") == step.slug).ok_or(refused)?
                 }
-                made => made?,
+                created => created?,
             };
             eprint(&format!("created workload {}", step.slug));
-            let Some(interface) = interface else { return accept_if_equal(desired, step, &made) };
+            let Some(interface) = interface else { return accept_if_equal(desired, step, &created) };
             // A second request sets the interface, because the API accepts one only for an existing workload. After an
             // interruption between the requests, the next plan contains the missing interface.
             let step =
-                WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
+                WorkloadStep { updated_at: Some(required_string(&created, "updated_at")?.to_owned()), ..step.clone() };
             change_workload(
                 server,
                 desired,
                 &step,
-                required_string(&made, "workload_id")?,
+                required_string(&created, "workload_id")?,
                 &Map::from_iter([interface]),
             )?;
             eprint(&format!("changed workload {}", step.slug));
@@ -159,9 +159,9 @@ fn change_workload(
     id: &str,
     fields: &Map<String, Value>,
 ) -> Result<(), Failure> {
-    let (tag, live) = server.get_with_etag(&["workloads", id])?;
-    if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
-        return accept_if_equal(desired, step, &live);
+    let (tag, current) = server.get_with_etag(&["workloads", id])?;
+    if current.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
+        return accept_if_equal(desired, step, &current);
     }
     match server.update_if_match(&Method::PATCH, tag.as_deref(), &["workloads", id], &Value::Object(fields.clone())) {
         Err(refused) if refused.is_refusal("precondition_failed") => {
@@ -172,8 +172,8 @@ fn change_workload(
 }
 
 /// Succeeds if a concurrent change has already made the workload equal to its manifest.
-fn accept_if_equal(desired: &WorkloadManifest, step: &WorkloadStep, live: &Value) -> Result<(), Failure> {
-    if differing_fields(desired, live).is_empty() {
+fn accept_if_equal(desired: &WorkloadManifest, step: &WorkloadStep, current: &Value) -> Result<(), Failure> {
+    if differing_fields(desired, current).is_empty() {
         return Ok(());
     }
     Err(stale_plan(&format!("workload {}", step.slug), CONFLICT_OUTCOME))

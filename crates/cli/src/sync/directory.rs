@@ -81,9 +81,9 @@ impl ManifestFiles {
     pub(super) fn list(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         for path in untrusted_file::manifest_files(root)? {
-            let inside = path.strip_prefix(root).unwrap_or(&path);
+            let relative = path.strip_prefix(root).unwrap_or(&path);
             if let [Component::Normal(folder), Component::Normal(_)] =
-                inside.components().collect::<Vec<_>>().as_slice()
+                relative.components().collect::<Vec<_>>().as_slice()
             {
                 folders.entry(folder.to_string_lossy().into_owned()).or_default().push(path.clone());
             }
@@ -108,40 +108,40 @@ impl Directory {
     /// # Errors
     /// All findings of all files.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
-        let (found, mut findings) = Self::read_all(root, &ManifestFiles::list(root)?);
-        let is_empty = found.assets.len() + found.workloads.len() + found.releases.len() == 0;
+        let (directory, mut findings) = Self::read_all(root, &ManifestFiles::list(root)?);
+        let is_empty = directory.assets.len() + directory.workloads.len() + directory.releases.len() == 0;
         if is_empty && findings.is_empty() {
             let message = "the directory contains no manifests in `assets`, `flows`, `workloads` or `releases`";
             findings.push(Finding::whole(root.display().to_string(), "no_manifests", message));
         }
-        if findings.is_empty() { Ok(found) } else { Err(Failure::Files(findings)) }
+        if findings.is_empty() { Ok(directory) } else { Err(Failure::Files(findings)) }
     }
 
     /// The slugs of assets whose versions the plan needs: the assets of the directory, and those that it binds or
     /// includes.
     pub(super) fn relevant_slugs(&self) -> BTreeSet<&str> {
-        let own = self.assets.iter().map(|asset| asset.slug.as_str());
+        let defined = self.assets.iter().map(|asset| asset.slug.as_str());
         let bound =
             self.releases.iter().flat_map(|(release, _)| &release.bindings).map(|binding| binding.asset.as_str());
         let prompts = self.assets.iter().filter(|asset| asset.kind == AssetKind::PromptTemplate);
         let included = prompts.flat_map(|asset| &asset.references).map(|reference| reference.slug.as_str());
-        own.chain(bound).chain(included).collect()
+        defined.chain(bound).chain(included).collect()
     }
 
     /// Reads the valid files of a directory, and skips invalid files.
     pub(super) fn read_valid(root: &Path, files: &ManifestFiles) -> Self {
-        let (mut found, findings) = Self::read_all(root, files);
-        let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
-        let is_sound = |located: &LocatedValue| !wrong.contains(located.name.as_str());
-        found.assets.retain(|asset| is_sound(&asset.located));
-        found.workloads.retain(|(_, located)| is_sound(located));
-        found.releases.retain(|(_, located)| is_sound(located));
-        found
+        let (mut directory, findings) = Self::read_all(root, files);
+        let invalid_files: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
+        let is_valid = |located: &LocatedValue| !invalid_files.contains(located.name.as_str());
+        directory.assets.retain(|asset| is_valid(&asset.located));
+        directory.workloads.retain(|(_, located)| is_valid(located));
+        directory.releases.retain(|(_, located)| is_valid(located));
+        directory
     }
 
     /// Reads a directory, and collects all findings.
     fn read_all(root: &Path, files: &ManifestFiles) -> (Self, Vec<Finding>) {
-        let mut reading = DirectoryReader {
+        let mut reader = DirectoryReader {
             root,
             findings: Vec::new(),
             invalid_slugs: BTreeSet::new(),
@@ -149,22 +149,22 @@ impl Directory {
         };
         let mut assets: Vec<DesiredAsset> = Vec::new();
         for path in files.in_folder("assets") {
-            let asset = reading.read_asset(path);
+            let asset = reader.read_asset(path);
             if asset.is_none() {
-                reading.invalid_slugs.insert(stem(path));
+                reader.invalid_slugs.insert(stem(path));
             }
             assets.extend(asset);
         }
-        assets.extend(reading.read_flows(files.in_folder("flows")));
+        assets.extend(reader.read_flows(files.in_folder("flows")));
         let workloads: Vec<_> =
-            files.in_folder("workloads").iter().filter_map(|path| reading.read_workload(path)).collect();
-        reading.check_unique_assets(&assets);
-        reading.check_unique_workloads(&workloads);
+            files.in_folder("workloads").iter().filter_map(|path| reader.read_workload(path)).collect();
+        reader.check_unique_assets(&assets);
+        reader.check_unique_workloads(&workloads);
         let releases: Vec<_> =
-            files.in_folder("releases").iter().filter_map(|path| reading.read_release(path, &assets)).collect();
-        reading.check_unique_releases(&releases);
-        let assets = reading.sort_by_reference(assets);
-        (Self { assets, workloads, releases }, reading.findings)
+            files.in_folder("releases").iter().filter_map(|path| reader.read_release(path, &assets)).collect();
+        reader.check_unique_releases(&releases);
+        let assets = reader.sort_by_reference(assets);
+        (Self { assets, workloads, releases }, reader.findings)
     }
 }
 
@@ -190,9 +190,9 @@ impl DirectoryReader<'_> {
             self.findings.push(located.finding("/kind", "misplaced_flow", "a flow belongs in `flows/` as plain YAML"));
             return None;
         }
-        let within = Sidecars { path, root: self.root };
-        let completed = within.inline_texts(&mut located, &manifest.texts, &mut self.remaining_text_bytes);
-        self.record(completed)?;
+        let sidecars = Sidecars { path, root: self.root };
+        let inlined = sidecars.inline_texts(&mut located, &manifest.texts, &mut self.remaining_text_bytes);
+        self.record(inlined)?;
         let asset = self.check_content(manifest.kind, manifest.slug, manifest.owner_ref, located)?;
         self.invalid_slugs.remove(&asset.slug);
         Some(DesiredAsset { texts: manifest.texts, ..asset })
@@ -208,8 +208,8 @@ impl DirectoryReader<'_> {
     ) -> Option<DesiredAsset> {
         let problems = content_problems(kind, &located, "/content");
         // Moves the content instead of copying it, because the whole directory is in memory.
-        let mut whole = mem::take(&mut located.value);
-        let content = whole.get_mut("content").map(Value::take).unwrap_or_default();
+        let mut manifest = mem::take(&mut located.value);
+        let content = manifest.get_mut("content").map(Value::take).unwrap_or_default();
         if !problems.is_empty() {
             self.findings.extend(problems);
             return None;
@@ -221,20 +221,20 @@ impl DirectoryReader<'_> {
     }
 
     fn read_flows(&mut self, files: &[PathBuf]) -> Vec<DesiredAsset> {
-        let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        let (metadata_files, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
         let mut seen = BTreeSet::new();
-        for lonely in &metadata {
-            let stem = stem(lonely);
-            let of_flow = stem.strip_suffix(FLOW_METADATA).unwrap_or(&stem).to_owned();
-            if !seen.insert(of_flow.clone()) {
+        for metadata_path in &metadata_files {
+            let stem = stem(metadata_path);
+            let flow_slug = stem.strip_suffix(FLOW_METADATA).unwrap_or(&stem).to_owned();
+            if !seen.insert(flow_slug.clone()) {
                 let message = "another file has metadata for this flow";
-                self.findings.push(Finding::whole(lonely.display().to_string(), "duplicate_slug", message));
+                self.findings.push(Finding::whole(metadata_path.display().to_string(), "duplicate_slug", message));
             }
-            if !texts.iter().any(|path| self::stem(path) == of_flow) {
-                self.invalid_slugs.insert(of_flow);
+            if !texts.iter().any(|path| self::stem(path) == flow_slug) {
+                self.invalid_slugs.insert(flow_slug);
                 self.findings.push(Finding::whole(
-                    lonely.display().to_string(),
+                    metadata_path.display().to_string(),
                     "flow_missing",
                     "the flow of this metadata file is missing",
                 ));
@@ -242,7 +242,7 @@ impl DirectoryReader<'_> {
         }
         let mut flows = Vec::new();
         for path in texts {
-            let flow = self.read_flow(path, &metadata);
+            let flow = self.read_flow(path, &metadata_files);
             if flow.is_none() {
                 self.invalid_slugs.insert(stem(path));
             }
@@ -251,19 +251,19 @@ impl DirectoryReader<'_> {
         flows
     }
 
-    fn read_flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<DesiredAsset> {
+    fn read_flow(&mut self, path: &Path, metadata_files: &[&PathBuf]) -> Option<DesiredAsset> {
         let slug = stem(path);
         let source = self.record(Source::read_file(path))?;
         let problems = flow::problems(&source);
-        let beside = metadata.iter().find(|beside| stem(beside) == format!("{slug}{FLOW_METADATA}"));
-        let Some(beside) = beside else {
+        let metadata_path = metadata_files.iter().find(|path| stem(path) == format!("{slug}{FLOW_METADATA}"));
+        let Some(metadata_path) = metadata_path else {
             let message = format!("`{slug}{FLOW_METADATA}.yaml` with the flow's owner is missing");
             self.findings.push(Finding::whole(&source.name, "flow_metadata_missing", message));
             return None;
         };
-        let beside = self.parse(beside)?;
-        let FlowMetadata { owner_ref } = self.record(deserialize_manifest(&beside))?;
-        self.check_owner(&beside, &owner_ref);
+        let metadata = self.parse(metadata_path)?;
+        let FlowMetadata { owner_ref } = self.record(deserialize_manifest(&metadata))?;
+        self.check_owner(&metadata, &owner_ref);
         let Ok(flow) = parse_yaml(&source.text) else {
             self.findings.extend(problems);
             return None;
@@ -308,16 +308,17 @@ impl DirectoryReader<'_> {
 
     /// Sorts the assets so that each asset follows the assets that it references.
     fn sort_by_reference(&mut self, assets: Vec<DesiredAsset>) -> Vec<DesiredAsset> {
-        let mut waiting = assets;
-        let mut ordered: Vec<DesiredAsset> = Vec::with_capacity(waiting.len());
-        while !waiting.is_empty() {
-            let missing: BTreeSet<String> = waiting.iter().map(|asset| asset.slug.clone()).collect();
-            let is_ready =
-                |asset: &DesiredAsset| !asset.references.iter().any(|other| missing.contains(other.slug.as_str()));
-            let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
+        let mut remaining = assets;
+        let mut ordered: Vec<DesiredAsset> = Vec::with_capacity(remaining.len());
+        while !remaining.is_empty() {
+            let remaining_slugs: BTreeSet<String> = remaining.iter().map(|asset| asset.slug.clone()).collect();
+            let is_ready = |asset: &DesiredAsset| {
+                !asset.references.iter().any(|other| remaining_slugs.contains(other.slug.as_str()))
+            };
+            let (ready, blocked): (Vec<_>, Vec<_>) = remaining.into_iter().partition(is_ready);
             if ready.is_empty() {
-                for asset in &rest {
-                    let pointer = asset.references.iter().find(|other| missing.contains(other.slug.as_str()));
+                for asset in &blocked {
+                    let pointer = asset.references.iter().find(|other| remaining_slugs.contains(other.slug.as_str()));
                     let pointer =
                         pointer.map_or_else(String::new, |reference| format!("/content{}", reference.pointer));
                     let message = "the references of this asset form or lead to a cycle";
@@ -326,7 +327,7 @@ impl DirectoryReader<'_> {
                 return ordered;
             }
             ordered.extend(ready);
-            waiting = rest;
+            remaining = blocked;
         }
         ordered
     }

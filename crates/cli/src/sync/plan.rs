@@ -145,7 +145,7 @@ impl Plan {
         self.assets.iter().all(|step| step.action == AssetAction::Reuse)
             && self.workloads.iter().all(|step| step.action == WorkloadAction::Keep)
             && self.releases.iter().all(|step| step.action == ReleaseAction::Keep)
-            && self.unmanaged.iter().all(|rest| rest.action == UnmanagedAction::Leave)
+            && self.unmanaged.iter().all(|asset| asset.action == UnmanagedAction::Leave)
     }
 
     /// Adds the content diff of each new version. Separate from planning, because diffs of long texts are slow and
@@ -165,8 +165,8 @@ impl Plan {
         let blocked: Vec<&str> = self
             .unmanaged
             .iter()
-            .filter(|rest| rest.action == UnmanagedAction::InUse)
-            .map(|rest| rest.slug.as_str())
+            .filter(|asset| asset.action == UnmanagedAction::InUse)
+            .map(|asset| asset.slug.as_str())
             .collect();
         if blocked.is_empty() {
             return Ok(());
@@ -179,19 +179,23 @@ impl Plan {
 
     /// # Errors
     /// When the saved plan differs from this one, or was made for another server.
-    pub(super) fn refuse_if_different(&self, agreed: &Value) -> Result<(), Failure> {
-        if agreed.get("server").and_then(Value::as_str) != Some(self.server.as_str()) {
+    pub(super) fn refuse_if_different(&self, saved_plan: &Value) -> Result<(), Failure> {
+        if saved_plan.get("server").and_then(Value::as_str) != Some(self.server.as_str()) {
             let message = "plan_of_another_server: the plan was made for another server; nothing was changed";
             return Err(Failure::Failed(message.to_owned()));
         }
-        let now = serde_json::to_value(self).map_err(|error| Failure::Failed(error.to_string()))?;
-        if *agreed == now { Ok(()) } else { Err(stale_plan("the directory or the server", "nothing was changed")) }
+        let current_plan = serde_json::to_value(self).map_err(|error| Failure::Failed(error.to_string()))?;
+        if *saved_plan == current_plan {
+            Ok(())
+        } else {
+            Err(stale_plan("the directory or the server", "nothing was changed"))
+        }
     }
 }
 
 /// The failure for a plan that no longer matches the server's state.
-pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
-    Failure::Failed(format!("stale_plan: {what} changed since the plan was made; {outcome}"))
+pub(super) fn stale_plan(subject: &str, outcome: &str) -> Failure {
+    Failure::Failed(format!("stale_plan: {subject} changed since the plan was made; {outcome}"))
 }
 
 /// Compares a directory with a server.
@@ -202,14 +206,14 @@ pub(super) fn build_plan(
     server: &ServerClient,
     desired: &Directory,
     remote_state: &RemoteState,
-    rest: UnmanagedPolicy,
+    unmanaged_policy: UnmanagedPolicy,
 ) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = desired.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
-    let mut looking = unusable_reference::ReferenceValidator::new(desired, remote_state);
+    let mut validator = unusable_reference::ReferenceValidator::new(desired, remote_state);
     for (asset, step) in desired.assets.iter().zip(&assets) {
         asset::find_conflicts(asset, desired, remote_state, &assets, &mut findings);
-        looking.check_asset(asset, step, &mut findings);
+        validator.check_asset(asset, step, &mut findings);
     }
     for (workload, located) in &desired.workloads {
         workload::find_conflicts(workload, located, remote_state, &mut findings);
@@ -217,8 +221,8 @@ pub(super) fn build_plan(
     let workloads = desired.workloads.iter().map(|(workload, _)| workload_step(workload, remote_state)).collect();
     let mut releases = Vec::new();
     for (release, located) in &desired.releases {
-        let is_named = desired.workloads.iter().any(|(workload, _)| workload.slug == release.workload);
-        if !is_named && !remote_state.workloads.contains_key(&release.workload) {
+        let is_in_directory = desired.workloads.iter().any(|(workload, _)| workload.slug == release.workload);
+        if !is_in_directory && !remote_state.workloads.contains_key(&release.workload) {
             findings.push(located.finding(
                 "/workload",
                 "unknown_workload",
@@ -233,7 +237,7 @@ pub(super) fn build_plan(
         }
         // Also checks an unchanged draft, because its references are resolved only at submission.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
-            looking.check_release(release, located, &mut findings);
+            validator.check_release(release, located, &mut findings);
         }
         releases.push(step);
     }
@@ -243,7 +247,7 @@ pub(super) fn build_plan(
         findings.retain(|finding| seen_findings.insert(finding.clone()));
         return Err(Failure::Files(findings));
     }
-    let unmanaged = match rest {
+    let unmanaged = match unmanaged_policy {
         UnmanagedPolicy::Keep => unmanaged::list_kept(desired, remote_state, server.workspace_id()?)?,
         UnmanagedPolicy::Archive => unmanaged::list_pruned(server, desired, &assets, remote_state)?,
     };

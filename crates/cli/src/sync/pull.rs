@@ -26,17 +26,17 @@ use std::{
 };
 
 pub(super) fn pull(server: &ServerClient, output: Output, directory: &Path) -> Result<(), Failure> {
-    let mut there = LocalState::read(directory)?;
-    let remote_state = RemoteState::read(server, &there.directory)?;
-    there.find_unchanged(server, &remote_state)?;
+    let mut local_state = LocalState::read(directory)?;
+    let remote_state = RemoteState::read(server, &local_state.directory)?;
+    local_state.find_unchanged(server, &remote_state)?;
     let workspace = server.workspace_id()?;
-    let mut pages = Vec::new();
-    let is_ours = |asset: &&Value| {
+    let mut output_files = Vec::new();
+    let is_pulled = |asset: &&Value| {
         string_or_empty(asset, "ownership_tier") == "workspace"
             && string_or_empty(asset, "workspace_id") == workspace
             && matches!(string_or_empty(asset, "lifecycle_state"), "active" | "draft")
     };
-    let assets: Vec<&Value> = remote_state.assets.values().filter(is_ours).collect();
+    let assets: Vec<&Value> = remote_state.assets.values().filter(is_pulled).collect();
     let newest = map_concurrently(&assets, |asset| newest_version(server, asset))?;
     let mut labels = BTreeMap::new();
     for (asset, version) in assets.iter().zip(newest) {
@@ -46,7 +46,7 @@ pub(super) fn pull(server: &ServerClient, output: Output, directory: &Path) -> R
             string_or_empty(&version, "asset_version_id").to_owned(),
             string_or_empty(asset, "slug").to_owned(),
         );
-        pages.extend(asset_files(&there, asset, &version)?);
+        output_files.extend(asset_files(&local_state, asset, &version)?);
     }
     for workload in remote_state.workloads.values() {
         if workload.get("management_source").is_some_and(|source| !source.is_null())
@@ -54,32 +54,37 @@ pub(super) fn pull(server: &ServerClient, output: Output, directory: &Path) -> R
         {
             continue;
         }
-        pages.push(workload_file(&there, workload)?);
-        pages.extend(release_files(server, &there, workload, &remote_state, &labels)?);
+        output_files.push(workload_file(&local_state, workload)?);
+        output_files.extend(release_files(server, &local_state, workload, &remote_state, &labels)?);
     }
-    let gone = ArchivedAssetFiles::find(server, &there, &remote_state, &pages)?;
-    let (kept, changed): (Vec<OutputFile>, Vec<OutputFile>) =
-        pages.into_iter().partition(|page| there.is_unchanged(&page.path) || page.matches_existing());
+    let archived_files = ArchivedAssetFiles::find(server, &local_state, &remote_state, &output_files)?;
+    let (unchanged, changed): (Vec<OutputFile>, Vec<OutputFile>) =
+        output_files.into_iter().partition(|file| local_state.is_unchanged(&file.path) || file.matches_existing());
     // Checks that all files are writable before the first write.
     changed.iter().try_for_each(OutputFile::check_writable)?;
-    for page in &changed {
-        page.write()?;
-        eprint(&format!("wrote {}", page.path.display()));
+    for file in &changed {
+        file.write()?;
+        eprint(&format!("wrote {}", file.path.display()));
     }
-    gone.delete_generated()?;
-    for path in &gone.generated {
+    archived_files.delete_generated()?;
+    for path in &archived_files.generated {
         eprint(&format!("removed {}: its assets are archived on the server", sanitize(&path.display().to_string())));
     }
-    for path in &gone.edited {
+    for path in &archived_files.edited {
         let path = sanitize(&path.display().to_string());
         eprint(&format!("{path} refers to an archived asset and was kept: remove it or use another slug"));
     }
     if output.is_for_people() {
-        let removed =
-            if gone.generated.is_empty() { String::new() } else { format!(", {} removed", gone.generated.len()) };
-        return print(&format!("{} files written, {} unchanged{removed}", changed.len(), kept.len()));
+        let removed = if archived_files.generated.is_empty() {
+            String::new()
+        } else {
+            format!(", {} removed", archived_files.generated.len())
+        };
+        return print(&format!("{} files written, {} unchanged{removed}", changed.len(), unchanged.len()));
     }
-    output.value(&json!({ "written": changed.len(), "unchanged": kept.len(), "removed": gone.generated.len() }))
+    output.value(
+        &json!({ "written": changed.len(), "unchanged": unchanged.len(), "removed": archived_files.generated.len() }),
+    )
 }
 
 /// The newest version of an asset.
@@ -103,37 +108,41 @@ fn with_flow_text(server: &ServerClient, asset: &Value, listed: Value) -> Result
 /// A slug that becomes part of a path. It is validated, so that a hostile server cannot write outside the directory.
 fn slug_member<'v>(value: &'v Value, member: &str) -> Result<&'v str, Failure> {
     let found = required_string(value, member)?;
-    let refused =
+    let to_failure =
         |_| Failure::Failed(format!("invalid_slug: the server sent an invalid `{member}`; nothing was written"));
-    Slug::parse(found).map(|_| found).map_err(refused)
+    Slug::parse(found).map(|_| found).map_err(to_failure)
 }
 
-fn asset_files(there: &LocalState<'_>, asset: &Value, version: &Value) -> Result<Vec<OutputFile>, Failure> {
+fn asset_files(local_state: &LocalState<'_>, asset: &Value, version: &Value) -> Result<Vec<OutputFile>, Failure> {
     let (slug, owner_ref) = (slug_member(asset, "slug")?.to_owned(), required_string(asset, "owner_ref")?.to_owned());
     let content = version.get("content").cloned().unwrap_or_default();
     let kind = AssetKind::parse(required_string(asset, "asset_kind")?);
     let kind = kind.ok_or_else(|| Failure::Failed("the server has an unknown asset kind".to_owned()))?;
     if kind != AssetKind::OrchestrationFlow {
-        let path = there.manifest_path("assets", &slug);
-        let (content, texts, beside) = there.split_texts(&path, content);
-        let beside = beside.into_iter().map(|(name, text)| OutputFile { path: path.with_file_name(name), text });
-        let mut pages: Vec<OutputFile> = beside.collect();
-        pages.push(OutputFile::serialize(path, &AssetManifest { kind, slug, owner_ref, content, texts })?);
-        return Ok(pages);
+        let path = local_state.manifest_path("assets", &slug);
+        let (content, texts, sidecar_texts) = local_state.split_texts(&path, content);
+        let sidecar_files =
+            sidecar_texts.into_iter().map(|(name, text)| OutputFile { path: path.with_file_name(name), text });
+        let mut output_files: Vec<OutputFile> = sidecar_files.collect();
+        output_files.push(OutputFile::serialize(path, &AssetManifest { kind, slug, owner_ref, content, texts })?);
+        return Ok(output_files);
     }
-    let path = there.manifest_path("flows", &slug);
-    let as_given = version.get("content_yaml").and_then(Value::as_str).map(str::to_owned);
-    let flow = match as_given {
+    let path = local_state.manifest_path("flows", &slug);
+    let flow_text = version.get("content_yaml").and_then(Value::as_str).map(str::to_owned);
+    let flow = match flow_text {
         Some(text) if !output_file::is_json(&path) => OutputFile { path, text },
         Some(_) | None => OutputFile::serialize(path, &content)?,
     };
     Ok(vec![
         flow,
-        OutputFile::serialize(there.manifest_path("flows", &format!("{slug}.meta")), &FlowMetadata { owner_ref })?,
+        OutputFile::serialize(
+            local_state.manifest_path("flows", &format!("{slug}.meta")),
+            &FlowMetadata { owner_ref },
+        )?,
     ])
 }
 
-fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile, Failure> {
+fn workload_file(local_state: &LocalState<'_>, workload: &Value) -> Result<OutputFile, Failure> {
     let member =
         |name: &str| workload.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
     let manifest = WorkloadManifest {
@@ -144,22 +153,22 @@ fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile,
         description: member("description"),
         interface_config: workload.get("interface_config").filter(|interface| !interface.is_null()).cloned(),
     };
-    OutputFile::serialize(there.manifest_path("workloads", &manifest.slug), &manifest)
+    OutputFile::serialize(local_state.manifest_path("workloads", &manifest.slug), &manifest)
 }
 
 /// Creates a release file for each environment in which a release of the workload serves.
 fn release_files(
     server: &ServerClient,
-    there: &LocalState<'_>,
+    local_state: &LocalState<'_>,
     workload: &Value,
     remote_state: &RemoteState,
     newest: &BTreeMap<String, String>,
 ) -> Result<Vec<OutputFile>, Failure> {
     let workload_id = required_string(workload, "workload_id")?;
-    let listed = server.list(&["releases"], &[("workload_id", workload_id), ("state", "active")])?;
+    let releases = server.list(&["releases"], &[("workload_id", workload_id), ("state", "active")])?;
     let environments =
-        listed.iter().map(|listed| slug_member(listed, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
-    let mut pages = Vec::new();
+        releases.iter().map(|release| slug_member(release, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
+    let mut output_files = Vec::new();
     for environment in environments {
         let active = server.find(&["workloads", workload_id, "active-release"], &[("environment", environment)])?;
         let Some(active) = active else { continue };
@@ -174,7 +183,7 @@ fn release_files(
         }
         bindings.sort();
         let slug = slug_member(workload, "slug")?.to_owned();
-        let path = there.manifest_path("releases", &format!("{slug}.{environment}"));
+        let path = local_state.manifest_path("releases", &format!("{slug}.{environment}"));
         let manifest = ReleaseManifest {
             workload: slug,
             environment: environment.to_owned(),
@@ -182,9 +191,9 @@ fn release_files(
             bindings,
             example_inputs: LocalState::example_inputs(&path).unwrap_or_default(),
         };
-        pages.push(OutputFile::serialize(path, &manifest)?);
+        output_files.push(OutputFile::serialize(path, &manifest)?);
     }
-    Ok(pages)
+    Ok(output_files)
 }
 
 /// Creates the manifest entry for a bound version that is not the newest version of its asset.

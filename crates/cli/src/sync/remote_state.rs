@@ -46,9 +46,9 @@ impl RemoteState {
 
     fn read_versions(&mut self, server: &ServerClient, slugs: &BTreeSet<&str>) -> Result<(), Failure> {
         let workspace = [("workspace_id", server.workspace_id()?)];
-        let asked: Vec<(&str, &Value)> =
+        let assets: Vec<(&str, &Value)> =
             slugs.iter().filter_map(|slug| Some((*slug, self.assets.get(*slug)?))).collect();
-        let versions = map_concurrently(&asked, |(slug, asset)| {
+        let versions = map_concurrently(&assets, |(slug, asset)| {
             let path = ["assets", required_string(asset, "asset_id")?, "versions"];
             Ok(((*slug).to_owned(), server.list(&path, &workspace)?))
         })?;
@@ -74,15 +74,16 @@ impl RemoteState {
 
     /// The slug of the asset to which a version belongs, among the assets whose versions were read.
     pub(super) fn slug_of_version(&self, version_id: &str) -> Option<&str> {
-        let is_searched = |version: &Value| string_or_empty(version, "asset_version_id") == version_id;
-        let found = self.versions.iter().find(|(_, versions)| versions.iter().any(is_searched));
+        let has_id = |version: &Value| string_or_empty(version, "asset_version_id") == version_id;
+        let found = self.versions.iter().find(|(_, versions)| versions.iter().any(has_id));
         found.map(|(slug, _)| slug.as_str())
     }
 
     /// The version of an asset with this label; without a label, the newest version.
     pub(super) fn version_labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
-        let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
-        self.versions.get(slug)?.iter().find(fits)
+        let matches_label =
+            |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
+        self.versions.get(slug)?.iter().find(matches_label)
     }
 }
 
@@ -91,24 +92,24 @@ pub(super) fn map_concurrently<I: Sync, T: Send>(
     items: &[I],
     work: impl Fn(&I) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
-    let share = items.len().div_ceil(MAX_CONCURRENT_REQUESTS).max(1);
+    let chunk_size = items.len().div_ceil(MAX_CONCURRENT_REQUESTS).max(1);
     let work = &work;
     thread::scope(|scope| {
-        let working: Vec<_> = items
-            .chunks(share)
-            .map(|share| scope.spawn(move || share.iter().map(work).collect::<Result<Vec<T>, Failure>>()))
+        let handles: Vec<_> = items
+            .chunks(chunk_size)
+            .map(|chunk| scope.spawn(move || chunk.iter().map(work).collect::<Result<Vec<T>, Failure>>()))
             .collect();
-        let mut done = Vec::with_capacity(items.len());
-        for thread in working {
-            done.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        let mut results = Vec::with_capacity(items.len());
+        for handle in handles {
+            results.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
-        Ok(done)
+        Ok(results)
     })
 }
 
 fn index_by_slug(items: Vec<Value>) -> BTreeMap<String, Value> {
-    let keyed = |item: Value| Some((item.get("slug")?.as_str()?.to_owned(), item));
-    items.into_iter().filter_map(keyed).collect()
+    let with_slug = |item: Value| Some((item.get("slug")?.as_str()?.to_owned(), item));
+    items.into_iter().filter_map(with_slug).collect()
 }
 
 /// A string member of a JSON object, or an empty string.

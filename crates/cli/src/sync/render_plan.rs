@@ -15,7 +15,7 @@ pub(super) const SETTINGS_EFFECT: &str =
 
 /// Maximum number of assets outside the directory that the text of a plan lists. There may be many, because a
 /// workspace usually contains the assets of several directories.
-const MAX_LEFT_SHOWN: usize = 5;
+const MAX_LISTED_ASSETS: usize = 5;
 
 pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     if !output.is_for_people() {
@@ -25,7 +25,7 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
         }
         return output.value(&value);
     }
-    let mut kept = 0_usize;
+    let mut up_to_date = 0_usize;
     for step in &plan.assets {
         match step.action {
             AssetAction::Create => print(&format!("+ {} {} is created", step.kind, sanitize(&step.slug)))?,
@@ -38,7 +38,7 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
                     print(&format!("    {line}"))?;
                 }
             }
-            AssetAction::Reuse => kept += 1,
+            AssetAction::Reuse => up_to_date += 1,
         }
         if let Some(note) = step.note {
             print(&format!("! {} {}: {note}", step.kind, sanitize(&step.slug)))?;
@@ -52,40 +52,40 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
                 print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?;
                 print(&format!("    {SETTINGS_EFFECT}"))?;
             }
-            WorkloadAction::Keep => kept += 1,
+            WorkloadAction::Keep => up_to_date += 1,
         }
     }
     for step in &plan.releases {
-        let of = format!("release of {} for {}", sanitize(&step.workload), sanitize(&step.environment));
+        let description = format!("release of {} for {}", sanitize(&step.workload), sanitize(&step.environment));
         match step.action {
-            ReleaseAction::Draft => print(&format!("+ {of} is drafted"))?,
+            ReleaseAction::Draft => print(&format!("+ {description} is drafted"))?,
             ReleaseAction::Complete => print(&format!(
-                "~ {of}: the draft {} gets its missing bindings",
+                "~ {description}: the draft {} gets its missing bindings",
                 step.release_id.as_deref().unwrap_or_default()
             ))?,
-            ReleaseAction::Keep => kept += 1,
+            ReleaseAction::Keep => up_to_date += 1,
         }
         for because in &step.because {
             print(&format!("    {}", sanitize(because)))?;
         }
     }
-    let left = plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Leave).count();
-    if left > MAX_LEFT_SHOWN {
-        print(&format!("? {left} assets of the workspace are not in the directory; kept"))?;
+    let left_count = plan.unmanaged.iter().filter(|asset| asset.action == UnmanagedAction::Leave).count();
+    if left_count > MAX_LISTED_ASSETS {
+        print(&format!("? {left_count} assets of the workspace are not in the directory; kept"))?;
     }
-    for rest in &plan.unmanaged {
-        match rest.action {
-            UnmanagedAction::Leave if left > MAX_LEFT_SHOWN => {}
+    for asset in &plan.unmanaged {
+        match asset.action {
+            UnmanagedAction::Leave if left_count > MAX_LISTED_ASSETS => {}
             UnmanagedAction::Leave => {
-                print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?
+                print(&format!("? asset {} is not in the directory; kept", sanitize(&asset.slug)))?
             }
-            UnmanagedAction::Archive => print(&format!("- asset {} is archived", sanitize(&rest.slug)))?,
+            UnmanagedAction::Archive => print(&format!("- asset {} is archived", sanitize(&asset.slug)))?,
             UnmanagedAction::InUse => print(&format!(
                 "! asset {} cannot be archived: a remaining release or content depends on it",
-                sanitize(&rest.slug)
+                sanitize(&asset.slug)
             ))?,
         }
     }
     let end = if plan.is_empty() { "; nothing to do" } else { "" };
-    print(&format!("{kept} up to date{end}"))
+    print(&format!("{up_to_date} up to date{end}"))
 }

@@ -32,8 +32,9 @@ impl ReachableAssets {
             reached: Self::default(),
         };
         for (release, _) in &desired.releases {
-            let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
-            named.for_each(|(slug, label)| walk.visit(slug, Some(label)));
+            let pinned =
+                release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
+            pinned.for_each(|(slug, label)| walk.visit(slug, Some(label)));
         }
         desired.assets.iter().flat_map(|asset| &asset.references).for_each(|reference| walk.follow(reference));
         while let Some((kind, content)) = walk.queue.pop() {
@@ -65,8 +66,8 @@ impl ReferenceWalk<'_> {
 
     /// Visits a version on the server. Skips contents of the directory, from which the traversal starts.
     fn visit(&mut self, slug: &str, label: Option<&str>) {
-        let is_here = label.is_none() && self.desired.assets.iter().any(|asset| asset.slug == slug);
-        if is_here || !self.visited.insert((slug.to_owned(), label.map(str::to_owned))) {
+        let is_local = label.is_none() && self.desired.assets.iter().any(|asset| asset.slug == slug);
+        if is_local || !self.visited.insert((slug.to_owned(), label.map(str::to_owned))) {
             return;
         }
         let Some(asset) = self.remote_state.assets.get(slug) else { return };

@@ -24,12 +24,20 @@ impl LocatedValue {
     /// When a text is missing, cannot be read, or its JSON pointer does not fit the content.
     pub(crate) fn with_texts(self, path: &Path) -> Result<Self, Finding> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut room = MAX_DIRECTORY_BYTES;
-        self.with_texts_limited(&Sidecars { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
+        let mut remaining_bytes = MAX_DIRECTORY_BYTES;
+        self.with_texts_limited(
+            &Sidecars { path, root: folder.unwrap_or_else(|| Path::new(".")) },
+            &mut remaining_bytes,
+        )
     }
 
-    /// Inserts the sidecar texts into a manifest of a directory, and subtracts their size from the limit `room`.
-    pub(crate) fn with_texts_limited(mut self, within: &Sidecars<'_>, room: &mut u64) -> Result<Self, Finding> {
+    /// Inserts the sidecar texts into a manifest of a directory, and subtracts their size from
+    /// `remaining_bytes`.
+    pub(crate) fn with_texts_limited(
+        mut self,
+        sidecars: &Sidecars<'_>,
+        remaining_bytes: &mut u64,
+    ) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
             return Ok(self);
         };
@@ -37,47 +45,49 @@ impl LocatedValue {
             let message = "`texts` maps JSON pointers into the content to files in this folder";
             self.finding("/texts", "invalid_manifest", message)
         })?;
-        within.inline_texts(&mut self, &texts, room)?;
+        sidecars.inline_texts(&mut self, &texts, remaining_bytes)?;
         Ok(self)
     }
 }
 
 impl Sidecars<'_> {
     /// Inserts texts into the manifest's content. `texts` maps JSON pointers into the content to file names.
-    /// Subtracts the size of the texts from the limit `room`.
+    /// Subtracts the size of the texts from `remaining_bytes`.
     ///
     /// # Errors
-    /// When a text is missing, cannot be read, exceeds `room`, or its JSON pointer does not fit the content.
+    /// When a text is missing, cannot be read, exceeds `remaining_bytes`, or its JSON pointer does not fit the content.
     pub(crate) fn inline_texts(
         &self,
         located: &mut LocatedValue,
         texts: &BTreeMap<String, String>,
-        room: &mut u64,
+        remaining_bytes: &mut u64,
     ) -> Result<(), Finding> {
         for (pointer, name) in texts {
-            let text = self.read_text(located, name, room)?;
-            let place = located.value.get_mut("content").and_then(|content| content_member(content, pointer));
-            let Some(place) = place else {
+            let text = self.read_text(located, name, remaining_bytes)?;
+            let member = located.value.get_mut("content").and_then(|content| content_member(content, pointer));
+            let Some(member) = member else {
                 let message = "`texts` needs a JSON pointer to a member of the content, such as /system_prompt";
                 return Err(located.finding("/texts", "invalid_manifest", message));
             };
-            *place = Value::String(text);
+            *member = Value::String(text);
         }
         Ok(())
     }
 
     /// Reads the text of a file in the manifest's folder.
-    fn read_text(&self, located: &LocatedValue, name: &str, room: &mut u64) -> Result<String, Finding> {
+    fn read_text(&self, located: &LocatedValue, name: &str, remaining_bytes: &mut u64) -> Result<String, Finding> {
         let is_plain = matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
-        let beside = self.path.with_file_name(name);
-        let inside =
-            self.root.canonicalize().is_ok_and(|root| beside.canonicalize().is_ok_and(|real| real.starts_with(root)));
-        if !is_plain || (beside.exists() && !inside) {
+        let sidecar_path = self.path.with_file_name(name);
+        let is_inside_root = self
+            .root
+            .canonicalize()
+            .is_ok_and(|root| sidecar_path.canonicalize().is_ok_and(|target| target.starts_with(root)));
+        if !is_plain || (sidecar_path.exists() && !is_inside_root) {
             let message = "a text file must be in the manifest's folder";
             return Err(located.finding("/texts", "link_leads_out", message));
         }
-        let text = Source::read_file(&beside)?.text;
-        *room = room.checked_sub(text.len() as u64).ok_or_else(|| {
+        let text = Source::read_file(&sidecar_path)?.text;
+        *remaining_bytes = remaining_bytes.checked_sub(text.len() as u64).ok_or_else(|| {
             let message = "the text files of all manifests exceed 64 MiB";
             located.finding("/texts", "directory_too_large", message)
         })?;
@@ -87,7 +97,7 @@ impl Sidecars<'_> {
 
 /// The member of the content that receives a text; creates the member when missing.
 fn content_member<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
-    let (around, name) = pointer.rsplit_once('/')?;
-    let members = content.pointer_mut(around)?.as_object_mut()?;
+    let (parent, name) = pointer.rsplit_once('/')?;
+    let members = content.pointer_mut(parent)?.as_object_mut()?;
     Some(members.entry(name.replace("~1", "/").replace("~0", "~")).or_insert(Value::Null))
 }

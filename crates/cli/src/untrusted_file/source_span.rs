@@ -48,14 +48,14 @@ impl SourceSpans {
     /// # Errors
     /// When the text violates a limit or has a syntax error; the fault is the first one.
     pub(super) fn parse(text: &str) -> Result<Self, Fault> {
-        let structure = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
-        if text.bytes().filter(|byte| structure(byte)).count() > MAX_INDICATORS {
+        let is_indicator = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
+        if text.bytes().filter(|byte| is_indicator(byte)).count() > MAX_INDICATORS {
             return Err(Fault::expansion(Position::START));
         }
         let events = Parser::new_from_str(text);
-        let mut walk = EventWalker { events, sizes: HashMap::new(), spans: Vec::new(), values: 0, bytes: 0 };
-        walk.document()?;
-        let spans = walk.spans;
+        let mut walker = EventWalker { events, sizes: HashMap::new(), spans: Vec::new(), values: 0, bytes: 0 };
+        walker.document()?;
+        let spans = walker.spans;
         let mut sorted: Vec<u32> = (0..to_u32(spans.len())).collect();
         sorted.sort_by_key(|id| sort_key(&spans, *id));
         Ok(Self { spans, sorted })
@@ -63,23 +63,23 @@ impl SourceSpans {
 
     /// The position of a value, or of its nearest existing ancestor.
     pub(super) fn nearest(&self, pointer: &str) -> Option<Position> {
-        let mut at = 0;
+        let mut current = 0;
         for step in pointer.split('/').skip(1) {
-            let Some(inside) = self.child(at, step) else { break };
-            at = inside;
+            let Some(child) = self.child(current, step) else { break };
+            current = child;
         }
-        span_of(&self.spans, at).map(|span| span.position)
+        span_of(&self.spans, current).map(|span| span.position)
     }
 
     /// The child of a value at one pointer step.
-    fn child(&self, around: u32, step: &str) -> Option<u32> {
-        let found = |step: &Step| {
-            let wanted = Some((around, step));
-            let index = self.sorted.binary_search_by(|id| sort_key(&self.spans, *id).cmp(&wanted)).ok()?;
+    fn child(&self, parent: u32, step: &str) -> Option<u32> {
+        let find = |step: &Step| {
+            let key = Some((parent, step));
+            let index = self.sorted.binary_search_by(|id| sort_key(&self.spans, *id).cmp(&key)).ok()?;
             self.sorted.get(index).copied()
         };
         let member = Step::Member(step.replace("~1", "/").replace("~0", "~").into());
-        found(&member).or_else(|| found(&Step::Item(step.parse().ok()?)))
+        find(&member).or_else(|| find(&Step::Item(step.parse().ok()?)))
     }
 }
 
@@ -112,16 +112,16 @@ struct EventWalker<'t> {
 
 impl<'t> EventWalker<'t> {
     fn document(&mut self) -> Result<(), Fault> {
-        let mut is_read = false;
+        let mut has_document = false;
         loop {
             match self.next()? {
                 (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
-                (Event::StreamEnd, _) if is_read => return Ok(()),
+                (Event::StreamEnd, _) if has_document => return Ok(()),
                 (Event::StreamEnd, span) => return Err(Fault::empty(start_position(span))),
-                (_, span) if is_read => return Err(Fault::second_document(start_position(span))),
+                (_, span) if has_document => return Err(Fault::second_document(start_position(span))),
                 (event, span) => {
                     self.visit(event, span, ROOT_PARENT, Step::Item(0), 1)?;
-                    is_read = true;
+                    has_document = true;
                 }
             }
         }
@@ -136,15 +136,15 @@ impl<'t> EventWalker<'t> {
     }
 
     /// Visits one value, and returns its depth after the expansion of aliases.
-    fn visit(&mut self, event: Event<'t>, span: Span, around: u32, step: Step, depth: usize) -> Result<usize, Fault> {
+    fn visit(&mut self, event: Event<'t>, span: Span, parent: u32, step: Step, depth: usize) -> Result<usize, Fault> {
         let position = start_position(span);
         if depth > MAX_DEPTH {
             return Err(Fault::too_deep(position));
         }
-        let before = (self.values, self.bytes);
+        let start_counts = (self.values, self.bytes);
         self.count_expansion(1, 0, position)?;
-        let own = to_u32(self.spans.len());
-        self.spans.push(ValueSpan { parent: around, step, position });
+        let id = to_u32(self.spans.len());
+        self.spans.push(ValueSpan { parent, step, position });
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {
@@ -159,13 +159,13 @@ impl<'t> EventWalker<'t> {
                     if matches!(event, Event::SequenceEnd) {
                         break;
                     }
-                    levels = levels.max(1 + self.visit(event, span, own, Step::Item(index), depth + 1)?);
+                    levels = levels.max(1 + self.visit(event, span, id, Step::Item(index), depth + 1)?);
                 }
                 anchor
             }
             Event::MappingStart(anchor, tag) => {
                 reject_tag(tag.is_some(), position)?;
-                levels = self.visit_members(own, depth)?;
+                levels = self.visit_members(id, depth)?;
                 anchor
             }
             Event::Alias(anchor) => {
@@ -186,14 +186,15 @@ impl<'t> EventWalker<'t> {
             | Event::MappingEnd => return Err(Fault::syntax(position)),
         };
         if anchor != 0 {
-            let size = ExpandedSize { values: self.values - before.0, bytes: self.bytes - before.1, levels };
+            let size =
+                ExpandedSize { values: self.values - start_counts.0, bytes: self.bytes - start_counts.1, levels };
             self.sizes.insert(anchor, size);
         }
         Ok(levels)
     }
 
     /// Visits the members of a mapping, and returns its depth after the expansion of aliases.
-    fn visit_members(&mut self, own: u32, depth: usize) -> Result<usize, Fault> {
+    fn visit_members(&mut self, id: u32, depth: usize) -> Result<usize, Fault> {
         let mut levels = 1;
         let mut keys = HashSet::new();
         loop {
@@ -217,7 +218,7 @@ impl<'t> EventWalker<'t> {
                 return Err(Fault::duplicate_key(start_position(span)));
             }
             let (event, span) = self.next()?;
-            levels = levels.max(1 + self.visit(event, span, own, step, depth + 1)?);
+            levels = levels.max(1 + self.visit(event, span, id, step, depth + 1)?);
         }
     }
 
@@ -231,8 +232,8 @@ impl<'t> EventWalker<'t> {
     }
 }
 
-const fn reject_tag(tagged: bool, position: Position) -> Result<(), Fault> {
-    if tagged { Err(Fault::tag(position)) } else { Ok(()) }
+const fn reject_tag(has_tag: bool, position: Position) -> Result<(), Fault> {
+    if has_tag { Err(Fault::tag(position)) } else { Ok(()) }
 }
 
 fn start_position(span: Span) -> Position {

@@ -74,11 +74,11 @@ impl Fault {
 }
 
 /// Parses JSON.
-pub(super) fn json(text: &str) -> Result<Value, Fault> {
-    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let read: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
-    read.map(|strict| strict.0).map_err(|error| Fault {
-        position: Some(Position { line: number(error.line().max(1)), column: number(error.column().max(1)) }),
+pub(super) fn parse_json(text: &str) -> Result<Value, Fault> {
+    let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let result: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
+    result.map(|strict| strict.0).map_err(|error| Fault {
+        position: Some(Position { line: to_u32(error.line().max(1)), column: to_u32(error.column().max(1)) }),
         code: "malformed_json",
         message: if error.to_string().starts_with(DUPLICATE_KEY) {
             DUPLICATE_KEY
@@ -89,17 +89,18 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
 }
 
 /// Parses YAML.
-pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
-    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let read: Result<StrictValue, serde_yaml::Error> = serde_yaml::from_str(text);
-    read.map(|strict| strict.0).map_err(|error| {
-        let position = error
-            .location()
-            .map(|place| Position { line: number(place.line().max(1)), column: number(place.column().max(1)) });
-        let text_of_error = error.to_string();
-        let (code, message) = if text_of_error.contains(DUPLICATE_KEY) {
+pub(super) fn parse_yaml(text: &str) -> Result<Value, Fault> {
+    let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let result: Result<StrictValue, serde_yaml::Error> = serde_yaml::from_str(text);
+    result.map(|strict| strict.0).map_err(|error| {
+        let position = error.location().map(|location| Position {
+            line: to_u32(location.line().max(1)),
+            column: to_u32(location.column().max(1)),
+        });
+        let error_text = error.to_string();
+        let (code, message) = if error_text.contains(DUPLICATE_KEY) {
             ("yaml_duplicate_key", DUPLICATE_KEY)
-        } else if text_of_error.contains(NUMBER_OUT_OF_RANGE) {
+        } else if error_text.contains(NUMBER_OUT_OF_RANGE) {
             ("yaml_number", NUMBER_OUT_OF_RANGE)
         } else {
             ("yaml_syntax", NOT_YAML)
@@ -130,8 +131,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Null)
     }
 
-    fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
-        Ok(Value::Bool(truth))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {

@@ -9,9 +9,9 @@ fn parsed(name: &str, text: &str) -> Result<LocatedValue, Finding> {
 #[test]
 fn locates_values_by_json_pointer() {
     let text = "kind: x\ncontent:\n  rules:\n    - id: a\n      any/thing: [1, {b: 2.5}]\n  base: &it {c: true}\n  same: *it\n";
-    let read = parsed("a.yaml", text).unwrap();
+    let located = parsed("a.yaml", text).unwrap();
     let content = json!({ "rules": [{ "id": "a", "any/thing": [1, { "b": 2.5 }] }], "base": { "c": true }, "same": { "c": true } });
-    assert_eq!(read.value, json!({ "kind": "x", "content": content }));
+    assert_eq!(located.value, json!({ "kind": "x", "content": content }));
     for (pointer, (line, column)) in [
         ("", (1, 1)),
         ("/content/rules/0/id", (4, 11)),
@@ -19,10 +19,10 @@ fn locates_values_by_json_pointer() {
         ("/content/rules/0/missing/below", (4, 7)),
         ("/content/same", (7, 9)),
     ] {
-        assert_eq!(read.position(pointer), Some(Position { line, column }), "{pointer}");
+        assert_eq!(located.position(pointer), Some(Position { line, column }), "{pointer}");
     }
-    let read = parsed("a.json", "{\n \"a\": [1,\n  {\"b\": \"\\ud83d\\ude00\"}]}").unwrap();
-    assert_eq!(read.value, json!({ "a": [1, { "b": "😀" }] }));
+    let located = parsed("a.json", "{\n \"a\": [1,\n  {\"b\": \"\\ud83d\\ude00\"}]}").unwrap();
+    assert_eq!(located.value, json!({ "a": [1, { "b": "😀" }] }));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn rejects_unsafe_documents_with_their_position() {
 
 #[test]
 fn syntax_errors_name_likely_cause() {
-    for (text, place, part) in [
+    for (text, position, part) in [
         ("kind: skill\ncontent:\n\tname: x\n", (3, 1), "a tab indents the line"),
         ("description: Answers: a question\n", (1, 21), "must be in quotes"),
         ("content:\n  name: x\n description: y\n", (3, 2), "fits no line above"),
@@ -67,7 +67,7 @@ fn syntax_errors_name_likely_cause() {
         let finding = parsed("a.yaml", text).unwrap_err();
         assert_eq!(
             (finding.code.as_str(), finding.line.zip(finding.column)),
-            ("yaml_syntax", Some(place)),
+            ("yaml_syntax", Some(position)),
             "{finding}"
         );
         assert!(finding.message.contains(part), "{finding}");
@@ -77,22 +77,22 @@ fn syntax_errors_name_likely_cause() {
 #[test]
 fn rejects_files_that_are_not_bounded_utf8_text() {
     let folder = tempfile::tempdir().unwrap();
-    let written = |name: &str, bytes: &[u8]| {
+    let write_file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
         File::create(&path).unwrap().write_all(bytes).unwrap();
         path
     };
     let long = vec![b'a'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
-    for (path, code, place) in [
+    for (path, code, position) in [
         (folder.path().join("missing"), "file_unreadable", None),
         (folder.path().to_owned(), "file_not_regular", None),
         (Path::new("/dev/zero").to_owned(), "file_not_regular", None),
-        (written("long.json", &long), "file_too_large", None),
-        (written("binary.yaml", b"a: 1\nb: \0"), "file_binary", Some((2, 4))),
-        (written("latin.yaml", b"a: caf\xe9\n"), "file_encoding", Some((1, 7))),
+        (write_file("long.json", &long), "file_too_large", None),
+        (write_file("binary.yaml", b"a: 1\nb: \0"), "file_binary", Some((2, 4))),
+        (write_file("latin.yaml", b"a: caf\xe9\n"), "file_encoding", Some((1, 7))),
     ] {
         let finding = Source::read_file(&path).unwrap_err();
-        assert_eq!((finding.code.as_str(), finding.line.zip(finding.column)), (code, place), "{finding}");
+        assert_eq!((finding.code.as_str(), finding.line.zip(finding.column)), (code, position), "{finding}");
     }
-    assert_eq!(Source::read_file(&written("mark.yaml", "\u{feff}a: 1\n".as_bytes())).unwrap().text, "a: 1\n");
+    assert_eq!(Source::read_file(&write_file("mark.yaml", "\u{feff}a: 1\n".as_bytes())).unwrap().text, "a: 1\n");
 }

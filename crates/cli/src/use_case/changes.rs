@@ -14,24 +14,24 @@ pub(super) fn compare(server: &ServerClient, id: &str) -> Result<Option<Value>, 
 }
 
 /// Prints a comparison: `+` for additions, `-` for removals, and `=` for identical steps.
-pub(super) fn show(compared: &Value) -> Result<(), Failure> {
-    if compared.get("redacted") == Some(&Value::Bool(true)) {
+pub(super) fn show(comparison: &Value) -> Result<(), Failure> {
+    if comparison.get("redacted") == Some(&Value::Bool(true)) {
         return print("you may not see the changes, because you lack `connection.read`");
     }
-    if compared.get("predecessor_id").is_none_or(Value::is_null) {
+    if comparison.get("predecessor_id").is_none_or(Value::is_null) {
         return print("the use case refines no other one");
     }
-    let changes = compared.get("changes").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let changes = comparison.get("changes").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     print(if changes.is_empty() { "Nothing changed." } else { "Changes:" })?;
     for change in changes {
         print(&format!("  {}", sanitize(string_or_empty(change, "path"))))?;
-        for (mark, side) in [('-', "before"), ('+', "after")] {
-            for line in change.get(side).filter(|value| !value.is_null()).map(lines).unwrap_or_default() {
-                print(&format!("    {mark} {line}"))?;
+        for (marker, member) in [('-', "before"), ('+', "after")] {
+            for line in change.get(member).filter(|value| !value.is_null()).map(lines).unwrap_or_default() {
+                print(&format!("    {marker} {line}"))?;
             }
         }
     }
-    for step in compared.get("unchanged_steps").and_then(Value::as_array).into_iter().flatten() {
+    for step in comparison.get("unchanged_steps").and_then(Value::as_array).into_iter().flatten() {
         print(&format!("  = flow.steps.{}", sanitize(step.as_str().unwrap_or_default())))?;
     }
     Ok(())

@@ -39,27 +39,27 @@ struct CommandRecorder<'w> {
 }
 
 impl CommandRecorder<'_> {
-    fn record(&self, words: &[&str]) {
-        let command = (1..=words.len()).map(|most| words[..most].join("-")).find(|name| self.known.contains(name));
-        self.recorded.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
+    fn record(&self, args: &[&str]) {
+        let command = (1..=args.len()).map(|length| args[..length].join("-")).find(|name| self.known.contains(name));
+        self.recorded.borrow_mut().insert(command.unwrap_or_else(|| panic!("{args:?} is not a command")));
     }
 
-    fn run_ok(&self, words: &[&str]) -> String {
-        let out = self.terminal.run_ok(words);
-        self.record(words);
-        out
+    fn run_ok(&self, args: &[&str]) -> String {
+        let output = self.terminal.run_ok(args);
+        self.record(args);
+        output
     }
 
-    fn run_json(&self, words: &[&str]) -> Value {
-        let value = self.terminal.run_json(words);
-        self.record(words);
+    fn run_json(&self, args: &[&str]) -> Value {
+        let value = self.terminal.run_json(args);
+        self.record(args);
         value
     }
 
     /// Runs a command that must be refused. A refused command does not count as covered.
-    fn run_refused(&self, words: &[&str], code: i32) -> CommandOutput {
-        let output = self.terminal.run(words);
-        assert_eq!(output.code, code, "{words:?}: {}{}", output.out, output.err);
+    fn run_refused(&self, args: &[&str], code: i32) -> CommandOutput {
+        let output = self.terminal.run(args);
+        assert_eq!(output.code, code, "{args:?}: {}{}", output.out, output.err);
         output
     }
 }
@@ -77,10 +77,10 @@ async fn runs_every_command_against_a_server() {
     create_workload(&app).await;
     let on = serde_json::json!({ "advanced_notifications_enabled": true });
     app.patch("/v1/tenants/00000000-0000-7000-8000-000000000001/settings", on).await.expect(200);
-    let (known, walked) = (known_commands(), RefCell::default());
+    let (known, recorded) = (known_commands(), RefCell::default());
     let (ada, grace) = create_contents(&app);
-    let ada = CommandRecorder { terminal: ada, known: &known, recorded: &walked };
-    let grace = CommandRecorder { terminal: grace, known: &known, recorded: &walked };
+    let ada = CommandRecorder { terminal: ada, known: &known, recorded: &recorded };
+    let grace = CommandRecorder { terminal: grace, known: &known, recorded: &recorded };
 
     without_a_server(&ada);
     let address = ada.terminal.server.clone().unwrap();
@@ -91,8 +91,8 @@ async fn runs_every_command_against_a_server() {
     self_approval(&ada);
     runs(&ada);
     // A rollback of the second release returns its lanes to the first release.
-    let back = grace.run_json(&["releases", "rollback", &second, "--reason", "Too curt."]);
-    assert_eq!(back["rolled_back_to"], first.as_str(), "{back}");
+    let rolled_back = grace.run_json(&["releases", "rollback", &second, "--reason", "Too curt."]);
+    assert_eq!(rolled_back["rolled_back_to"], first.as_str(), "{rolled_back}");
     let watched = grace.run_refused(&["releases", "watch", &second], 1);
     assert!(watched.err.contains("superseded"), "{}", watched.err);
     assert_eq!(held_lanes(&ada, &first).len(), 3);
@@ -106,8 +106,8 @@ async fn runs_every_command_against_a_server() {
     erasures(&ada, &grace);
     notifications(&ada);
 
-    let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
-    assert!(missed.is_empty(), "no scenario runs {missed:?}");
+    let missing: Vec<String> = known.difference(&recorded.borrow()).cloned().collect();
+    assert!(missing.is_empty(), "no scenario runs {missing:?}");
 }
 
 /// One administrator requests erasures, and another decides on them.
@@ -117,8 +117,8 @@ fn erasures(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
         requested["erasure_id"].as_str().unwrap().to_owned()
     };
     let first = request();
-    let own = ada.run_refused(&["erasures", "approve", &first], 1);
-    assert!(own.err.contains("approved by another person"), "{}", own.err);
+    let self_approval = ada.run_refused(&["erasures", "approve", &first], 1);
+    assert!(self_approval.err.contains("approved by another person"), "{}", self_approval.err);
     assert_eq!(grace.run_json(&["erasures", "approve", &first])["status"], "approved");
     assert_eq!(ada.run_json(&["erasures", "refuse", &request()])["status"], "refused");
     let refused = ada.run_ok(&["erasures", "list", "--status", "refused"]);
@@ -130,8 +130,8 @@ fn notifications(ada: &CommandRecorder<'_>) {
     ada.run_ok(&["notifications", "preferences", "--category", "incidents", "--channel", "webhook", "--on"]);
     assert!(ada.run_ok(&["notifications", "explain", "incidents"]).contains("global"));
     let url = ["--url", "https://127.0.0.1/in"];
-    let made = ada.run_json(&["notifications", "destinations", "create", "webhook", "Hook", url[0], url[1]]);
-    let id = made["destination_id"].as_str().unwrap();
+    let destination = ada.run_json(&["notifications", "destinations", "create", "webhook", "Hook", url[0], url[1]]);
+    let id = destination["destination_id"].as_str().unwrap();
     assert!(ada.run_ok(&["notifications", "destinations", "list"]).contains("Hook"));
     let refused = ada.run_refused(&["notifications", "destinations", "test", id], 1);
     assert!(refused.err.contains("did not accept the test message"), "{}", refused.err);
@@ -143,19 +143,19 @@ fn notifications(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
     ada.run_ok(&["notifications", "deliveries"]);
     ada.run_ok(&["notifications", "suppressed"]);
-    let is_over = AtomicBool::new(false);
-    let (terminal, over) = (&ada.terminal, &is_over);
+    let is_watch_over = AtomicBool::new(false);
+    let (terminal, is_over) = (&ada.terminal, &is_watch_over);
     std::thread::scope(|scope| {
         // A watch shows only events after its start, so this thread repeats the incident until the watch ends.
         scope.spawn(move || {
-            while !over.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 terminal.run_ok(&["workloads", "suspend", "sorter"]);
                 terminal.run_ok(&["workloads", "resume", "sorter"]);
             }
         });
         // The thread is stopped before any assertion, because a failed assertion would leave it running.
         let watched = ada.terminal.run(&["notifications", "watch", "--count", "1"]);
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         assert_eq!(watched.code, 0, "{}{}", watched.out, watched.err);
         assert!(watched.out.contains("was suspended"), "{}", watched.out);
         ada.record(&["notifications", "watch"]);
@@ -172,10 +172,13 @@ fn without_a_server(ada: &CommandRecorder<'_>) {
         ada.run_ok(&["prompt", "render", "demo/assets/ticket-prompt.yaml", "--arg", "ticket=I was charged twice"]);
     assert!(rendered.contains("I was charged twice"), "{rendered}");
     assert!(ada.run_ok(&["policy", "test", "examples/policy"]).contains("0 failed"));
-    let tried = ada.run_ok(&["policy", "try", "demo", "--input", "examples/cli/ticket-input.yaml"]);
-    assert!(tried.contains("allow (dev_ticket)") && tried.contains("- long-tickets: does not hold"), "{tried}");
-    let folder = ada.terminal.home.path().join("fresh");
-    ada.run_ok(&["init", path_text(&folder)]);
+    let explanation = ada.run_ok(&["policy", "try", "demo", "--input", "examples/cli/ticket-input.yaml"]);
+    assert!(
+        explanation.contains("allow (dev_ticket)") && explanation.contains("- long-tickets: does not hold"),
+        "{explanation}"
+    );
+    let directory = ada.terminal.home.path().join("fresh");
+    ada.run_ok(&["init", path_text(&directory)]);
     assert!(ada.run_ok(&["completions", "fish"]).contains("COMPLETE"));
     let pages = ada.terminal.home.path().join("pages");
     ada.run_ok(&["man", path_text(&pages)]);
@@ -200,9 +203,9 @@ fn assets(ada: &CommandRecorder<'_>) {
         let replaced = ada.run_json(&["releases", "bind", draft, "style@v2", "--replace"]);
         assert_eq!(replaced["bindings"].as_array().unwrap().len(), 1, "{attempt}: {replaced}");
     }
-    let used = ada.run_refused(&["assets", "archive", "style"], 1).err;
-    assert!(used.contains(&format!("{draft}: draft: of the workload `sorter` in `dev`")), "{used}");
-    assert!(used.contains(&format!("next: fairway releases unbind {draft} style")), "{used}");
+    let refusal = ada.run_refused(&["assets", "archive", "style"], 1).err;
+    assert!(refusal.contains(&format!("{draft}: draft: of the workload `sorter` in `dev`")), "{refusal}");
+    assert!(refusal.contains(&format!("next: fairway releases unbind {draft} style")), "{refusal}");
     ada.run_ok(&["releases", "retire", draft]);
     assert!(ada.run_ok(&["assets", "diff", "style", "v1", "v2"]).contains("Be kind."));
     assert!(ada.run_json(&["assets", "impact", "style"]).is_object());
@@ -226,9 +229,9 @@ fn flows(ada: &CommandRecorder<'_>) {
 }
 
 /// The lanes that a release holds.
-fn held_lanes(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
+fn held_lanes(ada: &CommandRecorder<'_>, release: &str) -> Vec<String> {
     let lanes = ada.run_json(&["releases", "lanes", "sorter", "--env", "dev"]);
-    let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
+    let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == release);
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -253,8 +256,8 @@ fn self_approval(ada: &CommandRecorder<'_>) {
 /// Creates two releases that are active one after the other. The second one is activated by a rollout.
 fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, String) {
     let draft = |bound: &[&str]| {
-        let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
-        let release = ada.run_json(&words);
+        let args = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
+        let release = ada.run_json(&args);
         assert_eq!(release["state"], "draft");
         release["release_id"].as_str().unwrap().to_owned()
     };
@@ -267,11 +270,15 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     grace.run_ok(&["releases", "request-changes", &first, "--note", "Ask for the order number."]);
     assert_eq!(state(&first), "draft", "the release returns to draft");
     ada.run_ok(&["releases", "submit", &first]);
-    let frozen = ada.run_refused(&["releases", "unbind", &first, "sort-model"], 1);
-    assert!(frozen.err.contains(&format!("`fairway releases withdraw {first}`")), "{}", frozen.err);
+    let refused = ada.run_refused(&["releases", "unbind", &first, "sort-model"], 1);
+    assert!(refused.err.contains(&format!("`fairway releases withdraw {first}`")), "{}", refused.err);
     assert_eq!(ada.run_json(&["releases", "withdraw", &first])["state"], "draft");
-    let again = ada.run_refused(&["releases", "bind", &first, "sort-policy"], 1);
-    assert!(again.err.contains("in the role `policy_bundle`") && again.err.contains("--replace"), "{}", again.err);
+    let refused = ada.run_refused(&["releases", "bind", &first, "sort-policy"], 1);
+    assert!(
+        refused.err.contains("in the role `policy_bundle`") && refused.err.contains("--replace"),
+        "{}",
+        refused.err
+    );
     let replaced = ada.run_json(&["releases", "bind", &first, "sort-policy", "--replace"]);
     assert_eq!(replaced["bindings"].as_array().unwrap().len(), 3, "{replaced}");
     let unbound = ada.run_json(&["releases", "unbind", &first, "sort-model"]);
@@ -301,9 +308,9 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
         grace.run_json(&["releases", "activate", &second, "--rollout", "restricted,guided,standard", "--soak", "60"]);
     assert_eq!(active["rollout_state"]["status"], "in_progress", "{active}");
     assert_eq!(grace.run_refused(&["releases", "watch", &second, "--wait", "0s"], 5).out.lines().count(), 1);
-    for taken in [2, 3, 3] {
+    for lane_count in [2, 3, 3] {
         grace.run_ok(&["releases", "advance", &second]);
-        assert_eq!(held_lanes(ada, &second).len(), taken);
+        assert_eq!(held_lanes(ada, &second).len(), lane_count);
     }
     let watched = grace.run_ok(&["releases", "watch", &second]);
     assert!(watched.contains("rollout completed"), "{watched}");
@@ -326,10 +333,14 @@ fn runs(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["executions", "explain", run])["execution"]["execution_id"], run);
     assert_eq!(ada.run_json(&["usage", "--by", "workload,day"])[0]["workload_slug"], "sorter");
     assert_eq!(ada.run_ok(&["executions", "wait", run]), "praise\n");
-    let waiting = ada.run_ok(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
+    let queued_run = ada.run_ok(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
     assert_eq!(ada.run_json(&["executions", "cancel", "latest"])["status"], "cancelled");
-    let over = ada.run_refused(&["executions", "cancel", waiting.trim()], 1);
-    assert!(over.err.contains("execution_not_cancellable") && over.err.contains("status is cancelled"), "{}", over.err);
+    let refused = ada.run_refused(&["executions", "cancel", queued_run.trim()], 1);
+    assert!(
+        refused.err.contains("execution_not_cancellable") && refused.err.contains("status is cancelled"),
+        "{}",
+        refused.err
+    );
 
     assert_eq!(ada.run_json(&["evidence", "graph", run])["approvals"][0]["approved_by"], "user:grace");
     let lineage = ada.run_json(&["evidence", "lineage", run]);
@@ -373,9 +384,9 @@ fn directories(ada: &CommandRecorder<'_>) {
 
 /// A server in local mode reports that it checks no names and tokens.
 fn local_identity(ada: &CommandRecorder<'_>) {
-    let plain = ada.terminal.run(&["whoami"]);
-    assert!(plain.out.contains("local mode: names and tokens are not checked"), "{}", plain.out);
-    assert!(!plain.err.contains("warning:"), "{}", plain.err);
+    let without_token = ada.terminal.run(&["whoami"]);
+    assert!(without_token.out.contains("local mode: names and tokens are not checked"), "{}", without_token.out);
+    assert!(!without_token.err.contains("warning:"), "{}", without_token.err);
     let with_token = ada.terminal.run(&["whoami", "--token", "nonsense"]);
     assert!(with_token.err.contains("warning: the token has no effect, because a server in local mode"));
     assert_eq!(ada.run_json(&["whoami"])["sign_in_mode"], "local");
@@ -384,18 +395,18 @@ fn local_identity(ada: &CommandRecorder<'_>) {
 /// Commands for workloads, share links, roles, environments, and the caller's own identity.
 fn administration(ada: &CommandRecorder<'_>) {
     assert!(ada.run_ok(&["logout"]).contains("has no token"));
-    let me = ada.run_json(&["whoami"]);
-    assert_eq!(me["actor"], "user:ada");
-    assert!(me["permissions"].as_array().unwrap().contains(&json!("release.approve")), "{me}");
+    let session = ada.run_json(&["whoami"]);
+    assert_eq!(session["actor"], "user:ada");
+    assert!(session["permissions"].as_array().unwrap().contains(&json!("release.approve")), "{session}");
 
     let files = make_directory(&[(
         "form.yaml",
         "interface_config:\n  presentation_mode: form\n  input_fields: [{name: text, type: text}]\n",
     )]);
     let form = files.path().join("form.yaml");
-    let made =
+    let workload =
         ada.run_json(&["workloads", "create", "echo", "--owner", "team:sorting", "--interface", path_text(&form)]);
-    assert_eq!(made["interface_config"]["input_fields"][0]["name"], "text", "{made}");
+    assert_eq!(workload["interface_config"]["input_fields"][0]["name"], "text", "{workload}");
     let edited = ada.run_json(&["workloads", "edit", "echo", "--name", "Echo", "--no-interface"]);
     assert_eq!((&edited["name"], &edited["interface_config"]), (&json!("Echo"), &Value::Null));
     assert_eq!(edited["owner_ref"], "team:sorting", "other fields stay");
@@ -404,8 +415,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     let link =
         ada.run_json(&["share-links", "create", "sorter", "--label", "For Tina", "--hours", "2", "--max-uses", "3"]);
     let address = ada.terminal.server.clone().unwrap();
-    let whole = format!("{address}/workload-runtime/sorter?token={}", link["token"].as_str().unwrap());
-    assert_eq!((&link["address"], &link["max_uses"]), (&json!(whole), &json!(3)));
+    let link_address = format!("{address}/workload-runtime/sorter?token={}", link["token"].as_str().unwrap());
+    assert_eq!((&link["address"], &link["max_uses"]), (&json!(link_address), &json!(3)));
     let printed = ada.run_ok(&["share-links", "create", "sorter"]);
     assert!(
         printed.starts_with(&format!("{address}/workload-runtime/sorter?token=fws_")) && printed.lines().count() == 1
@@ -413,27 +424,27 @@ fn administration(ada: &CommandRecorder<'_>) {
     let listed = ada.run_ok(&["share-links", "list", "sorter"]);
     assert!(listed.contains("For Tina") && !listed.contains("fws_"), "{listed}");
     assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
-    let again = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
-    assert!(again.code == 0 && again.err.contains("the link is revoked already"), "{}", again.err);
+    let repeated = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
+    assert!(repeated.code == 0 && repeated.err.contains("the link is revoked already"), "{}", repeated.err);
     let listed = ada.run_ok(&["share-links", "list", "sorter"]);
     assert!(["STATE", "revoked", "active"].iter().all(|text| listed.contains(text)), "{listed}");
-    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
-    assert!(unknown.err.contains("has no share link `For Bea`"), "{}", unknown.err);
+    let refused = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
+    assert!(refused.err.contains("has no share link `For Bea`"), "{}", refused.err);
 
     assert!(ada.run_ok(&["roles", "list"]).contains("approver"));
-    let bound = ada.run_json(&["role-bindings", "create", "user:bea", "approver", "--workload", "sorter"]);
-    assert_eq!((&bound["scope_kind"], &bound["role"]), (&json!("workload"), &json!("approver")));
-    let id = bound["role_binding_id"].as_str().unwrap();
+    let binding = ada.run_json(&["role-bindings", "create", "user:bea", "approver", "--workload", "sorter"]);
+    assert_eq!((&binding["scope_kind"], &binding["role"]), (&json!("workload"), &json!("approver")));
+    let id = binding["role_binding_id"].as_str().unwrap();
     ada.run_ok(&["role-bindings", "create", "user:bea", "viewer"]);
-    let bea = ada.run_json(&["role-bindings", "list", "--principal", "user:bea"]);
-    assert!(bea.as_array().unwrap().iter().any(|one| one["scope_kind"] == "workspace"), "{bea}");
+    let bindings = ada.run_json(&["role-bindings", "list", "--principal", "user:bea"]);
+    assert!(bindings.as_array().unwrap().iter().any(|item| item["scope_kind"] == "workspace"), "{bindings}");
     ada.run_ok(&["role-bindings", "delete", id]);
     ada.run_refused(&["role-bindings", "delete", id], 1);
 
-    let set = ada.run_json(&["environments", "set", "staging", "--min-approvals", "2"]);
-    assert_eq!(set["min_approvals"], 2);
-    let set = ada.run_json(&["environments", "set", "staging", "--pin-documents", "true"]);
-    assert_eq!((&set["min_approvals"], &set["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
+    let settings = ada.run_json(&["environments", "set", "staging", "--min-approvals", "2"]);
+    assert_eq!(settings["min_approvals"], 2);
+    let settings = ada.run_json(&["environments", "set", "staging", "--pin-documents", "true"]);
+    assert_eq!((&settings["min_approvals"], &settings["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
     assert_eq!(ada.run_json(&["environments", "show", "staging"])["min_approvals"], 2);
     assert_eq!(ada.run_json(&["environments", "show", "--env", "staging"])["min_approvals"], 2);
     let listed = ada.run_json(&["environments", "list"]);
@@ -448,14 +459,14 @@ fn administration(ada: &CommandRecorder<'_>) {
     let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);
     assert!(misspelt.code == 0 && misspelt.err.contains("did you mean `staging`?"), "{}", misspelt.err);
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
-    let set = ["environments", "set", "stagin", "--min-approvals", "2"];
-    let first = ada.terminal.run(&set);
+    let set_command = ["environments", "set", "stagin", "--min-approvals", "2"];
+    let first = ada.terminal.run(&set_command);
     assert!(first.err.contains("and this command makes it one; did you mean `staging`?"), "{}", first.err);
-    for words in [&set[..], &["environments", "show", "stagin"][..]] {
-        let output = ada.terminal.run(words);
+    for args in [&set_command[..], &["environments", "show", "stagin"][..]] {
+        let output = ada.terminal.run(args);
         let notice = "`stagin` has settings but no release, so `fairway environments list` omits it; did you mean \
                       `staging`?";
-        assert!(output.code == 0 && output.err.contains(notice), "{words:?}: {}", output.err);
+        assert!(output.code == 0 && output.err.contains(notice), "{args:?}: {}", output.err);
     }
 }
 
@@ -477,23 +488,24 @@ fn knowledge(ada: &CommandRecorder<'_>) {
     ada.terminal.run_ok(&create);
     let docs = files.path().join("docs");
     let upload = ["documents", "upload", path_text(&docs), "--to", "handbook"];
-    let done = ada.run_json(&upload);
-    assert_eq!((&done["uploaded"], &done["unchanged"]), (&json!(2), &json!(0)), "{done}");
-    let again = ada.run_json(&upload);
-    assert_eq!((&again["uploaded"], &again["unchanged"]), (&json!(0), &json!(2)), "{again}");
+    let first_upload = ada.run_json(&upload);
+    assert_eq!((&first_upload["uploaded"], &first_upload["unchanged"]), (&json!(2), &json!(0)), "{first_upload}");
+    let second_upload = ada.run_json(&upload);
+    assert_eq!((&second_upload["uploaded"], &second_upload["unchanged"]), (&json!(0), &json!(2)), "{second_upload}");
     fs::write(docs.join("leave.md"), "# Holidays\nThirty-one days.").unwrap();
     assert_eq!(ada.run_json(&upload)["uploaded"], 1);
     fs::write(docs.join("leave.md"), "# Holidays\nThirty days of leave.").unwrap();
     assert_eq!(ada.run_json(&upload)["uploaded"], 1, "an earlier text is a change again");
     let listed = ada.run_json(&["documents", "list", "handbook"]);
-    let ids: BTreeSet<_> = listed.as_array().unwrap().iter().map(|one| one["document_id"].as_str().unwrap()).collect();
+    let ids: BTreeSet<_> =
+        listed.as_array().unwrap().iter().map(|document| document["document_id"].as_str().unwrap()).collect();
     assert_eq!(ids, BTreeSet::from(["leave.md", "more/travel.txt"]), "{listed}");
     assert_eq!(ada.run_json(&["documents", "list", "handbook", "--all"]).as_array().unwrap().len(), 4);
     fs::write(docs.join("empty.md"), " ").unwrap();
     let empty = ada.run_refused(&upload, 1);
     assert!(empty.err.contains("empty.md:1:1: empty_document"), "{}", empty.err);
-    let other = ada.run_refused(&["documents", "upload", path_text(&docs), "--to", "sort-prompt"], 1);
-    assert!(other.err.contains("empty_document"), "files are checked first: {}", other.err);
+    let wrong_kind = ada.run_refused(&["documents", "upload", path_text(&docs), "--to", "sort-prompt"], 1);
+    assert!(wrong_kind.err.contains("empty_document"), "files are checked first: {}", wrong_kind.err);
     let runs = ada.run_json(&["executions", "list", "--workload", "sorter", "--status", "completed"]);
     let run = runs[0]["execution_id"].as_str().unwrap();
     assert_eq!(ada.run_json(&["evidence", "documents", run]), json!([]), "the run retrieved nothing");
@@ -514,8 +526,8 @@ fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
         grace.run_ok(&["releases", verb, "sorter@dev"]);
     }
     let run = |text: &str| {
-        let held = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", text], 5);
-        held.err.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned()
+        let output = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", text], 5);
+        output.err.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned()
     };
     let first = run("text=Thanks!");
     assert!(grace.run_ok(&["reviews", "list"]).contains(&first));
@@ -523,16 +535,16 @@ fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     assert_eq!(grace.run_json(&["reviews", "answer", &first, "--approve", "--note", "Fine."])["status"], "completed");
     let second = run("text=It is broken.");
     assert_eq!(grace.run_json(&["reviews", "answer", "latest", "--reject"])["status"], "denied");
-    let over = grace.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
-    assert!(over.err.contains("`fairway reviews list` lists all"), "{}", over.err);
+    let refused = grace.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
+    assert!(refused.err.contains("`fairway reviews list` lists all"), "{}", refused.err);
     grace.run_refused(&["reviews", "answer", "latest"], 2);
 }
 
 /// An author publishes without the permission to create connections, and the platform team decides on the access
 /// requests.
 fn use_cases(ada: &CommandRecorder<'_>) {
-    let asked = ada.run_refused(&["use-cases", "generate", "Complaints"], 1);
-    assert!(asked.err.contains("the generator asks: "), "{}", asked.err);
+    let refused = ada.run_refused(&["use-cases", "generate", "Complaints"], 1);
+    assert!(refused.err.contains("the generator asks: "), "{}", refused.err);
     let sentence = "Answer a `letter` with data of the `crm` connection.";
     let plan = ada.run_ok(&["use-cases", "generate", sentence]);
     assert!(plan.contains("? connection crm (missing"), "{plan}");
@@ -540,15 +552,15 @@ fn use_cases(ada: &CommandRecorder<'_>) {
     let files = make_directory(&[("plan.json", &generated.to_string())]);
     let file = files.path().join("plan.json");
     let create = || {
-        let made = ada.run_json(&["use-cases", "create", sentence, "--bundle", path_text(&file)]);
-        made["use_case_id"].as_str().unwrap().to_owned()
+        let created = ada.run_json(&["use-cases", "create", sentence, "--bundle", path_text(&file)]);
+        created["use_case_id"].as_str().unwrap().to_owned()
     };
     let refined = ada.run_json(&["use-cases", "refine", &create(), "--note", "Be brief."]);
     let id = refined["use_case_id"].as_str().unwrap();
-    let compared = ada.run_json(&["use-cases", "changes", id]);
-    assert_eq!(compared["changes"][0]["path"], "prompt_template", "{compared}");
-    let shown = ada.run_ok(&["use-cases", "changes", id]);
-    assert!(shown.contains("Be brief.") && shown.contains("= flow.steps.answer"), "{shown}");
+    let comparison = ada.run_json(&["use-cases", "changes", id]);
+    assert_eq!(comparison["changes"][0]["path"], "prompt_template", "{comparison}");
+    let printed = ada.run_ok(&["use-cases", "changes", id]);
+    assert!(printed.contains("Be brief.") && printed.contains("= flow.steps.answer"), "{printed}");
     ada.run_ok(&["role-bindings", "create", "user:publisher", "author"]);
     let publish = |id: &str| ada.run_json(&["use-cases", "publish", id, "--actor", "user:publisher"]);
     assert_eq!(publish(id)["status"], "pending_access");
@@ -558,8 +570,8 @@ fn use_cases(ada: &CommandRecorder<'_>) {
     };
     let denied = ada.run_json(&["access-requests", "deny", &request(), "--reason", "Not yet."]);
     assert_eq!(denied["status"], "denied");
-    let shown = ada.run_json(&["access-requests", "show", denied["access_request_id"].as_str().unwrap()]);
-    assert_eq!((&shown, &shown["reason"]), (&denied, &json!("Not yet.")));
+    let request_record = ada.run_json(&["access-requests", "show", denied["access_request_id"].as_str().unwrap()]);
+    assert_eq!((&request_record, &request_record["reason"]), (&denied, &json!("Not yet.")));
     assert_eq!(ada.run_json(&["use-cases", "reopen", id])["status"], "draft");
     publish(id);
     let grant = ["access-requests", "grant", &request(), "--secret", "token=env:CRM_TOKEN", "--kind", "other"];
@@ -579,7 +591,7 @@ fn use_cases(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["connections", "check", "mail"])["health"], "not_checkable");
     assert_eq!(ada.run_json(&["connections", "show", "mail"])["checks"].as_array().unwrap().len(), 1);
     assert!(ada.run_ok(&["connections", "list"]).contains("not_checkable"));
-    let leaked = ada.run_refused(&["connections", "create", "x", "--secret", "sk-canary"], 2);
-    assert!(!leaked.err.contains("sk-canary"), "{}", leaked.err);
+    let refused = ada.run_refused(&["connections", "create", "x", "--secret", "sk-canary"], 2);
+    assert!(!refused.err.contains("sk-canary"), "{}", refused.err);
     assert_eq!(ada.run_json(&["connections", "delete", "mail"])["deleted"], true);
 }

@@ -45,8 +45,8 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
 }
 
 /// Runs a command with this text on standard input.
-fn run_with_stdin(words: &[&str], text: &str) -> CommandOutput {
-    let mut command = Terminal::offline().command(words);
+fn run_with_stdin(args: &[&str], text: &str) -> CommandOutput {
+    let mut command = Terminal::offline().command(args);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that refuses its arguments exits before it reads standard input, so the pipe may be broken.
     match child.stdin.take().unwrap().write_all(text.as_bytes()) {
@@ -90,18 +90,18 @@ fn inlines_sidecar_texts_into_content() {
     let printed = terminal.run_ok(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(printed.contains("Where is my parcel?"), "{printed}");
     // Arguments have the syntax of run inputs.
-    let letter = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
-    let read = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
+    let letter_files = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
+    let file_argument = format!("letter=@{}", path_text(&letter_files.path().join("letter.txt")));
     for (argument, input, expected) in [
-        (read.as_str(), "", "Where are my\ntwo parcels?"),
+        (file_argument.as_str(), "", "Where are my\ntwo parcels?"),
         ("letter:=\"@home, 5\"", "", "@home, 5"),
         ("letter=@-", "By pipe.\n", "By pipe."),
     ] {
         let printed = run_with_stdin(&["prompt", "render", manifest, "--arg", argument], input);
         assert!(printed.code == 0 && printed.out.contains(expected), "{argument}: {}{}", printed.out, printed.err);
     }
-    for wrong in ["letter", "letter:=nonsense"] {
-        assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", wrong]).code, 2, "{wrong}");
+    for argument in ["letter", "letter:=nonsense"] {
+        assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", argument]).code, 2, "{argument}");
     }
     let misspelt = terminal.run(&["prompt", "render", manifest, "--arg", "leter=x"]);
     assert!(misspelt.err.contains("`letter` is missing; `leter` was given instead"), "{}", misspelt.err);
@@ -109,11 +109,11 @@ fn inlines_sidecar_texts_into_content() {
     let manifest = |texts: &str| {
         format!("kind: prompt_template\nslug: p\nowner_ref: team:x\ncontent: {{variables: []}}\ntexts: {texts}\n")
     };
-    let (wrong, apart, list) =
+    let (malformed, outside, list) =
         (manifest("{/system_prompt: p.md}"), manifest("{/system_prompt: ../p.md}"), manifest("[p.md]"));
     let files = make_directory(&[
-        ("wrong.yaml", &wrong),
-        ("apart.yaml", &apart),
+        ("wrong.yaml", &malformed),
+        ("apart.yaml", &outside),
         ("list.yaml", &list),
         ("p.md", "a $arg:gone"),
         ("here/main.yaml", &manifest("{/system_prompt: main.md}")),
@@ -127,9 +127,9 @@ fn inlines_sidecar_texts_into_content() {
         ("list.yaml", "5:8: invalid_manifest"),
     ] {
         let path = files.path().join(name);
-        for words in [["asset", "check"], ["prompt", "render"]] {
-            let output = terminal.run(&[words[0], words[1], path_text(&path)]);
-            assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", output.err);
+        for args in [["asset", "check"], ["prompt", "render"]] {
+            let output = terminal.run(&[args[0], args[1], path_text(&path)]);
+            assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{args:?}: {}", output.err);
         }
     }
     // The path of the manifest contains no folder.

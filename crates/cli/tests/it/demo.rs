@@ -28,9 +28,9 @@ async fn demo_runs_and_second_apply_changes_nothing() {
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
 
     let releases = app.get("/v1/releases").await.expect(200);
-    let again = author.run_json(&["sync", "apply", "demo"]);
+    let second_apply = author.run_json(&["sync", "apply", "demo"]);
     assert_eq!(
-        (&again["releases"][0]["state"], &again["releases"][0]["release_id"]),
+        (&second_apply["releases"][0]["state"], &second_apply["releases"][0]["release_id"]),
         (&json!("active"), &json!(release))
     );
     assert_eq!(releases, app.get("/v1/releases").await.expect(200), "a second apply changes nothing");

@@ -4,7 +4,8 @@ use crate::root;
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Source texts that precede the code of a finding.
-const CODE_PREFIXES: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
+const CODE_PREFIXES: [&str; 7] =
+    ["Finding::whole(", ".finding(", "new_finding(", "directory_failure(", "Fault::new(", "Self::new(", "code: "];
 
 /// The source texts of the command line, without tests.
 fn sources() -> String {
@@ -32,9 +33,9 @@ fn is_code(text: &str) -> bool {
 /// failure messages.
 fn codes_in_sources(sources: &str) -> BTreeSet<&str> {
     let mut codes = BTreeSet::new();
-    for maker in CODE_PREFIXES {
-        for (at, _) in sources.match_indices(maker) {
-            let rest = &sources[at + maker.len()..];
+    for prefix in CODE_PREFIXES {
+        for (offset, _) in sources.match_indices(prefix) {
+            let rest = &sources[offset + prefix.len()..];
             let end = (0..=rest.len().min(160)).rev().find(|end| rest.is_char_boundary(*end)).unwrap();
             // A string after the end of the statement does not belong to the call.
             let call = rest[..end].split(';').next().unwrap();
@@ -54,16 +55,16 @@ fn documented_codes(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn documented_codes_match_the_sources() {
     let text = fs::read_to_string(root().join("docs/errors.md")).unwrap();
-    let (_, own) = text.split_once("<!-- codes:cli -->").unwrap();
-    let (own, _) = own.split_once("<!-- /codes:cli -->").unwrap();
-    let own: BTreeSet<&str> = documented_codes(own).collect();
+    let (_, section) = text.split_once("<!-- codes:cli -->").unwrap();
+    let (section, _) = section.split_once("<!-- /codes:cli -->").unwrap();
+    let cli_codes: BTreeSet<&str> = documented_codes(section).collect();
     let sources = sources();
-    let made = codes_in_sources(&sources);
-    assert!(made.len() > 30, "the scan found only {made:?}");
-    let all: BTreeSet<&str> = documented_codes(&text).collect();
-    let missing: Vec<_> = made.difference(&all).collect();
+    let source_codes = codes_in_sources(&sources);
+    assert!(source_codes.len() > 30, "the scan found only {source_codes:?}");
+    let documented: BTreeSet<&str> = documented_codes(&text).collect();
+    let missing: Vec<_> = source_codes.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
-    let said = |code: &&&str| ["\"", ": "].iter().any(|end| sources.contains(&format!("\"{code}{end}")));
-    let made_up: Vec<_> = own.iter().filter(|code| !said(code)).collect();
-    assert!(made_up.is_empty(), "docs/errors.md lists codes without a source: {made_up:?}");
+    let has_source = |code: &&&str| ["\"", ": "].iter().any(|end| sources.contains(&format!("\"{code}{end}")));
+    let without_source: Vec<_> = cli_codes.iter().filter(|code| !has_source(code)).collect();
+    assert!(without_source.is_empty(), "docs/errors.md lists codes without a source: {without_source:?}");
 }

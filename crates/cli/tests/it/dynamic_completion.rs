@@ -5,16 +5,16 @@ use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
 /// The completions that the bash script receives for a command line whose last word is incomplete.
-fn complete(terminal: &Terminal, words: &[&str]) -> CommandOutput {
-    let line: Vec<&str> = ["--", "fairway"].iter().chain(words).copied().collect();
+fn complete(terminal: &Terminal, args: &[&str]) -> CommandOutput {
+    let line: Vec<&str> = ["--", "fairway"].iter().chain(args).copied().collect();
     let mut command = terminal.command(&line);
-    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_IFS", "\n");
+    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", args.len().to_string()).env("_CLAP_IFS", "\n");
     CommandOutput::of(command.output().unwrap())
 }
 
-fn values(terminal: &Terminal, words: &[&str]) -> Vec<String> {
-    let output = complete(terminal, words);
-    assert_eq!((output.code, output.err.as_str()), (0, ""), "{words:?}");
+fn values(terminal: &Terminal, args: &[&str]) -> Vec<String> {
+    let output = complete(terminal, args);
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{args:?}");
     output.out.lines().map(str::to_owned).collect()
 }
 
@@ -32,8 +32,8 @@ async fn completes_names_and_identifiers_from_the_server() {
         assert!(releases.iter().any(|value| value == expected), "{expected}: {releases:?}");
     }
     // Options in the incomplete command line, such as the server, are respected.
-    let nowhere = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
-    assert_eq!(values(&ada, &nowhere), [""; 0]);
+    let unreachable = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
+    assert_eq!(values(&ada, &unreachable), [""; 0]);
     assert!(values(&ada, &["work"]).contains(&"workloads".to_owned()));
 }
 
@@ -43,7 +43,7 @@ async fn silent_server_delays_a_completion_by_a_second() {
     silent.respond_with(ScriptedResponse::hang());
     let mut terminal = Terminal::offline();
     terminal.server = Some(silent.url(""));
-    let since = Instant::now();
+    let started = Instant::now();
     assert_eq!(values(&terminal, &["workloads", "show", "x"]), [""; 0]);
-    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -14,9 +14,9 @@ async fn exit_codes_distinguish_failures() {
     assert!(missing.err.starts_with("fairway: not_found: ") && missing.err.contains("(request "), "{}", missing.err);
     assert_eq!(terminal.run(&["executions", "shew"]).code, 2);
     assert_eq!(terminal.run(&["run", "x", "--env", "dev", "--wait", "soon"]).code, 2);
-    let elsewhere = Terminal::offline().run(&["workloads", "list", "--server", "http://127.0.0.1:9"]);
-    assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
-    let in_clear = Terminal::offline().run(&[
+    let unreachable = Terminal::offline().run(&["workloads", "list", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(unreachable.code, 3, "{}", unreachable.err);
+    let unencrypted = Terminal::offline().run(&[
         "workloads",
         "list",
         "--server",
@@ -24,8 +24,8 @@ async fn exit_codes_distinguish_failures() {
         "--token",
         "secret-token",
     ]);
-    assert_eq!(in_clear.code, 2);
-    assert!(!in_clear.err.contains("secret-token"), "{}", in_clear.err);
+    assert_eq!(unencrypted.code, 2);
+    assert!(!unencrypted.err.contains("secret-token"), "{}", unencrypted.err);
     assert_eq!(terminal.run(&["assets", "show", "nothing"]).code, 1);
 }
 
@@ -34,11 +34,11 @@ async fn failures_are_json_for_programs() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let ada = Terminal::connected(&app).acting_as("user:ada");
-    let failure = |words: &[&str]| {
-        let output = ada.run(words);
-        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{words:?}: {}", output.err));
+    let failure = |args: &[&str]| {
+        let output = ada.run(args);
+        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{args:?}: {}", output.err));
         assert_eq!(error["exit_code"], output.code, "{error}");
-        assert_eq!(output.out, "", "{words:?}");
+        assert_eq!(output.out, "", "{args:?}");
         error
     };
     let refused = failure(&["executions", "show", "01890000-0000-7000-8000-000000000000", "-o", "json"]);
@@ -51,9 +51,13 @@ async fn failures_are_json_for_programs() {
     assert_eq!(unknown["detail"]["candidates"][0]["name"], "sorter", "{unknown}");
     let misuse = failure(&["releases", "list", "--state", "x", "--output=json"]);
     assert_eq!(misuse["detail"]["error"], "usage", "{misuse}");
-    let nowhere = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
-    assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
-    let message = nowhere["detail"]["message"].as_str().unwrap();
+    let unreachable = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(
+        (&unreachable["detail"]["error"], &unreachable["exit_code"]),
+        (&json!("unreachable"), &json!(3)),
+        "{unreachable}"
+    );
+    let message = unreachable["detail"]["message"].as_str().unwrap();
     assert!(message.contains("the address is from `--server`"), "{message}");
     // The output format of the profile also applies to failures, and progress is JSON too.
     ada.run_ok(&["login", "-o", "json"]);

@@ -100,11 +100,11 @@ fn read(chapter: &str) -> String {
 fn commands(chapters: &[&str]) -> String {
     let text: String = chapters.iter().map(|chapter| read(chapter)).collect();
     let mut script = String::new();
-    let mut inside = false;
+    let mut is_in_block = false;
     for line in text.lines() {
-        match (inside, line) {
-            (false, "```sh") => inside = true,
-            (true, "```") => inside = false,
+        match (is_in_block, line) {
+            (false, "```sh") => is_in_block = true,
+            (true, "```") => is_in_block = false,
             (true, command) => {
                 script.push_str(command);
                 script.push('\n');
@@ -132,21 +132,25 @@ async fn guide_commands_succeed() {
         .setting("FAIRWAY_MAIL_FROM", "Fairway <fairway@example.com>")
         .start()
         .await;
-    let home = Terminal::offline();
-    let beside = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
-    let callers = env::var_os("PATH").unwrap_or_default();
-    let path = env::join_paths(std::iter::once(beside).chain(env::split_paths(&callers))).unwrap();
-    for (chapters, shown) in CHAPTERS {
+    let terminal = Terminal::offline();
+    let binary_directory = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
+    let inherited_path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(binary_directory).chain(env::split_paths(&inherited_path))).unwrap();
+    for (chapters, expected_texts) in CHAPTERS {
         let mut shell = Command::new("bash");
-        shell.args(["-euc", &commands(chapters)]).current_dir(root()).env("PATH", &path).env("HOME", home.home.path());
-        shell.env("XDG_CONFIG_HOME", home.home.path());
+        shell
+            .args(["-euc", &commands(chapters)])
+            .current_dir(root())
+            .env("PATH", &path)
+            .env("HOME", terminal.home.path());
+        shell.env("XDG_CONFIG_HOME", terminal.home.path());
         shell.env("FAIRWAY_CLI_SERVER", format!("http://{}", app.address()));
         shell.env("HOOK_URL", receiver.url("/in"));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{chapters:?}: {printed}\n{errors}");
-        for words in shown {
-            assert!(printed.contains(words), "{chapters:?} shows {words}: {printed}\n{errors}");
+        for text in expected_texts {
+            assert!(printed.contains(text), "{chapters:?} shows {text}: {printed}\n{errors}");
         }
     }
     assert_eq!(smtp.wait_for_mails(1).await[0].to, ["oncall@example.org"]);
@@ -160,8 +164,8 @@ fn chapters_can_be_pasted_into_a_terminal() {
         assert!(text.lines().count() <= MAX_LINES, "{chapter} has more than {MAX_LINES} lines");
         // The commands must suit the reader's terminal: a failure must not end it, and nothing may hide commands,
         // such as a function or a script in another language.
-        for never in ["set -e", "() {", "curl", "python3", "exit "] {
-            assert!(!script.contains(never), "{chapter} contains `{never}`");
+        for forbidden in ["set -e", "() {", "curl", "python3", "exit "] {
+            assert!(!script.contains(forbidden), "{chapter} contains `{forbidden}`");
         }
     }
 }

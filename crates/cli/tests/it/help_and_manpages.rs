@@ -20,17 +20,17 @@ fn generates_help_completions_and_manual_pages() {
     // A shell can load the completion script without errors.
     let script = terminal.home.path().join("fairway.bash");
     std::fs::write(&script, terminal.run_ok(&["completions", "bash"])).unwrap();
-    let read = "source \"$0\" && complete -p fairway";
-    let read = std::process::Command::new("bash").args(["-ec", read]).arg(&script).output().unwrap();
-    assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+    let load_script = "source \"$0\" && complete -p fairway";
+    let output = std::process::Command::new("bash").args(["-ec", load_script]).arg(&script).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The options of every command follow those of the command, under a heading of their own.
 fn assert_common_options_are_separate(text: &str, own_heading: &str, common_heading: &str) {
     let (_, options) = text.split_once(own_heading).unwrap();
-    let (own, common) = options.split_once(common_heading).unwrap();
-    assert!(own.contains("--idempotency-key") && !own.contains("--workspace"), "{text}");
-    assert!(common.contains("--workspace") && !common.contains("--idempotency-key"), "{text}");
+    let (own_options, common_options) = options.split_once(common_heading).unwrap();
+    assert!(own_options.contains("--idempotency-key") && !own_options.contains("--workspace"), "{text}");
+    assert!(common_options.contains("--workspace") && !common_options.contains("--idempotency-key"), "{text}");
 }
 
 /// The time bound is the same for all builds. Using the best of several runs reduces the influence of other load.
@@ -38,9 +38,9 @@ fn assert_common_options_are_separate(text: &str, own_heading: &str, common_head
 fn help_prints_within_the_time_bound() {
     let terminal = Terminal::offline();
     let help = || {
-        let since = Instant::now();
+        let started = Instant::now();
         terminal.run_ok(&["--help"]);
-        since.elapsed()
+        started.elapsed()
     };
     let best = (0..20).map(|_| help()).min().unwrap();
     assert!(best < Duration::from_millis(20), "{best:?}");

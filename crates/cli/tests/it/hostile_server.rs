@@ -34,44 +34,44 @@ pub(crate) fn run(status: &str, answer: &Value) -> ScriptedResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sends_a_token_only_to_its_server() {
-    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
-    for endpoint in [&home, &other] {
+    let (own_server, other_server) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
+    for endpoint in [&own_server, &other_server] {
         endpoint.respond_with(ScriptedResponse::json(&json!([])));
     }
     let terminal = Terminal::offline();
-    let login = ["login", "--profile", "far", "--server", &home.url(""), "--token", "far-token", "--unchecked"];
+    let login = ["login", "--profile", "far", "--server", &own_server.url(""), "--token", "far-token", "--unchecked"];
     terminal.run_ok(&login);
     terminal.run_ok(&["audit", "list", "--profile", "far"]);
-    terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other.url("")]);
-    let shown = |endpoint: &ScriptedEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
-    assert_eq!(shown(&home).as_deref(), Some("Bearer far-token"));
-    assert_eq!((shown(&other), other.request_count()), (None, 1));
+    terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other_server.url("")]);
+    let sent_token = |endpoint: &ScriptedEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
+    assert_eq!(sent_token(&own_server).as_deref(), Some("Bearer far-token"));
+    assert_eq!((sent_token(&other_server), other_server.request_count()), (None, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_redirects_and_foreign_next_links() {
-    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
-    other.respond_with(ScriptedResponse::json(&json!([])));
-    let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
-    let next = format!("<{}>; rel=\"next\"", other.url("/v1/audit/events?cursor=x"));
-    for answer in [
-        ScriptedResponse::redirect(&other.url("/v1/audit/events")),
+    let (own_server, other_server) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
+    other_server.respond_with(ScriptedResponse::json(&json!([])));
+    let list = ["audit", "list", "--limit", "1000", "--server", &own_server.url(""), "--token", "t"];
+    let next = format!("<{}>; rel=\"next\"", other_server.url("/v1/audit/events?cursor=x"));
+    for response in [
+        ScriptedResponse::redirect(&other_server.url("/v1/audit/events")),
         ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", &next),
     ] {
-        home.respond_with(answer);
+        own_server.respond_with(response);
         let output = Terminal::offline().run(&list);
         assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
-    assert_eq!((home.request_count(), other.request_count()), (2, 0), "no request goes to another origin");
+    assert_eq!((own_server.request_count(), other_server.request_count()), (2, 0), "no request goes to another origin");
     // The client follows a link to the same origin.
     let page = |link: &str| ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", link);
-    home.respond_in_sequence([
+    own_server.respond_in_sequence([
         page("</v1/audit/events?cursor=y>; rel=\"next\""),
         ScriptedResponse::json(&json!([{ "index": 2 }])),
     ]);
     let output = Terminal::offline().run(&list);
-    assert_eq!((output.code, home.request_count()), (0, 4), "{}", output.err);
-    assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
+    assert_eq!((output.code, own_server.request_count()), (0, 4), "{}", output.err);
+    assert_eq!(own_server.requests()[3].path, "/v1/audit/events?cursor=y");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(2, "execution.completed", &json!({}));
     let accepted = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));
-    for (words, scripts) in [
+    for (args, scripts) in [
         (vec!["executions", "cancel", RUN], vec![ScriptedResponse::reset(), accepted.clone()]),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![ScriptedResponse::reset(), accepted]),
         (
@@ -107,14 +107,14 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     ] {
         let before = endpoint.request_count();
         endpoint.respond_in_sequence(scripts);
-        let output = terminal.run(&words);
-        assert_eq!(output.code, 0, "{words:?}: {}", output.err);
-        let asked = endpoint.requests().split_off(before);
-        let posted: Vec<_> = asked.iter().filter(|asked| asked.method == "POST").collect();
-        let [first, second] = posted.as_slice() else { panic!("{words:?}: {posted:?}") };
-        assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{words:?}");
-        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{words:?}");
-        assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{words:?}");
+        let output = terminal.run(&args);
+        assert_eq!(output.code, 0, "{args:?}: {}", output.err);
+        let requests = endpoint.requests().split_off(before);
+        let posted: Vec<_> = requests.iter().filter(|request| request.method == "POST").collect();
+        let [first, second] = posted.as_slice() else { panic!("{args:?}: {posted:?}") };
+        assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{args:?}");
+        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{args:?}");
+        assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{args:?}");
     }
     let before = endpoint.request_count();
     endpoint.respond_with(ScriptedResponse::reset());
@@ -122,7 +122,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     assert_eq!((output.code, endpoint.request_count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
 
-/// Of a proxy's response, the command reports only the status, because the body is not from Fairway.
+/// The command reports only the status of a proxy's response, because the body is not from Fairway.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_status_of_foreign_responses() {
     let endpoint = ScriptedEndpoint::start().await;
@@ -144,7 +144,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
     let endpoint = ScriptedEndpoint::start().await;
     let watch = ["releases", "watch", RUN, "--wait", "1m"];
     let terminal = connected_to(&endpoint);
-    for (state, rollout, code, why) in [
+    for (state, rollout, code, message) in [
         ("active", None, 0, ""),
         ("active", Some("completed"), 0, ""),
         ("active", Some("rolled_back"), 1, "rolled back"),
@@ -154,7 +154,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
         endpoint.respond_with(release(state, rollout));
         let output = terminal.run(&watch);
         assert_eq!(output.code, code, "{state}: {}", output.err);
-        assert!(output.err.contains(why), "{state}: {}", output.err);
+        assert!(output.err.contains(message), "{state}: {}", output.err);
     }
     // A failed first poll ends the watch. Later failed polls are retried.
     endpoint.respond_in_sequence([
@@ -196,8 +196,8 @@ async fn watch_ends_when_standard_output_closes() {
 const TERMINAL_CONTROLS: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
 
 fn has_terminal_controls(text: &str) -> bool {
-    let turns = |letter| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().any(|letter| (letter.is_control() && letter != '\n') || turns(letter))
+    let is_bidirectional_control = |character| matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().any(|character| (character.is_control() && character != '\n') || is_bidirectional_control(character))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +216,7 @@ async fn output_contains_no_terminal_controls() {
         &json!({ "detail": { "error": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS }, "request_id": TERMINAL_CONTROLS }).to_string(),
     );
     let failed = json!({ "execution_id": TERMINAL_CONTROLS, "status": "failed", "error": { "code": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS } });
-    for (words, scripts) in [
+    for (args, scripts) in [
         (
             vec!["audit", "list"],
             vec![ScriptedResponse::json(
@@ -246,9 +246,9 @@ async fn output_contains_no_terminal_controls() {
         (vec!["executions", "wait", RUN], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
     ] {
         endpoint.respond_in_sequence(scripts);
-        let CommandOutput { out, err, .. } = terminal.run(&words);
-        assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{words:?}: {out:?} {err:?}");
-        assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
+        let CommandOutput { out, err, .. } = terminal.run(&args);
+        assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{args:?}: {out:?} {err:?}");
+        assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {args:?}: {out:?} {err:?}");
     }
     // Machine-readable output preserves all characters.
     endpoint.respond_with(ScriptedResponse::json(&item));
@@ -265,7 +265,7 @@ async fn fails_when_output_cannot_be_written() {
     let ended = event(9, "execution.completed", &json!({}));
     let list = ScriptedResponse::json(&json!([{ "index": 1 }]));
     let graph = ScriptedResponse::json(&json!({ "nodes": [], "edges": [] }));
-    for (words, scripts) in [
+    for (args, scripts) in [
         (vec!["--help"], vec![]),
         (vec!["run", "--help"], vec![]),
         (vec!["--version"], vec![]),
@@ -283,16 +283,16 @@ async fn fails_when_output_cannot_be_written() {
     ] {
         endpoint.respond_in_sequence(scripts.clone());
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let output = terminal.command(&args).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
-        assert!(err.contains("standard output: "), "{words:?}: {err}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {err}");
+        assert!(err.contains("standard output: "), "{args:?}: {err}");
         // A closed pipe at the reader's side is not a failure.
         endpoint.respond_in_sequence(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let output = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = terminal.command(&args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -303,7 +303,7 @@ fn closed_reader_does_not_change_the_exit_code() {
         "b.yaml",
         "rules: [{id: a, condition: always, outcome: allow, reason_code: a}]\ntests: [{name: t, expect: {outcome: deny}}]\n",
     )]);
-    for (words, code) in [
+    for (args, code) in [
         (vec!["policy", "test", path_text(files.path())], 1),
         (vec!["policy", "test", path_text(files.path()), "-o", "json"], 1),
         (vec!["flow", "validate", "examples/flows/refused/unknown-step.yaml", "-o", "json"], 1),
@@ -311,8 +311,8 @@ fn closed_reader_does_not_change_the_exit_code() {
     ] {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let output = terminal.command(&words).stdout(writer).stderr(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        let output = terminal.command(&args).stdout(writer).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
     }
 }
 
@@ -322,8 +322,8 @@ async fn refuses_addresses_with_secrets_without_echo() {
     for address in
         ["https://ada:s3cret@example.org", "https://example.org/?token=s3cret", "https://example.org/#s3cret"]
     {
-        for words in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
-            let output = terminal.run(&words);
+        for args in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
+            let output = terminal.run(&args);
             assert_eq!(output.code, 2, "{}", output.err);
             assert!(!output.err.contains("s3cret") && !output.out.contains("s3cret"), "{}", output.err);
         }
@@ -336,8 +336,8 @@ async fn rejects_empty_and_oversized_tokens() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!([])));
     let terminal = Terminal::offline();
-    let longest = "x".repeat(16 << 10);
-    for (token, code) in [(format!("{longest}y"), 2), (String::new(), 2), (longest, 0)] {
+    let longest_token = "x".repeat(16 << 10);
+    for (token, code) in [(format!("{longest_token}y"), 2), (String::new(), 2), (longest_token, 0)] {
         let mut command = terminal.command(&["login", "--server", &endpoint.url(""), "--token-stdin"]);
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, token.as_bytes()).unwrap();

@@ -73,38 +73,38 @@ impl Terminal {
     }
 
     /// Builds a command whose environment contains no settings of the machine.
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairway"));
-        command.args(words).env_clear().env("HOME", self.home.path()).env("XDG_CONFIG_HOME", self.home.path());
+        command.args(args).env_clear().env("HOME", self.home.path()).env("XDG_CONFIG_HOME", self.home.path());
         command.current_dir(root()).stdin(Stdio::null());
         command.envs(self.server.iter().map(|server| ("FAIRWAY_CLI_SERVER", server)));
         command.envs(self.actor.iter().map(|actor| ("FAIRWAY_CLI_ACTOR", actor)));
         command
     }
 
-    fn run(&self, words: &[&str]) -> CommandOutput {
-        CommandOutput::of(self.command(words).output().unwrap())
+    fn run(&self, args: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(args).output().unwrap())
     }
 
     /// Runs a command that must succeed, and returns its standard output.
-    fn run_ok(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
+    fn run_ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.code, 0, "{args:?}: {}{}", output.out, output.err);
         output.out
     }
 
     /// Like [`Self::run_ok`], but parses the output as JSON.
-    fn run_json(&self, words: &[&str]) -> Value {
-        let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
-        serde_json::from_str(&self.run_ok(&words)).unwrap()
+    fn run_json(&self, args: &[&str]) -> Value {
+        let args: Vec<&str> = args.iter().copied().chain(["--output", "json"]).collect();
+        serde_json::from_str(&self.run_ok(&args)).unwrap()
     }
 }
 
 impl Terminal {
     /// Runs a command that must succeed. Returns its standard output and its CPU time in seconds. CPU time depends
     /// less on the machine's load than elapsed time.
-    fn run_timed(&self, words: &[&str]) -> (String, f64) {
-        let fairway = self.command(words);
+    fn run_timed(&self, args: &[&str]) -> (String, f64) {
+        let fairway = self.command(args);
         let mut shell = Command::new("bash");
         shell
             .args(["-c", "TIMEFORMAT='%U %S'; time \"$0\" \"$@\""])
@@ -112,7 +112,7 @@ impl Terminal {
             .args(fairway.get_args());
         shell.env_clear().envs(fairway.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let output = CommandOutput::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
-        assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
+        assert_eq!(output.code, 0, "{args:?}: {}{}", output.out, output.err);
         let times = output.err.lines().next_back().unwrap();
         (output.out, times.split(' ').map(|time| time.parse::<f64>().unwrap()).sum())
     }

@@ -17,7 +17,7 @@ async fn accepts_singular_and_plural_nouns() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let (ada, _) = create_contents(&app);
-    for (one, many) in [
+    for (singular, plural) in [
         ("asset", "assets"),
         ("flow", "flows"),
         ("release", "releases"),
@@ -27,7 +27,7 @@ async fn accepts_singular_and_plural_nouns() {
         ("role", "roles"),
         ("role-binding", "role-bindings"),
     ] {
-        assert_eq!(ada.run_json(&[one, "list"]), ada.run_json(&[many, "list"]), "{one}");
+        assert_eq!(ada.run_json(&[singular, "list"]), ada.run_json(&[plural, "list"]), "{singular}");
     }
     let help = ada.run_ok(&["--help"]);
     assert!(!help.contains("  asset ") && help.contains("  assets "), "{help}");
@@ -38,21 +38,21 @@ async fn finds_releases_by_short_references() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let (ada, grace) = create_contents(&app);
-    let shown =
+    let find =
         |reference: &str| ada.run_json(&["release", "show", reference])["release_id"].as_str().unwrap().to_owned();
-    let none = ada.run(&["releases", "show", "latest"]);
-    assert!(none.code == 1 && none.err.contains("the workspace has no release"), "{}", none.err);
+    let refused = ada.run(&["releases", "show", "latest"]);
+    assert!(refused.code == 1 && refused.err.contains("the workspace has no release"), "{}", refused.err);
     let (first, second) = (draft(&ada, "dev"), draft(&ada, "dev"));
     let other = draft(&ada, "staging");
-    assert_eq!(shown("sorter@dev"), second);
-    assert_eq!(shown("latest"), other);
-    assert_eq!(shown(&first), first);
+    assert_eq!(find("sorter@dev"), second);
+    assert_eq!(find("latest"), other);
+    assert_eq!(find(&first), first);
     ada.run_ok(&["releases", "retire", &second]);
-    assert_eq!(shown("sorter@dev"), first, "a retired release does not count");
+    assert_eq!(find("sorter@dev"), first, "a retired release does not count");
     // The releases were created within a short time. Their identifiers have a common prefix, which is ambiguous as a
     // reference.
-    let common = first.bytes().zip(second.bytes()).take_while(|(one, other)| one == other).count();
-    assert!(common >= 4, "{first} {second}");
+    let common_length = first.bytes().zip(second.bytes()).take_while(|(one, other)| one == other).count();
+    assert!(common_length >= 4, "{first} {second}");
     let ambiguous = ada.run(&["releases", "show", &first[..4]]);
     assert!(ambiguous.code == 1 && ambiguous.err.contains("is the beginning of 3 releases"), "{}", ambiguous.err);
     assert!(
@@ -60,7 +60,7 @@ async fn finds_releases_by_short_references() {
         "{}",
         ambiguous.err
     );
-    assert_eq!(shown(&first[..35].to_uppercase()), first, "a unique beginning");
+    assert_eq!(find(&first[..35].to_uppercase()), first, "a unique beginning");
     for (reference, expected) in [
         ("sorter", "did you mean `sorter@ENVIRONMENT`?"),
         ("sorter@prod", "workload `sorter` has no release in environment `prod`"),
@@ -71,8 +71,8 @@ async fn finds_releases_by_short_references() {
         assert!(output.code == 1 && output.err.contains(expected), "{reference}: {}", output.err);
     }
     ada.run_ok(&["releases", "retire", "sorter@dev"]);
-    let over = ada.run(&["releases", "show", "sorter@dev"]);
-    assert!(over.err.contains("are superseded or retired") && over.err.contains("`sorter@staging`"), "{}", over.err);
+    let show = ada.run(&["releases", "show", "sorter@dev"]);
+    assert!(show.err.contains("are superseded or retired") && show.err.contains("`sorter@staging`"), "{}", show.err);
     // Every command accepts references. A command that changes something suggests the next command.
     let submitted = ada.run(&["releases", "submit", "sorter@staging"]);
     assert!(
@@ -90,11 +90,11 @@ async fn finds_releases_by_short_references() {
     assert_eq!(advice["rollback_recommendation"]["recommended"], false);
     // Commands for the serving release find it although a newer draft exists.
     let pending = draft(&ada, "staging");
-    assert_eq!(shown("sorter@staging"), pending);
-    let rollback = |words: &[&str]| grace.run(&[&["releases", "rollback", "--reason", "Too curt."], words].concat());
-    for words in [&["sorter@staging"][..], &["sorter@staging", "--lane", "guided"][..]] {
-        let rolled = rollback(words);
-        assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{words:?}: {}", rolled.err);
+    assert_eq!(find("sorter@staging"), pending);
+    let rollback = |args: &[&str]| grace.run(&[&["releases", "rollback", "--reason", "Too curt."], args].concat());
+    for args in [&["sorter@staging"][..], &["sorter@staging", "--lane", "guided"][..]] {
+        let refused = rollback(args);
+        assert!(refused.code == 1 && refused.err.contains("no_previous_release"), "{args:?}: {}", refused.err);
     }
     let advanced = grace.run(&["releases", "advance", "sorter@staging"]);
     assert!(advanced.err.contains("rollout_not_in_progress"), "{}", advanced.err);
@@ -110,7 +110,7 @@ async fn suggests_names_and_values() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let (ada, _) = create_contents(&app);
-    for (words, code, expected) in [
+    for (args, code, expected) in [
         (vec!["workloads", "show", "sortre"], 1, "did you mean `sorter`?"),
         (vec!["assets", "show", "sort-promt"], 1, "did you mean `sort-prompt`?"),
         (vec!["assets", "content", "sort-prompt@v11"], 1, "did you mean `v1`?"),
@@ -124,8 +124,8 @@ async fn suggests_names_and_values() {
         (vec!["releases", "lst"], 2, "did you mean `fairway releases list`?"),
         (vec!["workloads", "list", "--workspace", "defalt"], 2, "did you mean `default`?"),
     ] {
-        let output = ada.run(&words);
-        assert!(output.code == code && output.err.contains(expected), "{words:?} {}: {}", output.code, output.err);
+        let output = ada.run(&args);
+        assert!(output.code == code && output.err.contains(expected), "{args:?} {}: {}", output.code, output.err);
     }
     // A given name may be long, and may contain characters that a terminal would interpret.
     let long = format!("sorter\u{1b}[31m{}", "x".repeat(10_000));
@@ -143,14 +143,14 @@ async fn run_refusals_name_similar_slugs_environments_and_the_next_command() {
     let expected = "fairway: no workload `letter-bix` is visible to you; did you mean `letter-box`?\n\
                     next: fairway run letter-box --env dev\n";
     assert_eq!((misspelt.code, misspelt.err.as_str()), (1, expected));
-    let elsewhere = ada.run(&["run", "letter-box", "--env", "production", "--no-wait"]);
+    let refused = ada.run(&["run", "letter-box", "--env", "production", "--no-wait"]);
     assert!(
-        elsewhere.code == 1
-            && elsewhere.err.contains("no release of `letter-box` is active in environment `production`")
-            && elsewhere.err.contains("\n  active in: dev\n")
-            && elsewhere.err.ends_with("next: fairway run letter-box --env dev\n"),
+        refused.code == 1
+            && refused.err.contains("no release of `letter-box` is active in environment `production`")
+            && refused.err.contains("\n  active in: dev\n")
+            && refused.err.ends_with("next: fairway run letter-box --env dev\n"),
         "{}",
-        elsewhere.err
+        refused.err
     );
     let json = ada.run(&["run", "letter-bix", "--env", "dev", "-o", "json"]);
     let json: Value = serde_json::from_str(json.err.lines().last().unwrap()).unwrap();
@@ -160,10 +160,10 @@ async fn run_refusals_name_similar_slugs_environments_and_the_next_command() {
     ada.run_ok(&["role-bindings", "create", "user:bea", "runtime_user", "--workload", "sorter"]);
     let bea = Terminal::connected(&app).acting_as("user:bea");
     for slug in ["letter-bix", "letter-box"] {
-        let blind = bea.run(&["run", slug, "--env", "dev"]);
+        let refused = bea.run(&["run", slug, "--env", "dev"]);
         let expected = format!("fairway: no workload `{slug}` is visible to you\nnext: fairway workloads list\n");
-        assert_eq!((blind.code, blind.err), (1, expected));
+        assert_eq!((refused.code, refused.err), (1, expected));
     }
-    let near = bea.run(&["run", "sortr", "--env", "dev"]);
-    assert!(near.err.contains("did you mean `sorter`?"), "{}", near.err);
+    let refused = bea.run(&["run", "sortr", "--env", "dev"]);
+    assert!(refused.err.contains("did you mean `sorter`?"), "{}", refused.err);
 }

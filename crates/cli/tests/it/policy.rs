@@ -61,9 +61,9 @@ fn require_coverage_fails_for_unmatched_rules() {
     let output = terminal.run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 0 && output.err.contains("`b` is matched by no test"), "{}", output.err);
     let report = files.path().join("report.xml");
-    let junit = |words: &[&str]| {
-        let words = [&["policy", "test", path_text(files.path()), "--junit", path_text(&report)], words].concat();
-        (terminal.run(&words).code, std::fs::read_to_string(&report).unwrap())
+    let junit = |args: &[&str]| {
+        let args = [&["policy", "test", path_text(files.path()), "--junit", path_text(&report)], args].concat();
+        (terminal.run(&args).code, std::fs::read_to_string(&report).unwrap())
     };
     let (code, xml) = junit(&["--require-coverage"]);
     assert_eq!(code, 1);
@@ -127,17 +127,17 @@ fn runs_ten_thousand_tests_within_the_cpu_bound() {
             "    - {id: loud, condition: 'inputs.text.contains(\"!\")', outcome: deny, reason_code: loud}\n  tests:\n",
         );
         for test in 0..10 {
-            let (mark, outcome) = if test % 2 == 0 { ("", "allow") } else { ("!", "deny") };
-            writeln!(text, "    - {{name: t{test}, input: {{environment: dev, inputs: {{text: 'a{test}{mark}'}}}}, expect: {{outcome: {outcome}}}}}").unwrap();
+            let (suffix, outcome) = if test % 2 == 0 { ("", "allow") } else { ("!", "deny") };
+            writeln!(text, "    - {{name: t{test}, input: {{environment: dev, inputs: {{text: 'a{test}{suffix}'}}}}, expect: {{outcome: {outcome}}}}}").unwrap();
         }
         files.push((format!("b{number}.yaml"), text));
     }
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = make_directory(&files);
-    let (printed, busy) = Terminal::offline().run_timed(&["policy", "test", path_text(files.path())]);
+    let (printed, cpu_seconds) = Terminal::offline().run_timed(&["policy", "test", path_text(files.path())]);
     assert_eq!(printed, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules matched\n");
-    let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
-    assert!(busy < bar, "{busy} s");
+    let max_cpu_seconds = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
+    assert!(cpu_seconds < max_cpu_seconds, "{cpu_seconds} s");
 }
 
 /// The command reads a condition from a sidecar file, as `sync` does.

@@ -14,11 +14,11 @@ async fn profile_file_is_readable_by_its_owner_only() {
     let app = TestApp::start().await;
     let address = format!("http://{}", app.address());
     let terminal = Terminal::offline();
-    let unheard = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
+    let refused = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
     assert!(
-        unheard.code == 3 && !terminal.config().exists(),
+        refused.code == 3 && !terminal.config().exists(),
         "a profile is stored only after a successful request: {}",
-        unheard.err
+        refused.err
     );
     let login = ["login", "--profile", "by-token", "--server", &address, "--token-stdin"];
     let mut child = terminal.command(&login).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -46,9 +46,9 @@ async fn profile_file_is_readable_by_its_owner_only() {
     let text = std::fs::read_to_string(terminal.config()).unwrap();
     assert!(text.contains("far-token") && text.contains("user:ada"), "{text}");
     std::fs::set_permissions(terminal.config(), std::fs::Permissions::from_mode(0o644)).unwrap();
-    let open = terminal.run(&["workloads", "list"]);
-    assert_eq!(open.code, 2);
-    assert!(open.err.contains("chmod 600") && !open.err.contains("far-token"), "{}", open.err);
+    let refused = terminal.run(&["workloads", "list"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("chmod 600") && !refused.err.contains("far-token"), "{}", refused.err);
     std::fs::set_permissions(terminal.config(), std::fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(terminal.run(&["workloads", "list", "--profile", "none"]).code, 2);
     std::fs::write(terminal.config(), "profile = [").unwrap();
@@ -64,7 +64,7 @@ async fn login_sets_the_default_profile() {
     let files = make_directory(&[("style.yaml", "{name: style, description: How, body: Be brief.}\n")]);
     let style = files.path().join("style.yaml");
     // Creates an asset, and returns the actor that created its version.
-    let made_by = |slug: &str| {
+    let version_author = |slug: &str| {
         terminal.run_ok(&["assets", "create", slug, "--kind", "skill", "--owner", "team:sorting", path_text(&style)]);
         terminal.run_json(&["assets", "versions", slug])[0]["created_by"].as_str().unwrap().to_owned()
     };
@@ -73,16 +73,16 @@ async fn login_sets_the_default_profile() {
         let printed = terminal.run_ok(&["login", "--profile", name, "--server", &address, "--actor", &actor]);
         let expected = format!("profile `{name}` uses {address} and is now the default; saved in ");
         assert!(printed.starts_with(&expected), "{printed}");
-        assert_eq!(made_by(name), actor);
+        assert_eq!(version_author(name), actor);
     }
     let printed = terminal.run_ok(&["login", "--actor", "user:grace-hopper"]);
     assert!(printed.starts_with("profile `grace` uses"), "the default profile is updated: {printed}");
-    assert_eq!(made_by("renewed"), "user:grace-hopper");
+    assert_eq!(version_author("renewed"), "user:grace-hopper");
     let printed = terminal.run_ok(&["login", "--server", &address, "--actor", "user:eve"]);
     assert!(printed.starts_with("profile `default` uses"), "{printed}");
-    assert_eq!(made_by("other"), "user:eve");
-    let kept = std::fs::read_to_string(terminal.config()).unwrap();
-    assert!(kept.contains("user:ada") && kept.contains("user:grace-hopper"), "{kept}");
+    assert_eq!(version_author("other"), "user:eve");
+    let stored = std::fs::read_to_string(terminal.config()).unwrap();
+    assert!(stored.contains("user:ada") && stored.contains("user:grace-hopper"), "{stored}");
 }
 
 #[test]
@@ -92,18 +92,19 @@ fn login_to_another_server_drops_the_identity() {
         let output = terminal.run(&["login", "--profile", name, "--unchecked"]);
         assert!(output.code == 2 && !terminal.config().exists(), "{name:?}: {}", output.err);
     }
-    let login = |words: &[&str]| {
-        terminal.run_ok(&[&["login", "--unchecked", "--profile", "ada"][..], words].concat());
+    let login = |args: &[&str]| {
+        terminal.run_ok(&[&["login", "--unchecked", "--profile", "ada"][..], args].concat());
         std::fs::read_to_string(terminal.config()).unwrap()
     };
-    let who = ["--actor", "user:ada", "--tenant", "acme", "--workspace", "main", "--token", "a-token", "-o", "yaml"];
-    let here = ["--server", "https://one.example.org"];
-    login(&[&here[..], &who].concat());
-    let kept = login(&here);
-    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| kept.contains(printed)), "{kept}");
-    let kept = login(&["--server", "https://two.example.org"]);
-    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| !kept.contains(printed)), "{kept}");
-    assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "the output format stays: {kept}");
+    let identity =
+        ["--actor", "user:ada", "--tenant", "acme", "--workspace", "main", "--token", "a-token", "-o", "yaml"];
+    let server = ["--server", "https://one.example.org"];
+    login(&[&server[..], &identity].concat());
+    let stored = login(&server);
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| stored.contains(printed)), "{stored}");
+    let stored = login(&["--server", "https://two.example.org"]);
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| !stored.contains(printed)), "{stored}");
+    assert!(stored.contains("https://two.example.org") && stored.contains("yaml"), "the output format stays: {stored}");
 }
 
 #[tokio::test]

@@ -31,8 +31,8 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let active = grace.run_json(&["releases", "activate", id]);
     assert_eq!(active["state"], "active");
     assert!(grace.run_ok(&["releases", "watch", id]).ends_with("active\n"));
-    let board = ada.run_ok(&["releases", "lanes", "sorter", "--env", "dev"]);
-    assert_eq!(board.matches(id).count(), 3, "{board}");
+    let lane_table = ada.run_ok(&["releases", "lanes", "sorter", "--env", "dev"]);
+    assert_eq!(lane_table.matches(id).count(), 3, "{lane_table}");
 
     let answer =
         ada.run(&["run", "sorter", "--env", "dev", "--input", "text=Thanks, great!", "--input", "urgent=true"]);
@@ -43,17 +43,17 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let denied = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=broken!!!"]);
     assert_eq!(denied.code, 1);
     assert!(denied.err.contains("policy_denied") && denied.err.contains("reason_code: too_loud"), "{}", denied.err);
-    let named = denied.err.trim_end().rsplit("next: fairway executions explain ").next().unwrap();
+    let run_id = denied.err.trim_end().rsplit("next: fairway executions explain ").next().unwrap();
     let latest = ada.run_json(&["executions", "explain", "latest"]);
-    assert_eq!(latest["execution"]["execution_id"], named, "{}", denied.err);
-    assert_eq!(ada.run_json(&["executions", "show", &named[..35]])["execution_id"], named, "a unique beginning");
-    let wrong = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x", "--input", "urgent=perhaps"]);
-    assert_eq!(wrong.code, 1);
-    assert!(wrong.err.contains("urgent"), "{}", wrong.err);
+    assert_eq!(latest["execution"]["execution_id"], run_id, "{}", denied.err);
+    assert_eq!(ada.run_json(&["executions", "show", &run_id[..35]])["execution_id"], run_id, "a unique beginning");
+    let refused = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x", "--input", "urgent=perhaps"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("urgent"), "{}", refused.err);
 
     let runs = ada.run_json(&["executions", "list", "--workload", "sorter"]);
-    let done = runs.as_array().unwrap().iter().find(|run| run["status"] == "completed").unwrap();
-    let run = done["execution_id"].as_str().unwrap();
+    let completed = runs.as_array().unwrap().iter().find(|run| run["status"] == "completed").unwrap();
+    let run = completed["execution_id"].as_str().unwrap();
     assert_eq!(ada.run_json(&["executions", "show", run])["outcome"], "success");
     assert_eq!(ada.run_ok(&["executions", "wait", run]), "complaint\n", "the newest completed run");
     let flat = ada.run_json(&["evidence", "graph", run]);
@@ -62,12 +62,12 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     assert!(ada.run_ok(&["evidence", "graph", run, "--format", "mermaid"]).contains("-->|\"executed_under\"|"));
     let page = ada.run_ok(&["evidence", "graph", run, "--format", "html"]);
     assert!(page.contains("<svg") && page.contains("sort-policy") && !page.contains("<script"), "{page}");
-    for shown in ["sort-policy v1", ">Models<", "sorter in dev", "tokens "] {
-        assert!(page.contains(shown), "{shown}: {page}");
+    for text in ["sort-policy v1", ">Models<", "sorter in dev", "tokens "] {
+        assert!(page.contains(text), "{text}: {page}");
     }
     // The graph has an incoming edge for every box except the first. The three edges to bindings are dashed.
-    let lines = page.matches("<path").count();
-    assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (lines + 1, 3), "{page}");
+    let edges = page.matches("<path").count();
+    assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (edges + 1, 3), "{page}");
     let page = ada.run_json(&["evidence", "graph", run, "--format", "graph"]);
     assert_eq!(page["format"], "graph");
 
@@ -75,14 +75,14 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     erased_run(&app, &ada, &grace, run).await;
 
     ada.run_ok(&["audit", "list"]);
-    let late = grace.run(&["releases", "approve", id]);
-    assert!(late.code == 0 && late.err.contains("the release is active; the verdict"), "{}", late.err);
-    assert!(!late.err.contains("next:"), "{}", late.err);
-    let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
-    assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{}", rolled.err);
+    let approval = grace.run(&["releases", "approve", id]);
+    assert!(approval.code == 0 && approval.err.contains("the release is active; the verdict"), "{}", approval.err);
+    assert!(!approval.err.contains("next:"), "{}", approval.err);
+    let refused = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
+    assert!(refused.code == 1 && refused.err.contains("no_previous_release"), "{}", refused.err);
     grace.run_ok(&["workloads", "suspend", "sorter"]);
-    let stopped = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
-    assert!(stopped.code == 1 && stopped.err.contains("workload_suspended"), "{}", stopped.err);
+    let refused = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
+    assert!(refused.code == 1 && refused.err.contains("workload_suspended"), "{}", refused.err);
     grace.run_ok(&["workloads", "resume", "sorter"]);
 }
 
@@ -118,10 +118,10 @@ async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) 
     assert_eq!(ada.run_json(&["erasures", "show", erasure])["status"], "completed");
     assert_eq!(ada.run_json(&["executions", "show", run])["queued_result"], Value::Null);
     assert_eq!(ada.run_json(&["evidence", "graph", run])["execution"]["erasure_id"], erasure);
-    let stated = format!("(erasure {erasure}); their digests stay");
-    assert!(ada.run_ok(&["executions", "explain", run]).contains(&stated));
+    let notice = format!("(erasure {erasure}); their digests stay");
+    assert!(ada.run_ok(&["executions", "explain", run]).contains(&notice));
     let page = ada.run_ok(&["evidence", "graph", run, "--format", "html"]);
-    assert!(page.contains(&stated) && page.contains("<th scope=\"row\">erased at</th>"), "{page}");
+    assert!(page.contains(&notice) && page.contains("<th scope=\"row\">erased at</th>"), "{page}");
     let key = ada.run_json(&["audit", "keys"])[0]["verifier_key"].as_str().unwrap().to_owned();
     let files = make_directory(&[("bundle.json", ada.run_ok(&["evidence", "bundle", run]).trim_end())]);
     let report = ada.run_ok(&["verify", path_text(&files.path().join("bundle.json")), "--key", &key]);
@@ -136,7 +136,7 @@ async fn carry_out_erasures(app: &TestApp) {
 /// Lists, explains and totals the scenario's runs: two completed runs and one denied run.
 fn runs_for_people(ada: &Terminal, completed: &str) {
     evidence_by_short_references(ada, completed);
-    let list = |words: &[&str]| ada.run_ok(&[&["executions", "list"], words].concat());
+    let list = |args: &[&str]| ada.run_ok(&[&["executions", "list"], args].concat());
     let all = list(&["--workload", "sorter", "--env", "dev", "--since", "2h", "--by", "user:ada"]);
     let lines: Vec<&str> = all.lines().collect();
     let head: Vec<&str> = lines[0].split_whitespace().collect();
@@ -153,9 +153,9 @@ fn runs_for_people(ada: &Terminal, completed: &str) {
     let first = ada.run(&["executions", "list", "--limit", "2", "--since", "2h", "--output", "json"]);
     let note: Value = serde_json::from_str(first.err.trim()).unwrap();
     let (_, next) = note["message"].as_str().unwrap().split_once("more executions follow: fairway ").unwrap();
-    let mut words: Vec<&str> = next.split_whitespace().collect();
-    words.extend(["--output", "json"]);
-    let second = ada.run(&words);
+    let mut args: Vec<&str> = next.split_whitespace().collect();
+    args.extend(["--output", "json"]);
+    let second = ada.run(&args);
     assert_eq!(second.code, 0, "{}", second.err);
     let count = |text: &str| serde_json::from_str::<Value>(text).unwrap().as_array().unwrap().len();
     assert_eq!((count(&first.out), count(&second.out), second.err.contains("follow")), (2, 1, false), "{}", second.err);
@@ -199,8 +199,8 @@ async fn creates_versions_diffs_and_archives_assets() {
     assert_eq!(ada.run_ok(&["assets", "diff", "sort-policy"]), labelled, "the newest two versions are the default");
     let single = ada.run(&["assets", "diff", "sort-model"]);
     assert!(single.code == 1 && single.err.contains("a comparison needs two"), "{}", single.err);
-    let again = ada.run(&["assets", "create", "sort-policy", "--kind", "skill", "--owner", "team:x"]);
-    assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
+    let refused = ada.run(&["assets", "create", "sort-policy", "--kind", "skill", "--owner", "team:x"]);
+    assert!(refused.code == 1 && refused.err.contains("duplicate_slug"), "{}", refused.err);
     ada.run_ok(&["assets", "impact", "sort-policy"]);
     ada.run_ok(&["assets", "retire", "sort-policy"]);
     assert!(ada.run_ok(&["assets", "list", "--state", "retired"]).contains("sort-policy"));
@@ -224,30 +224,30 @@ async fn create_continues_after_a_refused_version() {
         ("prompt.json", r#"{"system_prompt": "@asset-ref:tone Sort."}"#),
         ("wrong.json", r#"{"rules": 1}"#),
     ]);
-    let (prompt, wrong) = (files.path().join("prompt.json"), files.path().join("wrong.json"));
+    let (prompt, invalid) = (files.path().join("prompt.json"), files.path().join("wrong.json"));
     let create = ["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:x", path_text(&prompt)];
     let output = ada.run(&create);
     assert!(output.code == 1 && output.err.contains("prompt_unknown_asset"), "{}", output.err);
     assert!(output.err.contains("the asset was created without a version"), "{}", output.err);
     assert_eq!(ada.run_json(&["assets", "versions", "outer"]), json!([]));
-    let other =
+    let refused =
         ada.run(&["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:y", path_text(&prompt)]);
     assert!(
-        other.code == 1 && other.err.contains("duplicate_slug"),
+        refused.code == 1 && refused.err.contains("duplicate_slug"),
         "an asset with another owner is a conflict: {}",
-        other.err
+        refused.err
     );
     app.fixtures().asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
     ada.run_ok(&create);
     assert_eq!(ada.run_json(&["assets", "versions", "outer"]).as_array().unwrap().len(), 1);
-    let again = ada.run(&create);
-    assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
+    let refused = ada.run(&create);
+    assert!(refused.code == 1 && refused.err.contains("duplicate_slug"), "{}", refused.err);
     // If the client itself detects an error, nothing is created.
-    for (more, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
-        let mut words =
-            vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", path_text(&wrong)];
-        words.extend(more);
-        let output = ada.run(&words);
+    for (options, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
+        let mut args =
+            vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", path_text(&invalid)];
+        args.extend(options);
+        let output = ada.run(&args);
         assert_eq!(output.code, code, "{}", output.err);
         assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", output.err);
     }

@@ -33,7 +33,7 @@ pub(crate) async fn create_workload(app: &TestApp) {
         json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
     let interface = json!({ "presentation_mode": "form", "input_fields": fields, "output_display": "text" });
     let body = json!({ "slug": "sorter", "owner_ref": "team:sorting", "invocation_mode": "form" });
-    let made = app.post("/v1/workloads", body).as_actor("user:ada").await.expect(201);
-    let path = format!("/v1/workloads/{}", made["workload_id"].as_str().unwrap());
+    let workload = app.post("/v1/workloads", body).as_actor("user:ada").await.expect(201);
+    let path = format!("/v1/workloads/{}", workload["workload_id"].as_str().unwrap());
     app.patch(path, json!({ "interface_config": interface })).as_actor("user:ada").await.expect(200);
 }

@@ -13,22 +13,22 @@ fn list_files(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The JSON output of an offline command for a file.
-fn check_offline(words: &[&str], path: &Path) -> Value {
-    let words: Vec<&str> = words.iter().copied().chain([path_text(path), "--output", "json"]).collect();
-    let output = Terminal::offline().run(&words);
-    let said: Value =
-        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", output.out, output.err));
-    assert_eq!(output.code == 0, said["valid"] == true, "{words:?}");
+fn check_offline(args: &[&str], path: &Path) -> Value {
+    let args: Vec<&str> = args.iter().copied().chain([path_text(path), "--output", "json"]).collect();
+    let output = Terminal::offline().run(&args);
+    let report: Value =
+        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", output.out, output.err));
+    assert_eq!(output.code == 0, report["valid"] == true, "{args:?}");
     if output.code != 0 {
         let failure: Value = serde_json::from_str(output.err.lines().next_back().unwrap()).unwrap();
-        assert_eq!(failure["detail"]["findings"], said["errors"], "{}", output.err);
+        assert_eq!(failure["detail"]["findings"], report["errors"], "{}", output.err);
         // The text output contains one line for each error, in a format that editors can jump to.
-        let output = Terminal::offline().run(&words[..words.len() - 2]);
+        let output = Terminal::offline().run(&args[..args.len() - 2]);
         let lines: Vec<&str> = output.err.lines().filter(|line| !line.starts_with("warning")).collect();
-        assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", output.err);
+        assert_eq!(lines.len(), report["errors"].as_array().unwrap().len(), "{}", output.err);
         assert!(lines.iter().all(|line| line.starts_with(path_text(path))), "{}", output.err);
     }
-    said
+    report
 }
 
 /// The selected fields of each problem, sorted.
@@ -68,7 +68,7 @@ async fn flow_findings_equal_the_server_s() {
             "{}",
             file.display()
         );
-        // To the server's message, the command line may append the names that the file contains.
+        // The command line may append the names in the file to the server's message.
         for (local, remote) in local["errors"].as_array().unwrap().iter().zip(remote["errors"].as_array().unwrap()) {
             assert!(local["message"].as_str().unwrap().starts_with(remote["message"].as_str().unwrap()), "{local}");
         }
@@ -82,30 +82,30 @@ async fn flow_findings_equal_the_server_s() {
 async fn content_findings_equal_the_server_s() {
     let app = TestApp::start().await;
     let mut refused = 0;
-    for (place, file) in
+    for (index, file) in
         [list_files("examples/assets"), list_files("examples/assets/refused")].concat().iter().enumerate()
     {
         let document: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-        let named_after = file.file_stem().unwrap().to_str().unwrap().split('-').next().unwrap();
+        let kind_in_name = file.file_stem().unwrap().to_str().unwrap().split('-').next().unwrap();
         let (kind, content) = match (&document["asset_kind"], document.get("content")) {
             (Value::String(kind), Some(content)) => (kind.as_str(), content),
-            _ => (named_after, &document),
+            _ => (kind_in_name, &document),
         };
-        let asset = app.fixtures().asset_without_versions(kind, &format!("corpus-{place}")).await;
-        let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        let asset = app.fixtures().asset_without_versions(kind, &format!("corpus-{index}")).await;
+        let response = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
         let local = check_offline(&["asset", "check"], file);
-        if answer.status == 201 {
+        if response.status == 201 {
             assert_eq!(local["valid"], true, "{}: {local}", file.display());
             continue;
         }
         refused += 1;
-        let remote = answer.json();
+        let remote = response.json();
         // Only the server can resolve references to other assets, so its other refusals are not compared.
-        if answer.code() == "invalid_content" {
+        if response.code() == "invalid_content" {
             let (local, remote) = (&local["errors"], &remote["detail"]["fields"]);
             let names = ["path", "code"];
             assert_eq!(problem_fields(local, &names), problem_fields(remote, &names), "{}", file.display());
-            // To the server's message, the command line may append the nearest valid name.
+            // The command line may append the nearest valid name to the server's message.
             let names = ["path", "code", "message"];
             for (local, remote) in problem_fields(local, &names).iter().zip(problem_fields(remote, &names)) {
                 assert!(local.starts_with(remote.trim_end_matches('"')), "{}: {local}, {remote}", file.display());
@@ -133,10 +133,11 @@ fn renders_prompts_from_files() {
     ]);
     let path = |name: &str| files.path().join(name);
     let terminal = Terminal::offline();
-    let args = path("args.yaml");
-    let rendered = terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--args", path_text(&args)]);
+    let arguments_file = path("args.yaml");
+    let rendered =
+        terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--args", path_text(&arguments_file)]);
     assert_eq!(rendered, "Be brief.\nCount 3 of boats.\n");
-    let one = terminal.run_ok(&[
+    let overridden = terminal.run_ok(&[
         "prompt",
         "render",
         path_text(&path("main.yaml")),
@@ -145,17 +146,16 @@ fn renders_prompts_from_files() {
         "--arg",
         "word=$arg:count",
     ]);
-    assert_eq!(one, "Be brief.\nCount 4 of $arg:count.\n", "a value is never rendered as a template");
-    for (file, words, code) in [
+    assert_eq!(overridden, "Be brief.\nCount 4 of $arg:count.\n", "a value is never rendered as a template");
+    for (file, args, code) in [
         ("main.yaml", &["--arg", "word=x"][..], "prompt_argument_missing"),
         ("main.yaml", &["--arg", "word=x", "--arg", "count=many"], "prompt_argument_type"),
         ("lost.yaml", &[], "prompt_unknown_asset"),
         ("bad.yaml", &[], "prompt_malformed_token"),
     ] {
         let file = path(file);
-        let words: Vec<&str> =
-            ["prompt", "render", path_text(&file)].into_iter().chain(words.iter().copied()).collect();
-        let output = terminal.run(&words);
+        let args: Vec<&str> = ["prompt", "render", path_text(&file)].into_iter().chain(args.iter().copied()).collect();
+        let output = terminal.run(&args);
         assert_eq!(output.code, 1);
         assert!(output.err.starts_with(path_text(&file)) && output.err.contains(code), "{}", output.err);
     }
@@ -164,7 +164,7 @@ fn renders_prompts_from_files() {
 /// Prompt cases: name, text, variables, and sets of arguments.
 fn prompt_cases() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
     let number = json!([{ "name": "count", "type": "number" }]);
-    let any = json!([
+    let typed = json!([
         { "name": "text", "type": "string" }, { "name": "loud", "type": "boolean" }, { "name": "list", "type": "array" },
     ]);
     vec![
@@ -184,7 +184,7 @@ fn prompt_cases() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
         (
             "typed",
             "é $arg:text, $arg:loud, $arg:list",
-            any,
+            typed,
             vec![
                 json!({ "text": "ü\u{301} 😀 \"x\"", "loud": true, "list": [1, "two", { "three": 3.0 }] }),
                 json!({ "text": "", "loud": "true", "list": [] }),
@@ -210,7 +210,7 @@ async fn prompt_rendering_equals_the_server_s() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let (terminal, files) = (Terminal::offline(), tempfile::tempdir().unwrap());
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let write = |name: &str, value: &Value| {
         let path = files.path().join(name);
         std::fs::write(&path, value.to_string()).unwrap();
@@ -226,45 +226,45 @@ async fn prompt_rendering_equals_the_server_s() {
             json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all" }] }),
         ),
     ] {
-        given.asset_with_version(kind, slug, content.clone()).await;
+        fixtures.asset_with_version(kind, slug, content.clone()).await;
         write(&format!("{slug}.json"), &json!({ "kind": kind, "content": content }));
     }
-    let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
+    let (model, policy) = (fixtures.model_policy("model").await, fixtures.policy("policy").await);
     let (mut rendered, mut refused) = (0, 0);
-    for (name, text, variables, asked) in prompt_cases() {
+    for (name, text, variables, argument_sets) in prompt_cases() {
         let content = json!({ "system_prompt": text, "variables": variables, "allowed_commands": ["summarize"] });
         let file = write(&format!("{name}.json"), &json!({ "kind": "prompt_template", "content": content }));
         let render = |arguments: &Value| {
             let arguments = write("arguments.json", arguments);
             terminal.run(&["prompt", "render", path_text(&file), "--args", path_text(&arguments)])
         };
-        let asset_id = given.asset_without_versions("prompt_template", name).await;
-        let made = app.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
-        if made.status != 201 {
+        let asset_id = fixtures.asset_without_versions("prompt_template", name).await;
+        let version_response = app.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
+        if version_response.status != 201 {
             let local = render(&json!({}));
-            let remote = made.json();
-            let (code, offset) = (made.code(), &remote["detail"]["offset"]);
+            let remote = version_response.json();
+            let (code, offset) = (version_response.code(), &remote["detail"]["offset"]);
             assert_eq!((local.code, local.out.as_str()), (1, ""), "{name}");
             assert!(local.err.contains(&format!(": {code}: ")), "{name}: {code}: {}", local.err);
             assert!(local.err.contains(&format!("at byte {offset} of the prompt")), "{name}: {remote}: {}", local.err);
             refused += 1;
             continue;
         }
-        let asset_version_id = made.json()["asset_version_id"].as_str().unwrap().to_owned();
+        let asset_version_id = version_response.json()["asset_version_id"].as_str().unwrap().to_owned();
         let kind = "prompt_template".to_owned();
         let prompt = Version { asset_id, asset_version_id, kind, slug: name.to_owned() };
-        let workload = given.active_workload_with_bindings(name, vec![prompt, model.clone(), policy.clone()]).await;
-        for arguments in asked {
+        let workload = fixtures.active_workload_with_bindings(name, vec![prompt, model.clone(), policy.clone()]).await;
+        for arguments in argument_sets {
             let local = render(&arguments);
             let body = json!({ "environment": "dev", "inputs": arguments });
-            let answer = app.post(workload.execute_path(), body).await;
-            if answer.status == 200 {
+            let response = app.post(workload.execute_path(), body).await;
+            if response.status == 200 {
                 let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
                 assert_eq!((local.code, local.out), (0, format!("{sent}\n")), "{name}: {arguments}: {}", local.err);
                 rendered += 1;
             } else {
-                let code = answer.code();
-                assert!(code.starts_with("prompt_"), "{name}: {arguments}: {answer}");
+                let code = response.code();
+                assert!(code.starts_with("prompt_"), "{name}: {arguments}: {response}");
                 assert_eq!((local.code, local.out.as_str()), (1, ""), "{name}: {arguments}");
                 assert!(local.err.contains(&format!(": {code}: ")), "{name}: {arguments}: {code}: {}", local.err);
                 refused += 1;
@@ -279,10 +279,10 @@ fn policy_cases() -> Vec<(Value, Vec<Value>)> {
     let read =
         |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };
     let expenses = read("examples/policy/bundles/expenses.yaml")["content"].clone();
-    let mut asked: Vec<Value> = expenses["tests"].as_array().unwrap().clone();
-    asked.extend(read("examples/policy/scenarios/expenses.yaml")["scenarios"].as_array().unwrap().clone());
+    let mut expense_cases: Vec<Value> = expenses["tests"].as_array().unwrap().clone();
+    expense_cases.extend(read("examples/policy/scenarios/expenses.yaml")["scenarios"].as_array().unwrap().clone());
     let demo = read("demo/assets/ticket-policy.yaml")["content"].clone();
-    let of_demo = demo["tests"].as_array().unwrap().clone();
+    let demo_cases = demo["tests"].as_array().unwrap().clone();
     let strict = json!({ "rules": [
         { "id": "big", "condition": "inputs.n > 5", "outcome": "allow_with_obligations", "reason_code": "big",
           "obligations": ["notify_owner", "record_transcript"] },
@@ -299,11 +299,11 @@ fn policy_cases() -> Vec<(Value, Vec<Value>)> {
         json!({ "n": 6 }),
         json!({}),
     ];
-    let mut of_strict: Vec<Value> = inputs.into_iter().map(|inputs| json!({ "inputs": inputs })).collect();
-    of_strict.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00.000000001Z" }));
-    of_strict.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00+01:00" }));
-    let of_strict = of_strict.into_iter().map(|input| json!({ "input": input })).collect();
-    vec![(expenses, asked), (demo, of_demo), (strict, of_strict)]
+    let mut strict_cases: Vec<Value> = inputs.into_iter().map(|inputs| json!({ "inputs": inputs })).collect();
+    strict_cases.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00.000000001Z" }));
+    strict_cases.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00+01:00" }));
+    let strict_cases = strict_cases.into_iter().map(|input| json!({ "input": input })).collect();
+    vec![(expenses, expense_cases), (demo, demo_cases), (strict, strict_cases)]
 }
 
 #[tokio::test]
@@ -311,24 +311,24 @@ async fn policy_decisions_equal_the_server_s() {
     let app = TestApp::start().await;
     let terminal = Terminal::offline();
     let mut compared = 0;
-    for (place, (bundle, asked)) in policy_cases().into_iter().enumerate() {
-        let asset = app.fixtures().asset_without_versions("policy_bundle", &format!("bundle-{place}")).await;
+    for (index, (bundle, cases)) in policy_cases().into_iter().enumerate() {
+        let asset = app.fixtures().asset_without_versions("policy_bundle", &format!("bundle-{index}")).await;
         // An expectation that never holds makes both sides report the actual decision.
-        let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {
-            let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
-            let outcome = if asked["expect"]["outcome"] == "deny" { "allow" } else { "deny" };
-            json!({ "name": format!("t{place}"), "input": input, "expect": { "outcome": outcome, "reason_code": "unheard-of" } })
+        let tests: Vec<Value> = cases.iter().enumerate().map(|(number, case)| {
+            let input = case.get("input").cloned().unwrap_or_else(|| json!({}));
+            let outcome = if case["expect"]["outcome"] == "deny" { "allow" } else { "deny" };
+            json!({ "name": format!("t{number}"), "input": input, "expect": { "outcome": outcome, "reason_code": "unheard-of" } })
         }).collect();
         let content = json!({ "rules": bundle["rules"], "tests": tests });
-        let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
-        assert_eq!(answer.code(), "invalid_content", "{answer}");
-        let fields = answer.json()["detail"]["fields"].as_array().unwrap().clone();
+        let response = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        assert_eq!(response.code(), "invalid_content", "{response}");
+        let fields = response.json()["detail"]["fields"].as_array().unwrap().clone();
         let files = make_directory(&[("bundle.json", content.to_string().as_str())]);
         let output = terminal.run(&["policy", "test", path_text(files.path()), "--output", "json"]);
         assert_eq!(output.code, 1, "{}", output.err);
         let local: Value = serde_json::from_str(&output.out).unwrap();
         let local = local["tests"].as_array().unwrap();
-        assert_eq!((local.len(), fields.len()), (tests.len(), tests.len()), "{answer}");
+        assert_eq!((local.len(), fields.len()), (tests.len(), tests.len()), "{response}");
         for (remote, local) in fields.iter().zip(local) {
             let parts: Vec<&str> = remote["message"].as_str().unwrap().split('`').collect();
             let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{remote}") };
@@ -368,8 +368,12 @@ async fn run_decisions_equal_scenario_decisions() {
         let path = format!("/v1/executions/{}/evidence-graph", run["execution_id"].as_str().unwrap());
         let evidence = app.get(path).await.expect(200);
         let decision = &evidence["policy_decision"];
-        let owed: Vec<&Value> =
-            evidence["obligations"].as_array().unwrap().iter().map(|owed| &owed["obligation_name"]).collect();
+        let obligations: Vec<&Value> = evidence["obligations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|obligation| &obligation["obligation_name"])
+            .collect();
         scenarios.push(json!({
             "name": format!("n is {n}"),
             "input": {
@@ -377,7 +381,7 @@ async fn run_decisions_equal_scenario_decisions() {
                 "release": { "state": "active" }, "environment": "dev", "lane": "standard", "inputs": inputs,
             },
             "expect": {
-                "outcome": decision["outcome"], "reason_code": decision["reason_code"], "obligations": owed,
+                "outcome": decision["outcome"], "reason_code": decision["reason_code"], "obligations": obligations,
                 "matched_rules": decision["rules"],
             },
         }));

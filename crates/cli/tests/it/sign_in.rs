@@ -37,8 +37,8 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     assert_eq!(issuer.refresh_token_count(), 3);
     // The client never sends the token to another server.
     let other = TestApp::start().await;
-    let elsewhere = format!("http://{}", other.address());
-    assert_eq!(terminal.run_json(&["whoami", "--server", &elsewhere])["actor"], "user:local");
+    let other_address = format!("http://{}", other.address());
+    assert_eq!(terminal.run_json(&["whoami", "--server", &other_address])["actor"], "user:local");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,6 +173,6 @@ async fn pipeline_acts_as_its_service_without_a_file() {
     let (code, _, err) = run("wrong");
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("invalid_client") && !err.contains("wrong"), "{err}");
-    let mut half = terminal.command(&["whoami"]);
-    assert_eq!(half.env("FAIRWAY_CLIENT_ID", client).output().unwrap().status.code(), Some(2));
+    let mut command = terminal.command(&["whoami"]);
+    assert_eq!(command.env("FAIRWAY_CLIENT_ID", client).output().unwrap().status.code(), Some(2));
 }

@@ -31,16 +31,16 @@ fn copy_directory(folder: &str) -> TempDir {
 
 /// All files of a directory with their content.
 fn file_contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(file_contents(&path));
+            contents.extend(file_contents(&path));
         } else {
-            found.insert(path.display().to_string(), fs::read(&path).unwrap());
+            contents.insert(path.display().to_string(), fs::read(&path).unwrap());
         }
     }
-    found
+    contents
 }
 
 #[tokio::test]
@@ -65,8 +65,8 @@ async fn plan_apply_and_status_follow_changes() {
     assert_eq!(terminal.run_json(&["releases", "show", &release])["bindings"].as_array().unwrap().len(), 4);
     assert!(terminal.run_ok(&["assets", "content", "letters-prompt"]).contains("You sort letters"), "the sidecar text");
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
-    let again = terminal.run_json(&["sync", "apply", folder]);
-    assert_eq!(again["releases"][0]["release_id"], release.as_str(), "applying again changes nothing");
+    let second_apply = terminal.run_json(&["sync", "apply", folder]);
+    assert_eq!(second_apply["releases"][0]["release_id"], release.as_str(), "applying again changes nothing");
     assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
 
     // A changed file causes a new version and a new release.
@@ -88,8 +88,8 @@ async fn plan_apply_and_status_follow_changes() {
     assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
     // If the file is reverted, `apply` reuses the earlier version.
     fs::write(&prompt, &text).unwrap();
-    let back = terminal.run_json(&["sync", "apply", folder]);
-    assert_eq!(back["releases"][0]["release_id"], release.as_str());
+    let reverted = terminal.run_json(&["sync", "apply", folder]);
+    assert_eq!(reverted["releases"][0]["release_id"], release.as_str());
     assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
     let workload = files.path().join("workloads/letters.yaml");
     let text = fs::read_to_string(&workload).unwrap();
@@ -151,8 +151,8 @@ async fn prune_archives_only_unused_assets() {
     terminal.run_ok(&["sync", "apply", folder, "--prune"]);
     let archived = terminal.run_ok(&["assets", "list", "--state", "archived"]);
     assert!(archived.contains("forgotten") && archived.contains("letters-model"), "{archived}");
-    let taken = copy_directory("examples/sync");
-    let refused = terminal.run(&["sync", "plan", path_text(taken.path())]);
+    let copied = copy_directory("examples/sync");
+    let refused = terminal.run(&["sync", "plan", path_text(copied.path())]);
     assert!(refused.code == 1 && refused.err.contains("letters-model.yaml:2:7: asset_not_active"), "{}", refused.err);
 }
 
@@ -179,11 +179,14 @@ async fn pulled_files_are_in_sync() {
     terminal.run_ok(&["sync", "pull", folder]);
     assert_eq!(file_contents(&pulled), first);
     // A file whose content equals the server's is not rewritten, so its comments remain.
-    let mine = copy_directory("examples/sync");
-    let before = file_contents(mine.path());
-    let printed = terminal.run_ok(&["sync", "pull", path_text(mine.path())]);
-    let kept = "assets/letters-policy.yaml";
-    assert_eq!(fs::read(mine.path().join(kept)).unwrap(), fs::read(root().join("examples/sync").join(kept)).unwrap());
+    let local = copy_directory("examples/sync");
+    let before = file_contents(local.path());
+    let printed = terminal.run_ok(&["sync", "pull", path_text(local.path())]);
+    let unchanged_file = "assets/letters-policy.yaml";
+    assert_eq!(
+        fs::read(local.path().join(unchanged_file)).unwrap(),
+        fs::read(root().join("examples/sync").join(unchanged_file)).unwrap()
+    );
     let changed: Vec<&String> =
         before.keys().filter(|path| fs::read(path).ok().as_ref() != before.get(*path)).collect();
     assert!(changed.iter().all(|path| path.ends_with("letters-prompt.yaml")), "{printed}{changed:?}");
@@ -236,8 +239,9 @@ async fn invalid_directory_changes_nothing() {
     // An unknown reference is named with its position and the nearest slug.
     let files = make_directory(&[("assets/good.yaml", good), ("assets/b.yaml", &prompt("b", "goood"))]);
     let output = terminal.run(&["sync", "plan", path_text(files.path())]);
-    let named = "the referenced asset `goood` exists neither in the directory nor on the server; did you mean `good`?";
-    assert!(output.code == 1 && output.err.contains(&format!("{named}, at byte 0 of the prompt")), "{}", output.err);
+    let message =
+        "the referenced asset `goood` exists neither in the directory nor on the server; did you mean `good`?";
+    assert!(output.code == 1 && output.err.contains(&format!("{message}, at byte 0 of the prompt")), "{}", output.err);
     let files = make_directory(&[("assets/good.yaml", good)]);
     std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();
     let output = terminal.run(&["sync", "plan", path_text(files.path())]);
@@ -258,17 +262,20 @@ async fn apply_continues_an_interrupted_attempt() {
     // It also left an asset without a version, whose diff has only added lines.
     let style = json!({ "slug": "house-style", "asset_kind": "skill", "owner_ref": "team:post" });
     app.post("/v1/assets", style).as_actor("user:ada").await.expect(201);
-    let shown = terminal.run_ok(&["sync", "plan", "examples/sync"]);
-    assert!(shown.contains("~ skill house-style gets a version\n") && shown.contains("    +body: Be brief"), "{shown}");
-    assert!(!shown.contains("null"), "{shown}");
+    let printed = terminal.run_ok(&["sync", "plan", "examples/sync"]);
+    assert!(
+        printed.contains("~ skill house-style gets a version\n") && printed.contains("    +body: Be brief"),
+        "{printed}"
+    );
+    assert!(!printed.contains("null"), "{printed}");
     let plan = terminal.run_json(&["sync", "plan", "examples/sync"]);
     assert_eq!(plan["releases"][0]["action"], "complete", "{plan}");
     assert_eq!(plan["workloads"][0]["fields"].as_object().unwrap().keys().collect::<Vec<_>>(), ["interface_config"]);
     let applied = terminal.run_json(&["sync", "apply", "examples/sync"]);
     assert_eq!(applied["releases"][0]["release_id"], draft["release_id"]);
     assert_eq!(terminal.run_ok(&["sync", "status", "examples/sync"]), "in sync\n");
-    let board: Value = terminal.run_json(&["releases", "lanes", "letters", "--env", "dev"]);
-    assert!(board.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {board}");
+    let lanes: Value = terminal.run_json(&["releases", "lanes", "letters", "--env", "dev"]);
+    assert!(lanes.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {lanes}");
 }
 
 /// To compare 1,000 unchanged files in time, the client must send concurrent requests. An optimized build has 2 s. A
@@ -278,9 +285,9 @@ async fn compares_unchanged_files_within_the_time_bound() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
     let is_optimised = !cfg!(debug_assertions);
-    let many: usize = if is_optimised || fairway_testkit::is_long() { 1000 } else { 200 };
-    let allowed = Duration::from_millis(if is_optimised { 2 } else { 20 }) * u32::try_from(many).unwrap();
-    let files: Vec<(String, String)> = (0..many)
+    let file_count: usize = if is_optimised || fairway_testkit::is_long() { 1000 } else { 200 };
+    let max_duration = Duration::from_millis(if is_optimised { 2 } else { 20 }) * u32::try_from(file_count).unwrap();
+    let files: Vec<(String, String)> = (0..file_count)
         .map(|number| {
             let text = format!("kind: skill\nslug: s{number}\nowner_ref: team:x\ncontent: {{name: s{number}, description: d, body: b}}\n");
             (format!("assets/s{number}.yaml"), text)
@@ -290,13 +297,13 @@ async fn compares_unchanged_files_within_the_time_bound() {
     let files = make_directory(&files);
     terminal.run_ok(&["sync", "apply", path_text(files.path())]);
     // Using the best of three runs reduces the influence of other load.
-    let took = (0..3).map(|_| {
-        let since = Instant::now();
+    let durations = (0..3).map(|_| {
+        let started = Instant::now();
         let printed = terminal.run_ok(&["sync", "plan", path_text(files.path())]);
-        assert_eq!(printed, format!("{many} up to date; nothing to do\n"));
-        since.elapsed()
+        assert_eq!(printed, format!("{file_count} up to date; nothing to do\n"));
+        started.elapsed()
     });
-    let took = took.min().unwrap();
-    println!("{many} files in {took:?}");
-    assert!(took < allowed, "{took:?}");
+    let best = durations.min().unwrap();
+    println!("{file_count} files in {best:?}");
+    assert!(best < max_duration, "{best:?}");
 }

@@ -13,30 +13,30 @@ use rustix::{
 use std::{fs::File, io::Read as _, process::Stdio, thread};
 
 /// Runs a command whose standard output is a terminal of this width. Returns the displayed text.
-fn run_on_terminal(terminal: &Terminal, words: &[&str], columns: u16, variables: &[(&str, &str)]) -> String {
+fn run_on_terminal(terminal: &Terminal, args: &[&str], columns: u16, variables: &[(&str, &str)]) -> String {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
     let name = ptsname(&controller, Vec::new()).unwrap();
-    let side = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-    tcsetwinsize(&side, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let terminal_end = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    tcsetwinsize(&terminal_end, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     // The output may exceed the terminal's buffer, so a thread reads it. The read fails when the last process that
     // uses the terminal exits.
     let reader = thread::spawn(move || {
-        let (mut shown, mut part) = (Vec::new(), [0_u8; 4096]);
+        let (mut output, mut buffer) = (Vec::new(), [0_u8; 4096]);
         let mut controller = File::from(controller);
-        while let Ok(length @ 1..) = controller.read(&mut part) {
-            shown.extend_from_slice(&part[..length]);
+        while let Ok(length @ 1..) = controller.read(&mut buffer) {
+            output.extend_from_slice(&buffer[..length]);
         }
-        String::from_utf8(shown).unwrap()
+        String::from_utf8(output).unwrap()
     });
-    let mut command = terminal.command(words);
+    let mut command = terminal.command(args);
     command
         .envs(variables.iter().copied())
         .env("TERM", variables.iter().find(|(name, _)| *name == "TERM").map_or("xterm", |(_, kind)| kind));
-    let status = command.stdout(Stdio::from(side)).stderr(Stdio::null()).status().unwrap();
+    let status = command.stdout(Stdio::from(terminal_end)).stderr(Stdio::null()).status().unwrap();
     drop(command);
-    assert!(status.success(), "{words:?}");
+    assert!(status.success(), "{args:?}");
     reader.join().unwrap().replace("\r\n", "\n")
 }
 
@@ -49,10 +49,10 @@ async fn tables_fit_a_terminal_and_are_complete_in_a_pipe() {
     ada.run_ok(&["releases", "create", "sorter", "--env", long, "--bind", "sort-prompt"]);
     let list = ["releases", "list"];
     for columns in [80, 60] {
-        let shown = run_on_terminal(&ada, &list, columns, &[("NO_COLOR", "1")]);
-        assert!(shown.lines().all(|line| line.chars().count() <= usize::from(columns)), "{columns}: {shown}");
-        assert!(shown.contains('…') && !shown.contains('\u{1b}'), "{shown}");
-        assert!(!shown.contains(long), "{shown}");
+        let printed = run_on_terminal(&ada, &list, columns, &[("NO_COLOR", "1")]);
+        assert!(printed.lines().all(|line| line.chars().count() <= usize::from(columns)), "{columns}: {printed}");
+        assert!(printed.contains('…') && !printed.contains('\u{1b}'), "{printed}");
+        assert!(!printed.contains(long), "{printed}");
     }
     let wide = run_on_terminal(&ada, &list, 200, &[]);
     assert!(wide.contains(long) && wide.contains("\u{1b}[33mdraft\u{1b}[0m"), "{wide}");

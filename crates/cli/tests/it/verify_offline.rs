@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 /// Runs a command in new user and network namespaces. The new network has only a loopback interface, which is down.
 /// Not even a server on this machine is reachable.
-fn run_without_network(terminal: &Terminal, words: &[&str]) -> CommandOutput {
-    let fairway = terminal.command(words);
+fn run_without_network(terminal: &Terminal, args: &[&str]) -> CommandOutput {
+    let fairway = terminal.command(args);
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--net", "--"]).arg(fairway.get_program()).args(fairway.get_args());
     unshare.env_clear().env("PATH", "/usr/bin:/bin");
@@ -45,11 +45,11 @@ async fn verify_needs_no_network() {
     let verify = ["verify", path_text(&bundle), "--key", &key];
 
     // Control: a command that needs the server succeeds outside the namespace and fails inside.
-    let listed = ["audit", "keys"];
-    terminal.run_ok(&listed);
-    let cut = run_without_network(&terminal, &listed);
-    assert!(cut.code != 0 && cut.out.is_empty(), "a server was reachable: {}{}", cut.out, cut.err);
-    assert!(cut.err.contains("unreachable"), "{}", cut.err);
+    let list = ["audit", "keys"];
+    terminal.run_ok(&list);
+    let isolated = run_without_network(&terminal, &list);
+    assert!(isolated.code != 0 && isolated.out.is_empty(), "a server was reachable: {}{}", isolated.out, isolated.err);
+    assert!(isolated.err.contains("unreachable"), "{}", isolated.err);
 
     let verified = run_without_network(&terminal, &verify);
     assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);

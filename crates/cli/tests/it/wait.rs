@@ -16,18 +16,18 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     // Without a worker the run stays queued.
     let id = terminal.run_ok(&["run", &slug, "--env", "dev", "--no-wait"]);
     let id = id.trim();
-    let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
-    assert_eq!(waited.code, 5, "{}", waited.err);
-    assert!(waited.err.contains(id), "{}", waited.err);
+    let output = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert!(output.err.contains(id), "{}", output.err);
 
     let mut child =
         terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut interrupted = false;
+    let mut has_handler = false;
     // The signal is sent only after the child has installed its handler. An earlier signal would kill the child.
-    while !interrupted {
+    while !has_handler {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
-        interrupted = u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0;
+        let caught_signals = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+        has_handler = u64::from_str_radix(&caught_signals, 16).unwrap() & 0b10 != 0;
     }
     // The handler can print the run's identifier from the start.
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -84,16 +84,16 @@ async fn wait_survives_a_server_restart() {
     let terminal = Terminal::connected(&app);
     let (child, run, mut messages) = start_wait(&terminal, &slug);
     // The server restarts at the same address, on the same database, and with a worker.
-    let anew = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_BIND", app.address().to_string());
+    let restarted = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;
     let lost = format!("the server does not respond; run {run} may still be running; retrying");
     assert!(messages.any(|line| line.unwrap() == lost), "the wait ended");
-    let app = anew.start().await;
-    let rest: Vec<String> = messages.map(Result::unwrap).collect();
+    let app = restarted.start().await;
+    let later_messages: Vec<String> = messages.map(Result::unwrap).collect();
     let output = child.wait_with_output().unwrap();
     let answer = String::from_utf8(output.stdout).unwrap();
-    assert_eq!((output.status.code(), answer.as_str()), (Some(0), "billing\n"), "{rest:?}");
-    assert!(rest.iter().any(|line| line == "the server responds again"), "{rest:?}");
+    assert_eq!((output.status.code(), answer.as_str()), (Some(0), "billing\n"), "{later_messages:?}");
+    assert!(later_messages.iter().any(|line| line == "the server responds again"), "{later_messages:?}");
     assert_eq!(app.get(format!("/v1/executions/{run}")).await.expect(200)["status"], "completed");
     let runs = app.get("/v1/executions").await.expect(200);
     assert_eq!(runs.as_array().unwrap().len(), 1, "the run was created once");

@@ -24,12 +24,12 @@ pub(super) fn next_steps(execution: &Value) -> Vec<String> {
             "Find out whether the effect happened, then record it: POST /v1/executions/{id}/settle with outcome success \
              or failure."
         )],
-        _ => vec![for_step(code, execution).unwrap_or_else(|| for_code(code).to_owned())],
+        _ => vec![advice_for_step(code, execution).unwrap_or_else(|| advice_for_code(code).to_owned())],
     }
 }
 
 /// The next step for an error that a step of the flow may cause; `None` for other errors and without a failed step.
-fn for_step(code: &str, execution: &Value) -> Option<String> {
+fn advice_for_step(code: &str, execution: &Value) -> Option<String> {
     if code != "prompt_argument_missing" {
         return None;
     }
@@ -44,7 +44,7 @@ fn for_step(code: &str, execution: &Value) -> Option<String> {
 }
 
 /// The next step for an error code of a run.
-fn for_code(code: &str) -> &'static str {
+fn advice_for_code(code: &str) -> &'static str {
     match code {
         "deadline_exceeded" | "script_timeout" => {
             "Find the slow step above, shorten the work, or raise FAIRWAY_EXECUTION_DEADLINE; then run it again."
@@ -128,9 +128,9 @@ mod tests {
             table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code)).collect();
         assert!(codes.len() > 40, "{codes:?}");
         // These codes occur only in steps, or in runs with the status `unknown`, so they need no next step of a run.
-        let without = ["policy_denied", "gateway_error", "gateway_timeout"];
-        for code in codes.iter().filter(|code| !without.contains(code)) {
-            assert_ne!(for_code(code), for_code("a code of another version"), "{code}");
+        let step_only_codes = ["policy_denied", "gateway_error", "gateway_timeout"];
+        for code in codes.iter().filter(|code| !step_only_codes.contains(code)) {
+            assert_ne!(advice_for_code(code), advice_for_code("a code of another version"), "{code}");
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let advice = next_steps(&run).join(" ");
         assert!(advice.contains("step ask of the flow") && advice.contains("`inputs` of this step"), "{advice}");
         run["steps"] = json!([]);
-        assert_eq!(next_steps(&run), [for_code("prompt_argument_missing")]);
+        assert_eq!(next_steps(&run), [advice_for_code("prompt_argument_missing")]);
     }
 
     #[test]

@@ -27,22 +27,23 @@ impl UnmatchedRules {
             return None;
         }
         let mut bindings = evidence.get("bindings").and_then(Value::as_array)?.iter();
-        let bound = bindings.find(|binding| string_or_empty(binding, "role") == AssetKind::PolicyBundle.as_str())?;
-        let bundle = string_or_empty(bound, "asset_slug").to_owned();
-        let version = read_version(&bundle, string_or_empty(bound, "asset_version_id"), server);
+        let policy_binding =
+            bindings.find(|binding| string_or_empty(binding, "role") == AssetKind::PolicyBundle.as_str())?;
+        let bundle = string_or_empty(policy_binding, "asset_slug").to_owned();
+        let version = read_version(&bundle, string_or_empty(policy_binding, "asset_version_id"), server);
         Some(Self { bundle, version: version.as_ref().map(label_and_rules) })
     }
 
-    /// The lines of the page about the rules.
+    /// The lines of the explanation about the rules.
     pub(super) fn lines(&self) -> Vec<String> {
         let Some((_, rules)) = &self.version else {
             return vec![format!("no condition of the policy {} was true; you may not read its rules", self.bundle)];
         };
         let mut lines: Vec<String> =
             rules.iter().take(MAX_RULES).map(|rule| format!("rule {rule}: its condition was false")).collect();
-        let further = rules.len().saturating_sub(MAX_RULES);
-        if further > 0 {
-            lines.push(format!("{further} further rules: their conditions were false"));
+        let omitted = rules.len().saturating_sub(MAX_RULES);
+        if omitted > 0 {
+            lines.push(format!("{omitted} further rules: their conditions were false"));
         }
         lines
     }
@@ -82,13 +83,13 @@ mod tests {
     fn names_each_rule_or_the_missing_right() {
         let rules: Vec<Value> = (0..22).map(|number| json!({ "id": format!("r{number}") })).collect();
         let version = json!({ "version_label": "v2", "content": { "rules": rules } });
-        let read = UnmatchedRules { bundle: "gate".to_owned(), version: Some(label_and_rules(&version)) };
-        let lines = read.lines();
+        let unmatched = UnmatchedRules { bundle: "gate".to_owned(), version: Some(label_and_rules(&version)) };
+        let lines = unmatched.lines();
         assert_eq!((lines.len(), lines[0].as_str()), (21, "rule r0: its condition was false"));
         assert_eq!(lines[20], "2 further rules: their conditions were false");
-        let next = read.next_step(&json!({ "environment": "dev" }));
+        let next = unmatched.next_step(&json!({ "environment": "dev" }));
         assert!(next.contains("assets content gate@v2") && next.contains("--env dev --set NAME=VALUE"), "{next}");
-        let hidden = UnmatchedRules { version: None, ..read };
+        let hidden = UnmatchedRules { version: None, ..unmatched };
         assert!(hidden.lines().concat().contains("you may not read its rules"));
         assert!(hidden.next_step(&json!({})).contains("owner of the policy gate"));
     }

@@ -41,9 +41,9 @@ pub(super) fn ensure_version(
     match step.action {
         AssetAction::Create => create(server, asset, &step.owner_ref),
         AssetAction::Version => {
-            let found = remote_state.assets.get(&asset.slug).ok_or_else(missing)?;
-            let known = remote_state.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
-            add_version(server, asset, required_string(found, "asset_id")?, known)
+            let remote_asset = remote_state.assets.get(&asset.slug).ok_or_else(missing)?;
+            let known_versions = remote_state.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
+            add_version(server, asset, required_string(remote_asset, "asset_id")?, known_versions)
         }
         AssetAction::Reuse => {
             Version::of(remote_state.reusable_version(&asset.slug, &asset.checksum).ok_or_else(missing)?)
@@ -67,14 +67,14 @@ fn create(server: &ServerClient, asset: &DesiredAsset, owner_ref: &str) -> Resul
             (["assets"], body)
         }
     };
-    let made = match server.post(&path, &body) {
+    let created = match server.post(&path, &body) {
         Err(refused) if refused.is_refusal("duplicate_slug") => return adopt_asset(server, asset, refused),
-        made => made?,
+        created => created?,
     };
     if asset.flow_yaml.is_none() {
-        return add_version(server, asset, required_string(&made, "asset_id")?, &[]);
+        return add_version(server, asset, required_string(&created, "asset_id")?, &[]);
     }
-    let version = Version::of(made.get("version").unwrap_or(&Value::Null))?;
+    let version = Version::of(created.get("version").unwrap_or(&Value::Null))?;
     eprint(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
     Ok(version)
 }
@@ -83,11 +83,11 @@ fn create(server: &ServerClient, asset: &DesiredAsset, owner_ref: &str) -> Resul
 fn adopt_asset(server: &ServerClient, asset: &DesiredAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
     // If the asset is not visible, it belongs to another workspace, and the server's refusal is the error.
-    let found = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
-    if string_or_empty(&found, "asset_kind") != asset.kind.as_str() {
+    let existing = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
+    if string_or_empty(&existing, "asset_kind") != asset.kind.as_str() {
         return Err(stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME));
     }
-    add_version(server, asset, required_string(&found, "asset_id")?, &[])
+    add_version(server, asset, required_string(&existing, "asset_id")?, &[])
 }
 
 /// Adds a version after the known versions, under the label that the server would assign. A concurrent client uses the
@@ -97,44 +97,49 @@ fn add_version(
     server: &ServerClient,
     asset: &DesiredAsset,
     asset_id: &str,
-    known: &[Value],
+    known_versions: &[Value],
 ) -> Result<Version, Failure> {
-    let (workspace, label) = (server.workspace_id()?, next_label(known));
-    let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
-    let newest = |limit| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], limit);
-    let same = |found: Option<Value>| {
-        let same = found.filter(|found| string_or_empty(found, "checksum") == asset.checksum);
-        Version::of(&same.ok_or_else(moved)?)
+    let (workspace, label) = (server.workspace_id()?, next_label(known_versions));
+    let conflict = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
+    let list_newest =
+        |limit| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], limit);
+    let reuse_if_equal = |found: Option<Value>| {
+        let equal_version = found.filter(|found| string_or_empty(found, "checksum") == asset.checksum);
+        Version::of(&equal_version.ok_or_else(conflict)?)
     };
-    let id = |version: Option<&Value>| version.map(|version| string_or_empty(version, "asset_version_id").to_owned());
-    let seen = newest(1)?.into_iter().next();
-    if id(seen.as_ref()) != id(known.first()) {
-        return same(seen);
+    let version_id =
+        |version: Option<&Value>| version.map(|version| string_or_empty(version, "asset_version_id").to_owned());
+    let newest = list_newest(1)?.into_iter().next();
+    if version_id(newest.as_ref()) != version_id(known_versions.first()) {
+        return reuse_if_equal(newest);
     }
     let (path, body) = match &asset.flow_yaml {
         Some(yaml) => ("flows", json!({ "content_yaml": yaml, "version_label": label, "workspace_id": workspace })),
         None => ("assets", json!({ "content": asset.content, "version_label": label, "workspace_id": workspace })),
     };
-    let made = match server.post(&[path, asset_id, "versions"], &body) {
+    let created = match server.post(&[path, asset_id, "versions"], &body) {
         Err(refused) if refused.is_refusal("duplicate_version_label") => {
-            return same(newest(1)?.into_iter().next());
+            return reuse_if_equal(list_newest(1)?.into_iter().next());
         }
-        made => made?,
+        created => created?,
     };
-    let version = Version::of(&made)?;
+    let version = Version::of(&created)?;
     eprint(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
-    let now = newest(2)?;
-    if id(now.first()) != id(Some(&made)) || id(now.get(1)) != id(known.first()) {
-        return Err(moved());
+    let newest = list_newest(2)?;
+    if version_id(newest.first()) != version_id(Some(&created))
+        || version_id(newest.get(1)) != version_id(known_versions.first())
+    {
+        return Err(conflict());
     }
     Ok(version)
 }
 
 /// The label that the server assigns to the next version.
-pub(in super::super) fn next_label(known: &[Value]) -> String {
-    let counted =
-        known.iter().filter_map(|version| string_or_empty(version, "version_label").strip_prefix('v')?.parse().ok());
-    format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
+pub(in super::super) fn next_label(known_versions: &[Value]) -> String {
+    let numbers = known_versions
+        .iter()
+        .filter_map(|version| string_or_empty(version, "version_label").strip_prefix('v')?.parse().ok());
+    format!("v{}", numbers.max().unwrap_or(0_u64).saturating_add(1))
 }
 
 #[cfg(test)]

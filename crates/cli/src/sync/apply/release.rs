@@ -43,7 +43,7 @@ pub(super) fn ensure_release(
     step: &ReleaseStep,
     versions: &BTreeMap<&str, Version>,
 ) -> Result<Value, Failure> {
-    let answer = |release: &Value| {
+    let to_json = |release: &Value| {
         Ok(json!({
             "workload": step.workload,
             "environment": step.environment,
@@ -52,57 +52,57 @@ pub(super) fn ensure_release(
             "state": required_string(release, "state")?,
         }))
     };
-    let moved = |id: &str| stale_plan(&format!("the draft {}", sanitize(id)), CONFLICT_OUTCOME);
+    let conflict = |id: &str| stale_plan(&format!("the draft {}", sanitize(id)), CONFLICT_OUTCOME);
     let is_draft = |found: &Value| string_or_empty(found, "state") == StateName::Draft.as_str();
     let chosen = step
         .bindings
         .iter()
         .map(|binding| choose_version(binding, desired, remote_state, versions).ok_or_else(missing))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut begun = None;
+    let mut draft_creation = None;
     let release = match (&step.release_id, step.action) {
-        (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
+        (Some(id), ReleaseAction::Keep) => return to_json(&server.get(&["releases", id], &[])?),
         (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
             let found = server.get(&["releases", id], &[])?;
             // The plan is stale if a concurrent binding or submission has changed the draft.
             if found.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() || !is_draft(&found) {
-                return Err(moved(id));
+                return Err(conflict(id));
             }
             found
         }
         (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => {
-            let beginning = DraftCreation::new(server, step, &chosen)?;
-            let found = beginning.find_or_create()?;
-            begun = Some(beginning);
+            let creation = DraftCreation::new(server, step, &chosen)?;
+            let found = creation.find_or_create()?;
+            draft_creation = Some(creation);
             found
         }
     };
     let (id, bound) = (required_string(&release, "release_id")?, bound_versions(&release));
-    let lacks = |choice: &&ChosenVersion<'_>| !choice.equivalent.iter().any(|version| bound.contains(*version));
+    let is_unbound = |choice: &&ChosenVersion<'_>| !choice.equivalent.iter().any(|version| bound.contains(*version));
     if !is_draft(&release) {
-        return Err(moved(id));
+        return Err(conflict(id));
     }
-    for choice in chosen.iter().filter(lacks) {
+    for choice in chosen.iter().filter(is_unbound) {
         match bind(server, id, choice) {
             // Another client has submitted or retired the release.
-            Err(refused) if refused.is_refusal("release_not_editable") => return Err(moved(id)),
-            bound => bound?,
+            Err(refused) if refused.is_refusal("release_not_editable") => return Err(conflict(id)),
+            result => result?,
         }
     }
     // Reads the release again to detect concurrent changes, because the API has no preconditions for bindings.
-    let mut made = server.get(&["releases", id], &[])?;
-    let repeated = duplicate_bindings(&made);
-    unbind(server, id, &repeated)?;
-    if !repeated.is_empty() {
-        made = server.get(&["releases", id], &[])?;
+    let mut current = server.get(&["releases", id], &[])?;
+    let duplicates = duplicate_bindings(&current);
+    unbind(server, id, &duplicates)?;
+    if !duplicates.is_empty() {
+        current = server.get(&["releases", id], &[])?;
     }
-    if let Some(beginning) = begun {
-        beginning.verify_priority(&made)?;
+    if let Some(creation) = draft_creation {
+        creation.verify_priority(&current)?;
     }
-    if !is_complete(&bound_versions(&made), &chosen) {
-        return Err(moved(id));
+    if !is_complete(&bound_versions(&current), &chosen) {
+        return Err(conflict(id));
     }
-    answer(&made)
+    to_json(&current)
 }
 
 /// Repeats a request that the server refuses because of concurrent changes, at most [`MAX_ATTEMPTS`] times.
@@ -110,7 +110,7 @@ fn retry_contended<T>(mut send: impl FnMut() -> Result<T, Failure>) -> Result<T,
     for _ in 1..MAX_ATTEMPTS {
         match send() {
             Err(refused) if refused.is_refusal("concurrent_change") => {}
-            sent => return sent,
+            result => return result,
         }
     }
     send()
@@ -123,7 +123,7 @@ fn unbind(server: &ServerClient, release: &str, bindings: &[String]) -> Result<(
         match retry_contended(|| server.update(&Method::DELETE, &path, &Value::Null)) {
             // A concurrent client has removed the same duplicate.
             Err(refused) if refused.is_refusal("not_found") => {}
-            removed => drop(removed?),
+            result => drop(result?),
         }
     }
     Ok(())
@@ -167,13 +167,18 @@ fn choose_version<'c>(
             equivalent: BTreeSet::from([version]),
         });
     }
-    let made = versions.get(binding.asset.as_str())?;
+    let ensured = versions.get(binding.asset.as_str())?;
     let asset = desired.assets.iter().find(|asset| asset.slug == binding.asset)?;
-    let same = remote_state
+    let equal_versions = remote_state
         .versions_with_checksum(&asset.slug, &asset.checksum)
         .map(|version| string_or_empty(version, "asset_version_id"));
-    let version = made.asset_version_id.as_str();
-    Some(ChosenVersion { role, asset_id: &made.asset_id, version, equivalent: same.chain([version]).collect() })
+    let version = ensured.asset_version_id.as_str();
+    Some(ChosenVersion {
+        role,
+        asset_id: &ensured.asset_id,
+        version,
+        equivalent: equal_versions.chain([version]).collect(),
+    })
 }
 
 /// Binds a version under an idempotency key, so that repeated attempts of one actor create one binding.
@@ -187,6 +192,6 @@ fn bind(server: &ServerClient, release: &str, choice: &ChosenVersion<'_>) -> Res
         }
         // The role is bound already. The check after all bindings verifies which version is bound.
         Err(refused) if refused.is_refusal("duplicate_role") => Ok(()),
-        bound => bound.map(drop),
+        result => result.map(drop),
     }
 }

@@ -27,12 +27,12 @@ pub(super) fn find_conflicts(
     steps: &[AssetStep],
     findings: &mut Vec<Finding>,
 ) {
-    if let Some(live) = remote_state.assets.get(&asset.slug) {
-        if string_or_empty(live, "asset_kind") != asset.kind.as_str() {
+    if let Some(remote_asset) = remote_state.assets.get(&asset.slug) {
+        if string_or_empty(remote_asset, "asset_kind") != asset.kind.as_str() {
             let message = "the server has an asset with this slug and another kind";
             findings.push(asset.located.finding("/kind", "kind_mismatch", message));
         }
-        let advice = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {
+        let advice = match Lifecycle::parse(string_or_empty(remote_asset, "lifecycle_state")) {
             Some(Lifecycle::Active | Lifecycle::Draft) | None => None,
             Some(Lifecycle::Retired) => {
                 Some("the asset is retired on the server: activate it there or use another slug")
@@ -45,20 +45,19 @@ pub(super) fn find_conflicts(
             findings.push(asset.located.finding("/slug", "asset_not_active", message));
         }
     }
-    let known = findings.len();
-    let wrong = asset
-        .references
-        .iter()
-        .filter_map(|named| unusable_reference::find_permanent_error(asset, named, desired, remote_state, steps));
-    findings.extend(wrong);
-    if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
+    let earlier_count = findings.len();
+    let errors = asset.references.iter().filter_map(|reference| {
+        unusable_reference::find_permanent_error(asset, reference, desired, remote_state, steps)
+    });
+    findings.extend(errors);
+    if asset.kind == AssetKind::PromptTemplate && findings.len() == earlier_count {
         findings.extend(check_inclusions(asset, desired, remote_state));
     }
 }
 
 /// Predicts whether the server would refuse the inclusions of a prompt at version creation.
 fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &RemoteState) -> Option<Finding> {
-    let at = |refusal: PromptRefusal| {
+    let to_finding = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
         finding.with_path("content.system_prompt").with_offset(refusal.offset())
     };
@@ -73,48 +72,48 @@ fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &Re
                 let kind = remote_state
                     .assets
                     .get(slug)
-                    .and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+                    .and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")));
                 let Some((version, kind)) = version.zip(kind) else {
-                    return Some(at(PromptRefusal::UnknownAsset { offset }));
+                    return Some(to_finding(PromptRefusal::UnknownAsset { offset }));
                 };
                 IncludedBody::of(kind, version.get("content").unwrap_or(&Value::Null))
             }
         };
         match body {
             Ok(body) => bytes = bytes.saturating_add(body.bytes()),
-            Err(refusal) => return Some(at(refusal.to_prompt_refusal(offset))),
+            Err(refusal) => return Some(to_finding(refusal.to_prompt_refusal(offset))),
         }
         if bytes > MAX_RENDERED_BYTES {
-            return Some(at(PromptRefusal::TooLarge { offset }));
+            return Some(to_finding(PromptRefusal::TooLarge { offset }));
         }
     }
     None
 }
 
 pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteState) -> AssetStep {
-    let live = remote_state.assets.get(&asset.slug);
+    let remote_asset = remote_state.assets.get(&asset.slug);
     let newest = remote_state.version_labelled(&asset.slug, None);
-    let same = remote_state.reusable_version(&asset.slug, &asset.checksum);
-    let action = match (live, same) {
+    let reusable = remote_state.reusable_version(&asset.slug, &asset.checksum);
+    let action = match (remote_asset, reusable) {
         (None, _) => AssetAction::Create,
         (Some(_), None) => AssetAction::Version,
         (Some(_), Some(_)) => AssetAction::Reuse,
     };
     let label = |version: &Value| string_or_empty(version, "version_label").to_owned();
-    let note = live.filter(|live| string_or_empty(live, "owner_ref") != asset.owner_ref);
-    let is_said_earlier =
-        same.is_none() && remote_state.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
-    let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
+    let note = remote_asset.filter(|remote_asset| string_or_empty(remote_asset, "owner_ref") != asset.owner_ref);
+    let has_older_equal_version =
+        reusable.is_none() && remote_state.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
+    let new_flow_text = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),
         kind: asset.kind,
         action,
         owner_ref: asset.owner_ref.clone(),
         checksum: asset.checksum.clone(),
-        text_checksum: sent.map(|text| Checksum::blake3_of(text.as_bytes()).as_str().to_owned()),
-        version: same.map(label),
+        text_checksum: new_flow_text.map(|text| Checksum::blake3_of(text.as_bytes()).as_str().to_owned()),
+        version: reusable.map(label),
         newest: newest.map(label),
-        because: is_said_earlier
+        because: has_older_equal_version
             .then_some("an earlier version has the same content, but references resolve to the newest"),
         diff: None,
         note: note.map(|_| "the server has another owner, which is not changed"),
@@ -136,9 +135,9 @@ fn content_diff(before: &Value, after: &Value) -> String {
     let yaml = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
     let yaml_or_empty = |value: &Value| if value.is_null() { String::new() } else { yaml(value) };
     let (before, after) = (yaml_or_empty(before), yaml_or_empty(after));
-    let (gone, come) = changed_line_counts(&before, &after);
-    if gone + come > MAX_DIFF_LINES {
-        return format!("{gone} lines become {come} others, too many to be compared line by line\n");
+    let (removed, added) = changed_line_counts(&before, &after);
+    if removed + added > MAX_DIFF_LINES {
+        return format!("{removed} lines become {added} others, too many to be compared line by line\n");
     }
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string()
 }
@@ -146,9 +145,10 @@ fn content_diff(before: &Value, after: &Value) -> String {
 /// The number of lines of each text between their common start and their common end.
 fn changed_line_counts(before: &str, after: &str) -> (usize, usize) {
     let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
-    let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();
-    let start = same(&mut before.iter().zip(&after));
-    let end = same(&mut before.iter().skip(start).rev().zip(after.iter().skip(start).rev()));
+    let count_equal =
+        |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();
+    let start = count_equal(&mut before.iter().zip(&after));
+    let end = count_equal(&mut before.iter().skip(start).rev().zip(after.iter().skip(start).rev()));
     (before.len() - start - end, after.len() - start - end)
 }
 

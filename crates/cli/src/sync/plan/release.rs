@@ -27,21 +27,25 @@ pub(super) fn find_conflicts(
     findings: &mut Vec<Finding>,
 ) {
     for (index, binding) in release.bindings.iter().enumerate() {
-        let mut found = |member: &str, code: &str, message: &str| {
+        let mut add_finding = |member: &str, code: &str, message: &str| {
             findings.push(located.finding(&format!("/bindings/{index}/{member}"), code, message));
         };
-        let live = remote_state.assets.get(&binding.asset);
+        let remote_asset = remote_state.assets.get(&binding.asset);
         if binding.version.is_some()
             && remote_state.version_labelled(&binding.asset, binding.version.as_deref()).is_none()
         {
-            found("version", "unknown_version", "the server has no such version of this asset");
+            add_finding("version", "unknown_version", "the server has no such version of this asset");
         }
-        let Some(live) = live else { continue };
-        if binding.version.is_some() && string_or_empty(live, "asset_kind") != binding.role.as_str() {
-            found("role", ReleaseRefusal::RoleKindMismatch.code(), "the asset is of another kind on the server");
+        let Some(remote_asset) = remote_asset else { continue };
+        if binding.version.is_some() && string_or_empty(remote_asset, "asset_kind") != binding.role.as_str() {
+            add_finding("role", ReleaseRefusal::RoleKindMismatch.code(), "the asset is of another kind on the server");
         }
-        if string_or_empty(live, "lifecycle_state") != Lifecycle::Active.as_str() {
-            found("asset", ReleaseRefusal::AssetNotActive.code(), "the asset accepts no new bindings on the server");
+        if string_or_empty(remote_asset, "lifecycle_state") != Lifecycle::Active.as_str() {
+            add_finding(
+                "asset",
+                ReleaseRefusal::AssetNotActive.code(),
+                "the asset accepts no new bindings on the server",
+            );
         }
     }
 }
@@ -65,8 +69,8 @@ pub(in super::super) fn release_step(
         bindings: release.bindings.clone(),
     };
     let Some(workload) = remote_state.workloads.get(&release.workload) else { return Ok(step) };
-    let wanting = ReleaseRequirements::of(release, remote_state, assets);
-    match find_existing(server, release, required_string(workload, "workload_id")?, &wanting)? {
+    let requirements = ReleaseRequirements::of(release, remote_state, assets);
+    match find_existing(server, release, required_string(workload, "workload_id")?, &requirements)? {
         ExistingRelease::None { newest, because } => (step.newest, step.because) = (newest, because),
         ExistingRelease::Found(action, found) => {
             step.action = action;
@@ -92,14 +96,14 @@ struct ReleaseRequirements<'p> {
 impl<'p> ReleaseRequirements<'p> {
     fn of(release: &'p ReleaseManifest, remote_state: &'p RemoteState, assets: &'p [AssetStep]) -> Self {
         let bindings = release.bindings.iter().map(|binding| {
-            let fitting: BTreeSet<&str> = match &binding.version {
+            let qualifying: BTreeSet<&str> = match &binding.version {
                 None => matching_versions(remote_state, assets, &binding.asset),
                 Some(label) => {
                     let version = remote_state.version_labelled(&binding.asset, Some(label));
                     version.map(|version| string_or_empty(version, "asset_version_id")).into_iter().collect()
                 }
             };
-            (binding.asset.as_str(), fitting)
+            (binding.asset.as_str(), qualifying)
         });
         let bindings = bindings.collect();
         let policy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::PolicyBundle);
@@ -113,8 +117,8 @@ impl<'p> ReleaseRequirements<'p> {
     /// directory. Ignores pinned references, and included assets outside the directory.
     fn differences(&self, found: &Value) -> Vec<String> {
         let bound = bound_versions(found);
-        let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
-        let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
+        let is_bound = |qualifying: &BTreeSet<&str>| qualifying.iter().any(|version| bound.contains(*version));
+        let unbound = self.bindings.iter().filter(|(_, qualifying)| !is_bound(qualifying));
         let mut lines: Vec<String> =
             unbound.map(|(slug, _)| format!("does not bind the directory's content of {slug}")).collect();
         if lines.is_empty() {
@@ -124,8 +128,8 @@ impl<'p> ReleaseRequirements<'p> {
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
             let slug = string_or_empty(reference, "asset_slug");
-            let is_ours = self.assets.iter().any(|step| step.slug == slug);
-            if is_ours
+            let is_in_directory = self.assets.iter().any(|step| step.slug == slug);
+            if is_in_directory
                 && !matching_versions(self.remote_state, self.assets, slug)
                     .contains(string_or_empty(reference, "asset_version_id"))
             {
@@ -144,7 +148,7 @@ impl<'p> ReleaseRequirements<'p> {
     }
 
     fn is_desired(&self, version: &str) -> bool {
-        self.bindings.iter().any(|(_, fitting)| fitting.contains(version))
+        self.bindings.iter().any(|(_, qualifying)| qualifying.contains(version))
     }
 
     /// Why a bound version is not a desired one. The versions of every asset of the directory were read, so a version
@@ -186,7 +190,7 @@ fn find_existing(
     server: &ServerClient,
     desired: &ReleaseManifest,
     workload: &str,
-    wanting: &ReleaseRequirements<'_>,
+    requirements: &ReleaseRequirements<'_>,
 ) -> Result<ExistingRelease, Failure> {
     let mut query = vec![("environment", desired.environment.as_str())];
     if desired.target_lane != TargetLane::All.as_str() {
@@ -197,24 +201,24 @@ fn find_existing(
         [TargetLane::All.as_str(), &desired.target_lane].contains(&string_or_empty(release, "target_lane"))
     };
     let mut because = Vec::new();
-    let mut differs = |found: &Value, differences: Vec<String>| {
+    let mut record_differences = |found: &Value, differences: Vec<String>| {
         if because.is_empty() {
-            let named =
+            let release_name =
                 format!("the {} release {}", string_or_empty(found, "state"), string_or_empty(found, "release_id"));
-            because.extend(differences.iter().map(|difference| format!("{named} {difference}")));
+            because.extend(differences.iter().map(|difference| format!("{release_name} {difference}")));
         }
     };
     let active = server.find(&["workloads", workload, "active-release"], &query)?;
     if let Some(active) = active.filter(|active| covers(active)) {
-        match wanting.differences(&active) {
-            none if none.is_empty() => return Ok(ExistingRelease::Found(ReleaseAction::Keep, active)),
-            some => differs(&active, some),
+        match requirements.differences(&active) {
+            differences if differences.is_empty() => return Ok(ExistingRelease::Found(ReleaseAction::Keep, active)),
+            differences => record_differences(&active, differences),
         }
     }
     let mut draft = None;
-    let all = server.list(&["releases"], &[("workload_id", workload), ("environment", &desired.environment)])?;
-    let newest = all.first().map(|newest| string_or_empty(newest, "release_id").to_owned());
-    for listed in all {
+    let releases = server.list(&["releases"], &[("workload_id", workload), ("environment", &desired.environment)])?;
+    let newest = releases.first().map(|newest| string_or_empty(newest, "release_id").to_owned());
+    for listed in releases {
         let is_draft = match StateName::parse(string_or_empty(&listed, "state")) {
             Some(StateName::Draft) => true,
             // An active release that does not serve this lane belongs to a paused or running rollout, which operators
@@ -226,14 +230,14 @@ fn find_existing(
             continue;
         }
         let found = server.get(&["releases", required_string(&listed, "release_id")?], &[])?;
-        let differences = wanting.differences(&found);
+        let differences = requirements.differences(&found);
         if differences.is_empty() {
             return Ok(ExistingRelease::Found(ReleaseAction::Keep, found));
         }
-        let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == wanting.policy;
+        let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == requirements.policy;
         if !is_draft {
-            differs(&found, differences);
-        } else if draft.is_none() && same_policy && wanting.has_no_extra_bindings(&bound_versions(&found)) {
+            record_differences(&found, differences);
+        } else if draft.is_none() && same_policy && requirements.has_no_extra_bindings(&bound_versions(&found)) {
             draft = Some(found);
         }
     }

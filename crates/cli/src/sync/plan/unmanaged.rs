@@ -21,8 +21,8 @@ pub(super) fn list_kept(
     remote_state: &RemoteState,
     workspace: &str,
 ) -> Result<Vec<UnmanagedAsset>, Failure> {
-    let unnamed = unnamed_assets(desired, remote_state, workspace);
-    unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
+    let assets = unmanaged_assets(desired, remote_state, workspace);
+    assets.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
 
 /// Plans to archive the assets that the directory does not contain, except those in use.
@@ -33,21 +33,25 @@ pub(super) fn list_pruned(
     remote_state: &RemoteState,
 ) -> Result<Vec<UnmanagedAsset>, Failure> {
     let workspace = server.workspace_id()?;
-    let going = unnamed_assets(desired, remote_state, workspace);
-    let staying = RemainingState {
+    let candidates = unmanaged_assets(desired, remote_state, workspace);
+    let remaining_state = RemainingState {
         server,
         remote_state,
         steps,
-        archived: going.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
+        archived: candidates.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
         pinned: pinned_versions(desired),
     };
-    map_concurrently(&going, |asset| {
+    map_concurrently(&candidates, |asset| {
         let slug = string_or_empty(asset, "slug");
-        let is_named = staying.pinned.iter().any(|(named, _)| *named == slug)
-            || desired.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
-        let is_in_use = is_named || {
+        let is_referenced = remaining_state.pinned.iter().any(|(pinned_slug, _)| *pinned_slug == slug)
+            || desired
+                .assets
+                .iter()
+                .flat_map(|asset| &asset.references)
+                .any(|reference| reference.slug.as_str() == slug);
+        let is_in_use = is_referenced || {
             let path = ["assets", required_string(asset, "asset_id")?, "blast-radius"];
-            staying.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
+            remaining_state.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
         };
         to_unmanaged(asset, if is_in_use { UnmanagedAction::InUse } else { UnmanagedAction::Archive })
     })
@@ -59,15 +63,15 @@ fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<UnmanagedAsset
 }
 
 /// The assets of the workspace that the directory does not contain.
-fn unnamed_assets<'e>(desired: &Directory, remote_state: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
-    let named: BTreeSet<&str> = desired.assets.iter().map(|asset| asset.slug.as_str()).collect();
-    let is_ours = |asset: &&Value| {
+fn unmanaged_assets<'e>(desired: &Directory, remote_state: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
+    let directory_slugs: BTreeSet<&str> = desired.assets.iter().map(|asset| asset.slug.as_str()).collect();
+    let is_unmanaged = |asset: &&Value| {
         string_or_empty(asset, "ownership_tier") == "workspace"
             && string_or_empty(asset, "workspace_id") == workspace
             && string_or_empty(asset, "lifecycle_state") != Lifecycle::Archived.as_str()
-            && !named.contains(string_or_empty(asset, "slug"))
+            && !directory_slugs.contains(string_or_empty(asset, "slug"))
     };
-    remote_state.assets.values().filter(is_ours).collect()
+    remote_state.assets.values().filter(is_unmanaged).collect()
 }
 
 /// Slugs and labels of versions that the directory pins by label, in bindings and in references.
@@ -75,7 +79,9 @@ fn pinned_versions(desired: &Directory) -> BTreeSet<(&str, &str)> {
     let bindings = desired.releases.iter().flat_map(|(release, _)| &release.bindings);
     let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
     let references = desired.assets.iter().flat_map(|asset| &asset.references);
-    bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
+    bound
+        .chain(references.filter_map(|reference| Some((reference.slug.as_str(), reference.version.as_ref()?.as_str()))))
+        .collect()
 }
 
 /// The state of the server after the plan is applied.
@@ -96,25 +102,28 @@ impl RemainingState<'_> {
             Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) | None => false,
         };
         // A truncated response counts as a dependency, because the omitted part may contain one.
-        let is_cut = impact.get("truncated").and_then(Value::as_bool) != Some(false);
-        if is_cut || list("releases").any(|release| !is_over(release)) {
+        let is_truncated = impact.get("truncated").and_then(Value::as_bool) != Some(false);
+        if is_truncated || list("releases").any(|release| !is_over(release)) {
             return Ok(true);
         }
         // The hops of the response are sorted by distance, so the target of each hop has been visited before.
-        let mut leading: BTreeMap<&str, bool> = BTreeMap::new();
+        // The map stores for each visited version whether its references lead to the asset.
+        let mut effective_by_version: BTreeMap<&str, bool> = BTreeMap::new();
         for hop in list("via") {
             let id = required_string(hop, "asset_version_id")?;
-            let lives = self.is_current(hop)?;
+            let is_current = self.is_current(hop)?;
             let names_version = hop.pointer("/references/version").is_some_and(Value::is_string);
-            let leads = match hop.get("towards").and_then(Value::as_str) {
+            let is_effective = match hop.get("towards").and_then(Value::as_str) {
                 None => true,
                 // A reference without a label resolves to the newest version, so older versions do not count.
-                Some(towards) => leading.get(towards).is_none_or(|leads| *leads && names_version),
+                Some(towards) => {
+                    effective_by_version.get(towards).is_none_or(|is_effective| *is_effective && names_version)
+                }
             };
-            if lives && leads {
+            if is_current && is_effective {
                 return Ok(true);
             }
-            leading.insert(id, leads);
+            effective_by_version.insert(id, is_effective);
         }
         Ok(false)
     }
@@ -130,12 +139,14 @@ impl RemainingState<'_> {
             // which are checked already.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
-        let Some(live) = self.remote_state.assets.get(slug) else { return Ok(true) };
-        if self.archived.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
+        let Some(remote_asset) = self.remote_state.assets.get(slug) else { return Ok(true) };
+        if self.archived.contains(slug)
+            || string_or_empty(remote_asset, "lifecycle_state") == Lifecycle::Archived.as_str()
+        {
             return Ok(false);
         }
         let (path, query) = (
-            ["assets", required_string(live, "asset_id")?, "versions"],
+            ["assets", required_string(remote_asset, "asset_id")?, "versions"],
             [("workspace_id", self.server.workspace_id()?)],
         );
         let newest = self.server.list_first(&path, &query, 1)?;

@@ -9,7 +9,7 @@ use super::{
     },
     AssetAction, AssetStep,
 };
-use crate::{failure::Finding, undeclared_name_hints::similar_hint, untrusted_file::LocatedValue};
+use crate::{failure::Finding, unknown_name_hints::similar_hint, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::{
         Lifecycle,
@@ -44,8 +44,8 @@ impl<'p> ReferenceValidator<'p> {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
                 findings.extend(asset.references.iter().filter_map(|reference| {
-                    let at = (&asset.located, format!("/content{}", reference.pointer));
-                    self.inactive_reference(reference, &at)
+                    let location = (&asset.located, format!("/content{}", reference.pointer));
+                    self.inactive_reference(reference, &location)
                 }));
             }
             AssetAction::Reuse => {}
@@ -62,41 +62,51 @@ impl<'p> ReferenceValidator<'p> {
         for (index, binding) in release.bindings.iter().enumerate() {
             self.queue.push((&binding.asset, binding.version.clone(), (located, format!("/bindings/{index}/asset"))));
         }
-        while let Some((slug, label, at)) = self.queue.pop() {
+        while let Some((slug, label, location)) = self.queue.pop() {
             if !self.visited.insert((slug.to_owned(), label.clone())) {
                 continue;
             }
             match local_asset(self.desired, slug).filter(|_| label.is_none()) {
                 Some(asset) => {
                     for reference in &asset.references {
-                        let at = (&asset.located, format!("/content{}", reference.pointer));
-                        findings.extend(self.inactive_reference(reference, &at));
-                        self.enqueue(reference, at);
+                        let location = (&asset.located, format!("/content{}", reference.pointer));
+                        findings.extend(self.inactive_reference(reference, &location));
+                        self.enqueue(reference, location);
                     }
                 }
-                None => self.visit_remote(slug, label.as_deref(), &at, findings),
+                None => self.visit_remote(slug, label.as_deref(), &location, findings),
             }
         }
     }
 
     /// Visits content on the server. Findings have the location of the directory's reference that leads to the content.
-    fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
-        let kind =
-            self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+    fn visit_remote(
+        &mut self,
+        slug: &str,
+        label: Option<&str>,
+        location: &FindingLocation<'p>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let kind = self
+            .remote_state
+            .assets
+            .get(slug)
+            .and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")));
         let content = self.remote_state.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
         for reference in find_references(kind, content) {
-            findings.extend(self.inactive_reference(&reference, at));
-            self.enqueue(&reference, at.clone());
+            findings.extend(self.inactive_reference(&reference, location));
+            self.enqueue(&reference, location.clone());
         }
     }
 
-    fn enqueue(&mut self, reference: &AssetReference, at: FindingLocation<'p>) {
+    fn enqueue(&mut self, reference: &AssetReference, location: FindingLocation<'p>) {
         let slug = reference.slug.as_str();
-        let named = local_asset(self.desired, slug).map(|asset| asset.slug.as_str());
-        let named = named.or_else(|| self.remote_state.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
+        let known_slug = local_asset(self.desired, slug).map(|asset| asset.slug.as_str());
+        let known_slug =
+            known_slug.or_else(|| self.remote_state.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
         let label = reference.version.as_ref().map(|label| label.as_str().to_owned());
-        self.queue.extend(named.map(|slug| (slug, label, at)));
+        self.queue.extend(known_slug.map(|slug| (slug, label, location)));
     }
 
     /// A finding if an asset on the server accepts no new bindings. Assets of the directory are excluded, because they
@@ -107,8 +117,8 @@ impl<'p> ReferenceValidator<'p> {
         (located, pointer): &FindingLocation<'p>,
     ) -> Option<Finding> {
         let slug = reference.slug.as_str();
-        let live = self.remote_state.assets.get(slug).filter(|_| local_asset(self.desired, slug).is_none())?;
-        let state = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {
+        let remote_asset = self.remote_state.assets.get(slug).filter(|_| local_asset(self.desired, slug).is_none())?;
+        let state = match Lifecycle::parse(string_or_empty(remote_asset, "lifecycle_state")) {
             Some(Lifecycle::Active) | None => return None,
             Some(Lifecycle::Draft) => "has no version on the server",
             Some(Lifecycle::Retired) => "is retired on the server: activate it there or reference another asset",
@@ -129,32 +139,36 @@ pub(super) fn find_permanent_error(
     steps: &[AssetStep],
 ) -> Option<Finding> {
     let slug = reference.slug.as_str();
-    let found = |member: &str, code: &str, message: &str| {
+    let new_finding = |member: &str, code: &str, message: &str| {
         asset.located.finding(&format!("/content{}{member}", reference.pointer), code, message)
     };
-    let live = || remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
-    let Some(kind) = local_asset(desired, slug).map(|other| other.kind).or_else(live) else {
-        let known = permitted_slugs(reference, desired, remote_state).into_iter().filter(|known| *known != asset.slug);
-        let hint = similar_hint(slug, known);
+    let remote_kind = || {
+        let remote_asset = remote_state.assets.get(slug);
+        remote_asset.and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")))
+    };
+    let Some(kind) = local_asset(desired, slug).map(|asset| asset.kind).or_else(remote_kind) else {
+        let candidates =
+            permitted_slugs(reference, desired, remote_state).into_iter().filter(|candidate| *candidate != asset.slug);
+        let hint = similar_hint(slug, candidates);
         let message = format!("the referenced asset `{slug}` exists neither in the directory nor on the server{hint}");
-        return Some(found("/slug", "unknown_asset", &message).with_offset(token_offset(asset, slug)));
+        return Some(new_finding("/slug", "unknown_asset", &message).with_offset(token_offset(asset, slug)));
     };
     if asset.kind == AssetKind::PromptTemplate {
         return None;
     }
     if !reference.permits(kind) {
         let message = "the referenced asset's kind is not allowed here";
-        return Some(found("/slug", ReleaseRefusal::RoleKindMismatch.code(), message));
+        return Some(new_finding("/slug", ReleaseRefusal::RoleKindMismatch.code(), message));
     }
     let label = reference.version.as_ref()?.as_str();
-    let is_made = steps.iter().any(|step| {
-        let known = remote_state.versions.get(slug).map_or(&[][..], Vec::as_slice);
-        step.slug == slug && step.action != AssetAction::Reuse && next_label(known) == label
+    let is_planned = steps.iter().any(|step| {
+        let known_versions = remote_state.versions.get(slug).map_or(&[][..], Vec::as_slice);
+        step.slug == slug && step.action != AssetAction::Reuse && next_label(known_versions) == label
     });
-    if is_made || remote_state.version_labelled(slug, Some(label)).is_some() {
+    if is_planned || remote_state.version_labelled(slug, Some(label)).is_some() {
         return None;
     }
-    Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
+    Some(new_finding("/version", "unknown_version", "the server has no such version of the referenced asset"))
 }
 
 /// The slugs that a reference may name: of assets in the directory, and of assets on the server.
@@ -164,8 +178,8 @@ fn permitted_slugs<'p>(
     remote_state: &'p RemoteState,
 ) -> BTreeSet<&'p str> {
     let local = desired.assets.iter().map(|asset| (asset.slug.as_str(), Some(asset.kind)));
-    let kind = |live| AssetKind::parse(string_or_empty(live, "asset_kind"));
-    let remote = remote_state.assets.iter().map(|(slug, live)| (slug.as_str(), kind(live)));
+    let kind = |remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind"));
+    let remote = remote_state.assets.iter().map(|(slug, remote_asset)| (slug.as_str(), kind(remote_asset)));
     let permitted = local.chain(remote).filter(|(_, kind)| kind.is_some_and(|kind| reference.permits(kind)));
     permitted.map(|(slug, _)| slug).collect()
 }
@@ -178,9 +192,10 @@ fn token_offset(asset: &DesiredAsset, slug: &str) -> Option<usize> {
     }
     let text = asset.content.get("system_prompt")?.as_str()?;
     let token = format!("@asset-ref:{slug}");
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    let is_whole = |offset: &usize| text.get(offset + token.len()..).is_some_and(|after| !after.starts_with(is_part));
-    text.match_indices(&token).map(|(offset, _)| offset).find(is_whole)
+    let is_slug_character = |character: char| character.is_ascii_alphanumeric() || character == '-';
+    let is_complete =
+        |offset: &usize| text.get(offset + token.len()..).is_some_and(|after| !after.starts_with(is_slug_character));
+    text.match_indices(&token).map(|(offset, _)| offset).find(is_complete)
 }
 
 fn local_asset<'p>(desired: &'p Directory, slug: &str) -> Option<&'p DesiredAsset> {

@@ -22,29 +22,29 @@ pub(super) fn find_conflicts(
     remote_state: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
-    let is_kept = desired.slug.starts_with(ASSISTANT_SLUG_PREFIX) || generator::is_reserved_slug(&desired.slug);
-    if is_kept && !remote_state.workloads.contains_key(&desired.slug) {
+    let is_reserved = desired.slug.starts_with(ASSISTANT_SLUG_PREFIX) || generator::is_reserved_slug(&desired.slug);
+    if is_reserved && !remote_state.workloads.contains_key(&desired.slug) {
         let refusal = WorkloadRefusal::ReservedSlug;
         findings.push(located.finding("/slug", refusal.code(), refusal.to_string()));
     }
 }
 
 pub(in super::super) fn workload_step(desired: &WorkloadManifest, remote_state: &RemoteState) -> WorkloadStep {
-    let live = remote_state.workloads.get(&desired.slug);
-    let fields = live.map_or_else(|| desired_fields(desired), |live| differing_fields(desired, live));
-    let action = match live {
+    let remote = remote_state.workloads.get(&desired.slug);
+    let fields = remote.map_or_else(|| desired_fields(desired), |remote| differing_fields(desired, remote));
+    let action = match remote {
         None => WorkloadAction::Create,
         Some(_) if fields.is_empty() => WorkloadAction::Keep,
         Some(_) => WorkloadAction::Change,
     };
-    let updated_at = live.map(|live| string_or_empty(live, "updated_at").to_owned());
+    let updated_at = remote.map(|remote| string_or_empty(remote, "updated_at").to_owned());
     WorkloadStep { slug: desired.slug.clone(), action, fields, updated_at }
 }
 
 /// The fields in which a workload differs from its manifest.
-pub(in super::super) fn differing_fields(desired: &WorkloadManifest, live: &Value) -> Map<String, Value> {
+pub(in super::super) fn differing_fields(desired: &WorkloadManifest, remote: &Value) -> Map<String, Value> {
     let mut fields = desired_fields(desired);
-    fields.retain(|name, value| !is_equal_field(name, value, live.get(name)));
+    fields.retain(|name, value| !is_equal_field(name, value, remote.get(name)));
     fields
 }
 
@@ -66,11 +66,13 @@ fn desired_fields(desired: &WorkloadManifest) -> Map<String, Value> {
 }
 
 /// Whether a field equals the server's value. Interfaces are compared after defaults are filled in.
-fn is_equal_field(name: &str, desired: &Value, live: Option<&Value>) -> bool {
-    let Some(live) = live else { return false };
+fn is_equal_field(name: &str, desired: &Value, remote: Option<&Value>) -> bool {
+    let Some(remote) = remote else { return false };
     if name != "interface_config" {
-        return live == desired;
+        return remote == desired;
     }
-    let meant = |document: &Value| InterfaceConfig::parse(document).ok().map(|read| read.with_defaults().to_document());
-    live == desired || meant(live).is_some_and(|live| meant(desired) == Some(live))
+    let normalize = |document: &Value| {
+        InterfaceConfig::parse(document).ok().map(|interface| interface.with_defaults().to_document())
+    };
+    remote == desired || normalize(remote).is_some_and(|remote| normalize(desired) == Some(remote))
 }

@@ -33,29 +33,33 @@ impl ArchivedAssetFiles {
     /// Finds these files in a directory, given the files that `pull` writes.
     pub(super) fn find(
         server: &ServerClient,
-        there: &LocalState<'_>,
+        local_state: &LocalState<'_>,
         remote_state: &RemoteState,
-        pages: &[OutputFile],
+        output_files: &[OutputFile],
     ) -> Result<Self, Failure> {
-        let mut gone = Self::default();
-        for asset in there.directory.assets.iter().filter(|asset| is_archived(remote_state, &asset.slug)) {
-            let files = generated_files(server, there, remote_state, asset)?;
+        let mut archived = Self::default();
+        for asset in local_state.directory.assets.iter().filter(|asset| is_archived(remote_state, &asset.slug)) {
+            let files = generated_files(server, local_state, remote_state, asset)?;
             let path = PathBuf::from(&asset.located.name);
             match files {
-                Some(files) => gone.generated.extend(files),
-                None => gone.edited.push(path),
+                Some(files) => archived.generated.extend(files),
+                None => archived.edited.push(path),
             }
         }
-        for (release, located) in &there.directory.releases {
+        for (release, located) in &local_state.directory.releases {
             let path = PathBuf::from(&located.name);
-            let is_over = release.bindings.iter().any(|binding| is_archived(remote_state, &binding.asset));
-            if !is_over || pages.iter().any(|page| page.path == path) {
+            let binds_archived_asset = release.bindings.iter().any(|binding| is_archived(remote_state, &binding.asset));
+            if !binds_archived_asset || output_files.iter().any(|file| file.path == path) {
                 continue;
             }
-            if is_unedited(&release_file(path.clone(), release)?) { &mut gone.generated } else { &mut gone.edited }
-                .push(path);
+            if is_unedited(&release_file(path.clone(), release)?) {
+                &mut archived.generated
+            } else {
+                &mut archived.edited
+            }
+            .push(path);
         }
-        Ok(gone)
+        Ok(archived)
     }
 
     /// Removes the generated files.
@@ -66,23 +70,24 @@ impl ArchivedAssetFiles {
 }
 
 fn is_archived(remote_state: &RemoteState, slug: &str) -> bool {
-    let state = remote_state.assets.get(slug).map(|live| string_or_empty(live, "lifecycle_state"));
+    let state = remote_state.assets.get(slug).map(|remote_asset| string_or_empty(remote_asset, "lifecycle_state"));
     state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
 }
 
 /// The files of an asset, if `pull` would write each of them for one of its versions.
 fn generated_files(
     server: &ServerClient,
-    there: &LocalState<'_>,
+    local_state: &LocalState<'_>,
     remote_state: &RemoteState,
     asset: &DesiredAsset,
 ) -> Result<Option<Vec<PathBuf>>, Failure> {
-    let Some(live) = remote_state.assets.get(&asset.slug) else { return Ok(None) };
+    let Some(remote_asset) = remote_state.assets.get(&asset.slug) else { return Ok(None) };
     for version in remote_state.versions_with_checksum(&asset.slug, &asset.checksum) {
-        let pages = asset_files(there, live, &with_flow_text(server, live, version.clone())?)?;
-        let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
-        if is_named && pages.iter().all(is_unedited) {
-            return Ok(Some(pages.into_iter().map(|page| page.path).collect()));
+        let output_files =
+            asset_files(local_state, remote_asset, &with_flow_text(server, remote_asset, version.clone())?)?;
+        let is_named = output_files.iter().any(|file| file.path == Path::new(&asset.located.name));
+        if is_named && output_files.iter().all(is_unedited) {
+            return Ok(Some(output_files.into_iter().map(|file| file.path).collect()));
         }
     }
     Ok(None)
@@ -101,7 +106,7 @@ fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<OutputFile, 
 }
 
 /// Whether a regular file with exactly this content exists.
-fn is_unedited(page: &OutputFile) -> bool {
-    fs::symlink_metadata(&page.path).is_ok_and(|found| found.is_file())
-        && Source::read_file(&page.path).is_ok_and(|there| there.text == page.text)
+fn is_unedited(file: &OutputFile) -> bool {
+    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.is_file())
+        && Source::read_file(&file.path).is_ok_and(|existing| existing.text == file.text)
 }

@@ -37,12 +37,13 @@ impl<'d> LocalState<'d> {
 
     /// Finds the files that match the server and therefore stay unchanged.
     pub(super) fn find_unchanged(&mut self, server: &ServerClient, remote_state: &RemoteState) -> Result<(), Failure> {
-        let mut kept = BTreeSet::new();
+        let mut unchanged = BTreeSet::new();
         let steps: Vec<_> = self.directory.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
         for (asset, step) in self.directory.assets.iter().zip(&steps) {
-            let live = remote_state.assets.get(&asset.slug);
+            let remote_asset = remote_state.assets.get(&asset.slug);
             if step.action != AssetAction::Reuse
-                || live.is_none_or(|live| string_or_empty(live, "asset_kind") != asset.kind.as_str())
+                || remote_asset
+                    .is_none_or(|remote_asset| string_or_empty(remote_asset, "asset_kind") != asset.kind.as_str())
             {
                 continue;
             }
@@ -52,23 +53,23 @@ impl<'d> LocalState<'d> {
                 let (file, version, newest) = (sanitize(&asset.located.name), sanitize(version), sanitize(newest));
                 eprint(&format!("{file} has the content of {version} and was kept; without it, pull writes {newest}"));
             }
-            kept.insert(asset.located.name.clone());
+            unchanged.insert(asset.located.name.clone());
             if asset.flow_yaml.is_some() {
                 let metadata = format!("{}.meta", asset.slug);
-                kept.extend(self.files.with_stem("flows", &metadata).map(|path| path.display().to_string()));
+                unchanged.extend(self.files.with_stem("flows", &metadata).map(|path| path.display().to_string()));
             }
         }
         for (workload, located) in &self.directory.workloads {
             if workload_step(workload, remote_state).action == WorkloadAction::Keep {
-                kept.insert(located.name.clone());
+                unchanged.insert(located.name.clone());
             }
         }
         for (release, located) in &self.directory.releases {
             if release_step(server, release, remote_state, &steps)?.action == ReleaseAction::Keep {
-                kept.insert(located.name.clone());
+                unchanged.insert(located.name.clone());
             }
         }
-        self.unchanged = kept;
+        self.unchanged = unchanged;
         Ok(())
     }
 
@@ -78,8 +79,8 @@ impl<'d> LocalState<'d> {
 
     /// The path of a manifest: the existing file with any extension, else a new YAML file.
     pub(super) fn manifest_path(&self, folder: &str, name: &str) -> PathBuf {
-        let there: Vec<&PathBuf> = self.files.with_stem(folder, name).collect();
-        let found = there.iter().find(|path| self.is_unchanged(path)).or_else(|| there.first());
+        let existing: Vec<&PathBuf> = self.files.with_stem(folder, name).collect();
+        let found = existing.iter().find(|path| self.is_unchanged(path)).or_else(|| existing.first());
         found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
     }
 
@@ -90,10 +91,10 @@ impl<'d> LocalState<'d> {
         content: Value,
     ) -> (Value, BTreeMap<String, String>, BTreeMap<String, String>) {
         let name = path.display().to_string();
-        let here = self.directory.assets.iter().find(|asset| asset.located.name == name);
-        let texts = here.filter(|_| !self.is_unchanged(path)).map(|asset| &asset.texts);
+        let existing_asset = self.directory.assets.iter().find(|asset| asset.located.name == name);
+        let texts = existing_asset.filter(|_| !self.is_unchanged(path)).map(|asset| &asset.texts);
         match texts.and_then(|texts| Some((remove_texts(content.clone(), texts)?, texts.clone()))) {
-            Some(((content, beside), texts)) => (content, texts, beside),
+            Some(((content, sidecar_texts), texts)) => (content, texts, sidecar_texts),
             None => (content, BTreeMap::new(), BTreeMap::new()),
         }
     }
@@ -108,14 +109,14 @@ impl<'d> LocalState<'d> {
 /// Removes the sidecar texts from content. Returns `None` when a text is missing, or when one file
 /// would need two texts.
 fn remove_texts(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
-    let mut beside = BTreeMap::new();
+    let mut sidecar_texts = BTreeMap::new();
     for (pointer, file) in texts {
         let text = content.pointer(pointer)?.as_str()?.to_owned();
-        let (around, member) = pointer.rsplit_once('/')?;
-        content.pointer_mut(around)?.as_object_mut()?.remove(&member.replace("~1", "/").replace("~0", "~"));
-        if beside.insert(file.clone(), text.clone()).is_some_and(|other| other != text) {
+        let (parent, member) = pointer.rsplit_once('/')?;
+        content.pointer_mut(parent)?.as_object_mut()?.remove(&member.replace("~1", "/").replace("~0", "~"));
+        if sidecar_texts.insert(file.clone(), text.clone()).is_some_and(|other| other != text) {
             return None;
         }
     }
-    Some((content, beside))
+    Some((content, sidecar_texts))
 }

@@ -19,42 +19,43 @@ pub(super) struct OutputFile {
 impl OutputFile {
     /// Serializes a manifest as JSON or YAML, by the file's extension.
     pub(super) fn serialize<T: Serialize>(path: PathBuf, manifest: &T) -> Result<Self, Failure> {
-        let unfit = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+        let to_failure = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
         let text = if is_json(&path) {
-            serde_json::to_string_pretty(manifest).map(|text| text + "\n").map_err(|error| unfit(&error))?
+            serde_json::to_string_pretty(manifest).map(|text| text + "\n").map_err(|error| to_failure(&error))?
         } else {
-            serde_yaml::to_string(manifest).map_err(|error| unfit(&error))?
+            serde_yaml::to_string(manifest).map_err(|error| to_failure(&error))?
         };
         Ok(Self { path, text })
     }
 
     /// Whether the existing file has equivalent content.
     pub(super) fn matches_existing(&self) -> bool {
-        let Ok(there) = Source::read_file(&self.path) else { return false };
-        if there.text == self.text {
+        let Ok(existing) = Source::read_file(&self.path) else { return false };
+        if existing.text == self.text {
             return true;
         }
-        let ours = Source { name: there.name.clone(), text: self.text.clone() };
-        let means = |source: &Source| source.try_value().ok().map(|located| normalize(located.value));
-        let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
+        let generated = Source { name: existing.name.clone(), text: self.text.clone() };
+        let to_value = |source: &Source| source.try_value().ok().map(|located| normalize(located.value));
+        let to_flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
         // Only manifests are compared by their values; sidecar texts must be equal texts.
         let is_manifest = crate::untrusted_file::is_manifest_file(&self.path);
-        let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
-        same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
+        let has_equal_value =
+            is_manifest && to_value(&existing).is_some_and(|value| to_value(&generated) == Some(value));
+        has_equal_value || is_manifest && to_flow(&existing).is_some_and(|flow| to_flow(&generated) == Some(flow))
     }
 
     /// # Errors
     /// When the path of the folder or of the file is occupied by something else.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
-        let blocked = |path: &Path, what: &str| {
-            let cause = io::Error::other(format!("not a {what}, so it was not replaced; nothing was written"));
+        let blocked = |path: &Path, expected_type: &str| {
+            let cause = io::Error::other(format!("not a {expected_type}, so it was not replaced; nothing was written"));
             Err(Failure::Io { path: path.to_owned(), cause })
         };
         let folder = self.folder();
         // `symlink_metadata` does not follow links, because `pull` must not write to their targets.
         match (fs::symlink_metadata(folder), fs::symlink_metadata(&self.path)) {
-            (Ok(found), _) if !found.is_dir() => blocked(folder, "folder"),
-            (_, Ok(found)) if !found.is_file() => blocked(&self.path, "file"),
+            (Ok(metadata), _) if !metadata.is_dir() => blocked(folder, "folder"),
+            (_, Ok(metadata)) if !metadata.is_file() => blocked(&self.path, "file"),
             (Ok(_) | Err(_), Ok(_) | Err(_)) => Ok(()),
         }
     }

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 const GOOD: &str = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
 
 /// A file name and its text.
-type Written<'n> = (&'n str, String);
+type NamedText<'n> = (&'n str, String);
 /// Creates a file system entry at a path, for example a link or a pipe.
-type Make<'m> = &'m dyn Fn(&Path);
+type CreateEntry<'m> = &'m dyn Fn(&Path);
 
 fn unreachable_server() -> Terminal {
     Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
@@ -34,21 +34,22 @@ fn single_finding(files: &TempDir) -> String {
     lines.remove(0)
 }
 
-fn assert_finding(files: &TempDir, name: &str, place: &str) {
+fn assert_finding(files: &TempDir, name: &str, position: &str) {
     let line = single_finding(files);
     let path = if name.is_empty() { files.path().to_owned() } else { files.path().join(name) };
-    let expected = format!("{}:{place}: ", path.display());
+    let expected = format!("{}:{position}: ", path.display());
     assert!(line.starts_with(&expected), "{line}\nand not {expected}");
 }
 
 #[test]
 fn reports_each_hostile_file_in_one_line() {
-    let many = |repeated: &str, times: usize| vec![repeated; times].join(", ");
-    let by_values = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", many("x", 100), many("*a", 100), many("*b", 100));
-    let by_bytes = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), many("*a", 1000));
+    let repeat = |repeated: &str, times: usize| vec![repeated; times].join(", ");
+    let by_values =
+        format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", repeat("x", 100), repeat("*a", 100), repeat("*b", 100));
+    let by_bytes = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), repeat("*a", 1000));
     let utf_16 =
         |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> { "\u{feff}kind: skill\n".encode_utf16().flat_map(bytes).collect() };
-    for (name, bytes, place) in [
+    for (name, bytes, position) in [
         ("assets/b.yaml", b"kind: skill\nslug: [b\n".to_vec(), "3:1: yaml_syntax"),
         ("assets/b.json", b"{\"kind\": \"skill\",\n \"slug\": }".to_vec(), "2:10: malformed_json"),
         ("assets/b.yaml", b"".to_vec(), "1:1: yaml_syntax"),
@@ -71,7 +72,7 @@ fn reports_each_hostile_file_in_one_line() {
         let path = files.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, bytes).unwrap();
-        assert_finding(&files, name, place);
+        assert_finding(&files, name, position);
     }
     // The command skips a byte order mark, so the file is valid and the command sends a request.
     let files = make_directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
@@ -82,22 +83,22 @@ fn reports_each_hostile_file_in_one_line() {
 fn refuses_special_files_and_links_without_opening() {
     let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
-    let long = |path: &Path| File::create(path).unwrap().set_len(6 << 20).unwrap();
-    let somewhat_long = |path: &Path| fs::write(path, "#".repeat((1 << 20) + 1)).unwrap();
-    let made: [(&str, Make<'_>, &str); 8] = [
+    let large_file = |path: &Path| File::create(path).unwrap().set_len(6 << 20).unwrap();
+    let large_yaml_file = |path: &Path| fs::write(path, "#".repeat((1 << 20) + 1)).unwrap();
+    let entries: [(&str, CreateEntry<'_>, &str); 8] = [
         ("assets/b.yaml", &pipe, "1:1: file_not_regular"),
         ("assets/b.yaml", &socket, "1:1: file_not_regular"),
-        ("assets/b.json", &long, "1:1: file_too_large"),
-        ("assets/b.yaml", &somewhat_long, "1:1: file_too_large"),
+        ("assets/b.json", &large_file, "1:1: file_too_large"),
+        ("assets/b.yaml", &large_yaml_file, "1:1: file_too_large"),
         ("assets/b.yaml", &|path| symlink("/dev/zero", path).unwrap(), "1:1: link_leads_out"),
         ("assets/b.yaml", &|path| symlink("../../outside.yaml", path).unwrap(), "1:1: link_leads_out"),
         ("assets/b.yaml", &|path| symlink("b.yaml", path).unwrap(), "1:1: link_leads_out"),
         ("flows", &|path| symlink("assets", path).unwrap(), "1:1: link_leads_out"),
     ];
-    for (name, make, place) in made {
+    for (name, create_entry, position) in entries {
         let files = make_directory(&[("assets/good.yaml", GOOD)]);
-        make(&files.path().join(name));
-        assert_finding(&files, name, place);
+        create_entry(&files.path().join(name));
+        assert_finding(&files, name, position);
     }
     // The text of a sidecar must also be in a regular file.
     let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
@@ -152,15 +153,15 @@ fn detects_server_refusals_before_any_request() {
     let prompt = |slug: &str, text: &str| {
         format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
     };
-    let workload = |rest: &str| format!("slug: w\nowner_ref: team:x\ninvocation_mode: form\n{rest}");
+    let workload = |fields: &str| format!("slug: w\nowner_ref: team:x\ninvocation_mode: form\n{fields}");
     let release =
         |environment: &str, bindings: &str| format!("workload: w\nenvironment: {environment}\nbindings:\n{bindings}");
     let flow = "entry_step: x\nsteps: [{id: x, type: return, output: {a: 1}}]\n".to_owned();
     let policy = "kind: policy_bundle\nslug: p\nowner_ref: team:x\ncontent: {rules: [{id: a, condition: always, outcome: allow, reason_code: a}]}\n";
     let (policy, other) = (policy.to_owned(), policy.replace("slug: p", "slug: q"));
-    let twice = "  - {role: policy_bundle, asset: p}\n  - {role: policy_bundle, asset: q}\n";
-    let same = "  - {role: skill, asset: good}\n  - {role: skill, asset: good}\n";
-    let cases: Vec<(Vec<Written<'_>>, &str, &str)> = vec![
+    let two_policies = "  - {role: policy_bundle, asset: p}\n  - {role: policy_bundle, asset: q}\n";
+    let repeated_binding = "  - {role: skill, asset: good}\n  - {role: skill, asset: good}\n";
+    let cases: Vec<(Vec<NamedText<'_>>, &str, &str)> = vec![
         (vec![("assets/b.yaml", skill("b", "risk"))], "assets/b.yaml", "3:12: invalid_manifest"),
         (vec![("assets/v1.yaml", skill("v1", "team:x"))], "assets/v1.yaml", "2:7: reserved_slug"),
         (
@@ -196,7 +197,7 @@ fn detects_server_refusals_before_any_request() {
             "1:7: duplicate_slug",
         ),
         (
-            vec![("releases/w.Dev.yaml", release("Dev", same).replace(same, "  []\n"))],
+            vec![("releases/w.Dev.yaml", release("Dev", repeated_binding).replace(repeated_binding, "  []\n"))],
             "releases/w.Dev.yaml",
             "2:14: invalid_slug",
         ),
@@ -206,11 +207,19 @@ fn detects_server_refusals_before_any_request() {
             "2:14: duplicate_release",
         ),
         (
-            vec![("assets/p.yaml", policy), ("assets/q.yaml", other), ("releases/w.dev.yaml", release("dev", twice))],
+            vec![
+                ("assets/p.yaml", policy),
+                ("assets/q.yaml", other),
+                ("releases/w.dev.yaml", release("dev", two_policies)),
+            ],
             "releases/w.dev.yaml",
             "5:12: duplicate_role",
         ),
-        (vec![("releases/w.dev.yaml", release("dev", same))], "releases/w.dev.yaml", "5:5: duplicate_binding"),
+        (
+            vec![("releases/w.dev.yaml", release("dev", repeated_binding))],
+            "releases/w.dev.yaml",
+            "5:5: duplicate_binding",
+        ),
         (
             vec![("releases/w.dev.yaml", release("dev", "  - {role: memory, asset: good, version: v1}\n"))],
             "releases/w.dev.yaml",
@@ -222,14 +231,15 @@ fn detects_server_refusals_before_any_request() {
             "4:41: invalid_manifest",
         ),
     ];
-    for (wrong, name, place) in cases {
-        let mut all = vec![("assets/good.yaml", GOOD)];
-        all.extend(wrong.iter().map(|(name, text)| (*name, text.as_str())));
-        assert_finding(&make_directory(&all), name, place);
+    for (files, name, position) in cases {
+        let mut all_files = vec![("assets/good.yaml", GOOD)];
+        all_files.extend(files.iter().map(|(name, text)| (*name, text.as_str())));
+        assert_finding(&make_directory(&all_files), name, position);
     }
     // All errors of a file are reported together.
-    let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
-    let files = make_directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
+    let invalid_workload = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
+    let files =
+        make_directory(&[("workloads/w.yaml", &invalid_workload), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
     let output = unreachable_server().run(&["sync", "plan", path_text(files.path())]);
     assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
@@ -237,16 +247,16 @@ fn detects_server_refusals_before_any_request() {
 /// Messages about unknown names contain the valid names or the nearest one.
 #[test]
 fn suggests_names_for_unknown_keys_fields_and_values() {
-    let owned = "owner_ref: team:x\n";
-    let step = "entry_step: x\nsteps:\n  - id: x\n    type: return\n    ouput: {a: 1}\n    output: {a: 1}\n";
-    let form = |interface: &str| format!("slug: w\n{owned}invocation_mode: form\ninterface_config: {interface}\n");
+    let owner = "owner_ref: team:x\n";
+    let flow = "entry_step: x\nsteps:\n  - id: x\n    type: return\n    ouput: {a: 1}\n    output: {a: 1}\n";
+    let form = |interface: &str| format!("slug: w\n{owner}invocation_mode: form\ninterface_config: {interface}\n");
     let release = |role: &str, slug: &str| {
         format!("workload: w\nenvironment: dev\nbindings: [{{role: {role}, asset: {slug}}}]\n")
     };
     let misspelt = GOOD.replace("body: b}", "body: b, descripton: d}");
-    for (files, place, parts) in [
+    for (files, expected, parts) in [
         (
-            vec![("flows/f.yaml", step.to_owned()), ("flows/f.meta.yaml", owned.to_owned())],
+            vec![("flows/f.yaml", flow.to_owned()), ("flows/f.meta.yaml", owner.to_owned())],
             "5:5: unknown_key: ",
             vec!["the keys are id, type, output;", "there is no key `ouput`; did you mean `output`?"],
         ),
@@ -267,8 +277,8 @@ fn suggests_names_for_unknown_keys_fields_and_values() {
         ),
         (
             vec![
-                ("flows/f.yaml", step.replace("    ouput: {a: 1}\n", "").replace("{a: 1}", "'{{release.prompt}}'")),
-                ("flows/f.meta.yaml", owned.to_owned()),
+                ("flows/f.yaml", flow.replace("    ouput: {a: 1}\n", "").replace("{a: 1}", "'{{release.prompt}}'")),
+                ("flows/f.meta.yaml", owner.to_owned()),
             ],
             "5:13: unknown_role: ",
             vec!["; there is no role `prompt`; did you mean `prompt_template`?"],
@@ -286,7 +296,7 @@ fn suggests_names_for_unknown_keys_fields_and_values() {
     ] {
         let texts: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let line = single_finding(&make_directory(&texts));
-        assert!(line.contains(place) && parts.iter().all(|part| line.contains(part)), "{line}");
+        assert!(line.contains(expected) && parts.iter().all(|part| line.contains(part)), "{line}");
     }
 }
 
@@ -298,7 +308,7 @@ fn reports_an_invalid_file_once_despite_references() {
         "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: b}, {role: orchestration_flow, asset: f}]\n";
     let skill = GOOD.replace("good", "b");
     let (flow, owner) = ("entry_step: x\nsteps: [{id: x, type: return, output: {a: 1}}]\n", "owner_ref: team:x\n");
-    for (name, text, place) in [
+    for (name, text, expected) in [
         ("assets/b.yaml", "kind: [".to_owned(), "2:1: yaml_syntax"),
         ("assets/b.yaml", skill.replace("body: b", "body: [1]"), "4:"),
         ("assets/b.yaml", skill.replace("kind: skill", "kind: dance"), "1:7: invalid_manifest"),
@@ -314,7 +324,7 @@ fn reports_an_invalid_file_once_despite_references() {
         ]);
         fs::write(files.path().join(name), text).unwrap();
         let line = single_finding(&files);
-        assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
+        assert!(line.starts_with(&format!("{}:{expected}", files.path().join(name).display())), "{line}");
     }
     // If a file is missing, the finding is reported at the reference.
     let files = make_directory(&[
@@ -329,10 +339,10 @@ fn reports_an_invalid_file_once_despite_references() {
 fn shortens_messages_with_huge_keys() {
     let key = "k".repeat(900_000);
     let content = "content:\n  name: good\n  description: d\n  body: b\n";
-    let inside = GOOD.replace("content: {name: good, description: d, body: b}\n", content);
+    let block_style = GOOD.replace("content: {name: good, description: d, body: b}\n", content);
     for (name, text, code) in [
         ("assets/good.yaml", format!("{GOOD}? {key}\n: 1\n"), "invalid_manifest: unknown field `kkk"),
-        ("assets/good.yaml", format!("{inside}  ? {key}\n  : 1\n"), "unknown_field: "),
+        ("assets/good.yaml", format!("{block_style}  ? {key}\n  : 1\n"), "unknown_field: "),
         ("assets/good.json", format!("{{\"{key}\": 1}}"), "invalid_manifest: unknown field `kkk"),
     ] {
         let files = make_directory(&[(name, &text)]);

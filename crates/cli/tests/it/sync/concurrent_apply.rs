@@ -9,9 +9,9 @@ use std::{fs, thread};
 /// Runs `apply` concurrently, once in each terminal.
 fn apply_concurrently(terminals: &[Terminal], folder: &str) -> Vec<CommandOutput> {
     thread::scope(|scope| {
-        let working: Vec<_> =
+        let handles: Vec<_> =
             terminals.iter().map(|terminal| scope.spawn(|| terminal.run(&["sync", "apply", folder]))).collect();
-        working.into_iter().map(|thread| thread.join().unwrap()).collect()
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
     })
 }
 
@@ -38,8 +38,8 @@ fn assert_counts(terminal: &Terminal, folder: &str, versions: usize, releases: u
     let found = found.as_array().unwrap();
     assert_eq!(found.len(), releases, "{found:?}");
     for release in found {
-        let shown = terminal.run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
-        assert_eq!(shown["bindings"].as_array().unwrap().len(), 5, "{shown}");
+        let release_json = terminal.run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+        assert_eq!(release_json["bindings"].as_array().unwrap().len(), 5, "{release_json}");
     }
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
@@ -67,7 +67,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
         for name in ["house-style.yaml", "letters-prompt.md"] {
             let path = files.path().join("assets").join(name);
             let before = fs::read_to_string(&path).unwrap();
-            let (last, marked) = if name.ends_with("md") {
+            let (expected, changed) = if name.ends_with("md") {
                 ("", before + text + "\n")
             } else {
                 (
@@ -84,8 +84,8 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
                         .collect(),
                 )
             };
-            assert!(marked.contains(last));
-            fs::write(&path, marked).unwrap();
+            assert!(changed.contains(expected));
+            fs::write(&path, changed).unwrap();
         }
         assert_succeeded_or_stale(&apply_concurrently(&terminals, folder));
         assert_counts(&terminal, folder, round + 2, round + 2);
@@ -110,10 +110,11 @@ async fn concurrent_actors_create_each_version_once() {
     }
     assert_eq!(terminals[1].run_ok(&["sync", "status", folder]), "in sync\n");
     let found = terminals[0].run_json(&["releases", "list", "--workload", "letters"]);
-    let shown = |release: &Value| terminals[0].run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
-    let bound = |release: &Value| shown(release)["bindings"].as_array().unwrap().len();
-    let bound: Vec<usize> = found.as_array().unwrap().iter().map(bound).filter(|bound| *bound > 0).collect();
-    assert_eq!(bound, [5], "one release is complete, and the others left at most empty drafts: {found}");
+    let show_release =
+        |release: &Value| terminals[0].run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+    let count_bindings = |release: &Value| show_release(release)["bindings"].as_array().unwrap().len();
+    let counts: Vec<usize> = found.as_array().unwrap().iter().map(count_bindings).filter(|count| *count > 0).collect();
+    assert_eq!(counts, [5], "one release is complete, and the others left at most empty drafts: {found}");
 }
 
 /// Two concurrent clients can leave a duplicate binding. A later `apply` removes it.
@@ -126,17 +127,18 @@ async fn removes_duplicate_bindings() {
     let applied = terminal.run_json(&["sync", "apply", folder]);
     let id = applied["releases"][0]["release_id"].as_str().unwrap();
     let release = terminal.run_json(&["releases", "show", id]);
-    let of_role = |role: &str| {
+    let binding_in_role = |role: &str| {
         let bindings = release["bindings"].as_array().unwrap();
         bindings.iter().find(|binding| binding["role"] == role).unwrap().clone()
     };
-    let skill = json!({ "asset_version_id": of_role("skill")["asset_version_id"], "role": "skill" });
+    let skill = json!({ "asset_version_id": binding_in_role("skill")["asset_version_id"], "role": "skill" });
     app.post(format!("/v1/releases/{id}/bindings"), skill).as_actor("user:ada").await.expect(201);
     // A binding is also removed, so that `apply` has a change to make.
-    let flow = format!("/v1/releases/{id}/bindings/{}", of_role("orchestration_flow")["binding_id"].as_str().unwrap());
+    let flow =
+        format!("/v1/releases/{id}/bindings/{}", binding_in_role("orchestration_flow")["binding_id"].as_str().unwrap());
     app.delete(flow).as_actor("user:ada").await.expect(204);
     assert_eq!(terminal.run_json(&["sync", "plan", folder])["releases"][0]["action"], "complete");
-    let again = terminal.run_json(&["sync", "apply", folder]);
-    assert_eq!(again["releases"][0]["release_id"], id);
+    let second_apply = terminal.run_json(&["sync", "apply", folder]);
+    assert_eq!(second_apply["releases"][0]["release_id"], id);
     assert_counts(&terminal, folder, 1, 1);
 }

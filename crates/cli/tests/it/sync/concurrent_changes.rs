@@ -16,10 +16,10 @@ async fn refuses_a_plan_of_another_server() {
     let terminal = Terminal::connected(&app).acting_as("user:ada");
     let plan = terminal.home.path().join("plan.json");
     terminal.run_ok(&["sync", "plan", "examples/sync", "--out", path_text(&plan)]);
-    let elsewhere = Terminal::connected(&other).acting_as("user:ada");
-    let output = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
+    let other_terminal = Terminal::connected(&other).acting_as("user:ada");
+    let output = other_terminal.run(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
     assert!(output.code == 1 && output.err.contains("plan_of_another_server"), "{}", output.err);
-    assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
+    assert_eq!(other_terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
     terminal.run_ok(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
 }
 
@@ -55,9 +55,12 @@ fn workload(name: &str, updated_at: &str) -> Value {
 
 /// Applies a directory to a server with scripted responses. Returns the output, and the server with the received
 /// requests.
-async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (crate::CommandOutput, ScriptedEndpoint) {
+async fn apply_to(
+    responses: Vec<ScriptedResponse>,
+    files: &[(&str, &str)],
+) -> (crate::CommandOutput, ScriptedEndpoint) {
     let server = ScriptedEndpoint::start().await;
-    server.respond_in_sequence(answers);
+    server.respond_in_sequence(responses);
     let files = make_directory(files);
     let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
     let output = terminal.run(&["sync", "apply", path_text(files.path()), "--workspace", WORKSPACE]);
@@ -67,29 +70,31 @@ async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (cr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refuses_to_change_a_workload_changed_since_the_plan() {
     let files = [("workloads/w.yaml", &*format!("{WORKLOAD}name: Mine\n"))];
-    let (seen, moved) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
-    let lists = || vec![ScriptedResponse::json(&json!([])), ScriptedResponse::json(&json!([workload("Before", seen)]))];
-    let read = |updated_at: &str| ScriptedResponse::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
+    let (planned_at, changed_at) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let lists =
+        || vec![ScriptedResponse::json(&json!([])), ScriptedResponse::json(&json!([workload("Before", planned_at)]))];
+    let get_response =
+        |updated_at: &str| ScriptedResponse::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
 
-    let (output, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
+    let (output, server) = apply_to([lists(), vec![get_response(changed_at)]].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
-    assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
+    assert!(server.requests().iter().all(|request| request.method == "GET"), "nothing was changed");
 
     // The workload changes between the client's read and its write.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
-    let refused = || vec![read(seen), ScriptedResponse::status(412, &refused.to_string())];
-    let (output, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
+    let refused = || vec![get_response(planned_at), ScriptedResponse::status(412, &refused.to_string())];
+    let (output, server) = apply_to([lists(), refused(), vec![get_response(changed_at)]].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
-    let asked = server.requests().into_iter().rev().nth(1).unwrap();
+    let patch = server.requests().into_iter().rev().nth(1).unwrap();
     assert_eq!(
-        (asked.method.as_str(), asked.header("if-match"), asked.json()),
+        (patch.method.as_str(), patch.header("if-match"), patch.json()),
         ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
     );
 
     // If a concurrent client made the same change, `apply` succeeds.
-    let same = || ScriptedResponse::json(&workload("Mine", moved)).header("ETag", "\"4\"");
-    for answers in [vec![same()], [refused(), vec![same()]].concat()] {
-        let (output, _) = apply_to([lists(), answers].concat(), &files).await;
+    let same_change = || ScriptedResponse::json(&workload("Mine", changed_at)).header("ETag", "\"4\"");
+    for responses in [vec![same_change()], [refused(), vec![same_change()]].concat()] {
+        let (output, _) = apply_to([lists(), responses].concat(), &files).await;
         assert_eq!(output.code, 0, "{}", output.err);
     }
 }
@@ -132,38 +137,45 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
         json!({ "release_id": RELEASE, "state": state, "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": updated_at, "bindings": bindings })
     };
     let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
-    let seen = draft("draft", "2026-01-01T00:00:00Z", &[]);
-    let planned = || {
+    let planned_draft = draft("draft", "2026-01-01T00:00:00Z", &[]);
+    let plan_responses = || {
         vec![
             ScriptedResponse::json(&json!([asset])),
             ScriptedResponse::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
             ScriptedResponse::json(&json!([version])),
             ScriptedResponse::status(404, &missing),
-            ScriptedResponse::json(&json!([seen])),
-            ScriptedResponse::json(&seen),
+            ScriptedResponse::json(&json!([planned_draft])),
+            ScriptedResponse::json(&planned_draft),
         ]
     };
     for changed in [draft("draft", "2026-01-02T00:00:00Z", &['3']), draft("review_ready", "2026-01-01T00:00:00Z", &[])]
     {
-        let (output, server) = apply_to([planned(), vec![ScriptedResponse::json(&changed)]].concat(), &files).await;
+        let (output, server) =
+            apply_to([plan_responses(), vec![ScriptedResponse::json(&changed)]].concat(), &files).await;
         assert!(
             output.code == 1 && output.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
             "{}",
             output.err
         );
-        assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
+        assert!(server.requests().iter().all(|request| request.method == "GET"), "nothing was bound");
     }
     // The client detects a concurrent binding after it has bound its own versions.
-    let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
-    let answers =
-        vec![ScriptedResponse::json(&seen), ScriptedResponse::json(&json!({})), ScriptedResponse::json(&both)];
-    let (output, server) = apply_to([planned(), answers].concat(), &files).await;
+    let with_other_binding = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
+    let responses = vec![
+        ScriptedResponse::json(&planned_draft),
+        ScriptedResponse::json(&json!({})),
+        ScriptedResponse::json(&with_other_binding),
+    ];
+    let (output, server) = apply_to([plan_responses(), responses].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan"), "{}", output.err);
-    assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), 1);
-    let whole = draft("draft", "2026-01-02T00:00:00Z", &['2']);
-    let answers =
-        vec![ScriptedResponse::json(&seen), ScriptedResponse::json(&json!({})), ScriptedResponse::json(&whole)];
-    let (output, _) = apply_to([planned(), answers].concat(), &files).await;
+    assert_eq!(server.requests().iter().filter(|request| request.method == "POST").count(), 1);
+    let complete = draft("draft", "2026-01-02T00:00:00Z", &['2']);
+    let responses = vec![
+        ScriptedResponse::json(&planned_draft),
+        ScriptedResponse::json(&json!({})),
+        ScriptedResponse::json(&complete),
+    ];
+    let (output, _) = apply_to([plan_responses(), responses].concat(), &files).await;
     assert_eq!(output.code, 0, "{}", output.err);
 }
 
@@ -179,46 +191,51 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
     let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
     let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active" });
     let version = json!({ "asset_id": id('1'), "asset_version_id": id('2'), "version_label": "v1", "content": {} });
-    let draft = |last: char, is_whole: bool| {
+    let draft = |last: char, is_complete: bool| {
         let binding = json!({ "binding_id": id('3'), "asset_version_id": id('2'), "role": "skill" });
-        let bindings = if is_whole { vec![binding] } else { Vec::new() };
+        let bindings = if is_complete { vec![binding] } else { Vec::new() };
         json!({ "release_id": id(last), "state": "draft", "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": "2026-01-01T00:00:00Z", "bindings": bindings })
     };
     let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
     let listed =
         |last: &[char]| ScriptedResponse::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
     let response = |release: Value| ScriptedResponse::json(&release);
-    let drafted = || {
+    let draft_responses = || {
         let workloads = || ScriptedResponse::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
-        let planned =
+        let plan =
             vec![ScriptedResponse::json(&json!([asset])), workloads(), ScriptedResponse::json(&json!([version]))];
-        let begun = vec![
+        let creation = vec![
             ScriptedResponse::status(404, &missing),
             listed(&[]),
             workloads(),
             listed(&[]),
             response(draft('a', false)),
         ];
-        [planned, begun].concat()
+        [plan, creation].concat()
     };
-    let bound = || vec![ScriptedResponse::json(&json!({})), response(draft('a', true))];
-    let emptied = |last: char| vec![response(draft(last, true)), ScriptedResponse::status(204, "")];
+    let bind_responses = || vec![ScriptedResponse::json(&json!({})), response(draft('a', true))];
+    let empty_responses = |last: char| vec![response(draft(last, true)), ScriptedResponse::status(204, "")];
     let bindings_of = |last: char| format!("/v1/releases/{}/bindings", id(last));
     // Each case: the responses after the creation of draft `a` and after its bindings, whether versions are bound,
     // whether `apply` succeeds, and the draft that is emptied.
-    for (looks, is_bound, succeeds, is_emptied) in [
+    for (responses, is_bound, succeeds, emptied_draft) in [
         // An earlier draft `9` is visible at once.
         (vec![listed(&['a', '9'])], false, false, None),
         // Draft `9` becomes visible after draft `a` is complete. Of the two, the complete draft is kept.
         (
-            [vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), response(draft('9', true))], emptied('a')]
-                .concat(),
+            [
+                vec![listed(&['a'])],
+                bind_responses(),
+                vec![listed(&['a', '9']), response(draft('9', true))],
+                empty_responses('a'),
+            ]
+            .concat(),
             true,
             false,
             Some('a'),
         ),
         (
-            [vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), response(draft('9', false))]].concat(),
+            [vec![listed(&['a'])], bind_responses(), vec![listed(&['a', '9']), response(draft('9', false))]].concat(),
             true,
             false,
             None,
@@ -229,7 +246,7 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
         (
             [
                 vec![listed(&['b', 'a']), response(draft('b', false))],
-                bound(),
+                bind_responses(),
                 vec![listed(&['b', 'a'])],
                 vec![response(draft('b', false))],
             ]
@@ -239,23 +256,28 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
             None,
         ),
         (
-            [vec![listed(&['b', 'a']), response(draft('b', false))], bound(), vec![listed(&['b', 'a'])], emptied('b')]
-                .concat(),
+            [
+                vec![listed(&['b', 'a']), response(draft('b', false))],
+                bind_responses(),
+                vec![listed(&['b', 'a'])],
+                empty_responses('b'),
+            ]
+            .concat(),
             true,
             true,
             Some('b'),
         ),
     ] {
-        let (output, server) = apply_to([drafted(), looks].concat(), &files).await;
+        let (output, server) = apply_to([draft_responses(), responses].concat(), &files).await;
         assert_eq!(output.code, i32::from(!succeeds), "{}", output.err);
         assert_eq!(output.err.contains("stale_plan: the releases of w for dev changed"), !succeeds, "{}", output.err);
         let count = |method: &str, path: &str| {
-            server.requests().iter().filter(|asked| asked.method == method && asked.path == path).count()
+            server.requests().iter().filter(|request| request.method == method && request.path == path).count()
         };
         assert_eq!(count("POST", &bindings_of('a')), usize::from(is_bound));
         for draft in ['9', 'a', 'b'] {
             let removed = count("DELETE", &format!("{}/{}", bindings_of(draft), id('3')));
-            assert_eq!(removed, usize::from(is_emptied == Some(draft)), "{draft}");
+            assert_eq!(removed, usize::from(emptied_draft == Some(draft)), "{draft}");
         }
     }
 }
@@ -268,19 +290,19 @@ async fn detects_a_version_added_since_the_plan() {
     let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
     let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active" });
     let version = |last: char, label: &str| json!({ "asset_id": id('1'), "asset_version_id": id(last), "version_label": label, "checksum": label, "content": {} });
-    let (first, hotfix, made) = (version('2', "v1"), version('3', "hotfix"), version('4', "v2"));
+    let (first, hotfix, created) = (version('2', "v1"), version('3', "hotfix"), version('4', "v2"));
     let listed = |versions: &[&Value]| ScriptedResponse::json(&json!(versions));
-    let planned =
+    let plan_responses =
         || vec![ScriptedResponse::json(&json!([asset])), ScriptedResponse::json(&json!([])), listed(&[&first])];
-    for (answers, posted, is_told) in [
+    for (responses, post_count, is_stale) in [
         (vec![listed(&[&hotfix])], 0, true),
-        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&made, &hotfix])], 1, true),
-        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&hotfix, &made])], 1, true),
-        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&made, &first])], 1, false),
+        (vec![listed(&[&first]), ScriptedResponse::json(&created), listed(&[&created, &hotfix])], 1, true),
+        (vec![listed(&[&first]), ScriptedResponse::json(&created), listed(&[&hotfix, &created])], 1, true),
+        (vec![listed(&[&first]), ScriptedResponse::json(&created), listed(&[&created, &first])], 1, false),
     ] {
-        let (output, server) = apply_to([planned(), answers].concat(), &files).await;
-        assert_eq!(output.code, i32::from(is_told), "{}", output.err);
-        assert_eq!(output.err.contains("stale_plan: asset tone changed"), is_told, "{}", output.err);
-        assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), posted);
+        let (output, server) = apply_to([plan_responses(), responses].concat(), &files).await;
+        assert_eq!(output.code, i32::from(is_stale), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: asset tone changed"), is_stale, "{}", output.err);
+        assert_eq!(server.requests().iter().filter(|request| request.method == "POST").count(), post_count);
     }
 }

@@ -35,8 +35,11 @@ async fn running_rollout_satisfies_the_manifest() {
         "in sync\n",
         "the running rollout counts as the desired release"
     );
-    let again = terminal.run_json(&["sync", "apply", folder]);
-    assert_eq!((&again["releases"][0]["release_id"], &again["releases"][0]["state"]), (&json!(next), &json!("active")));
+    let second_apply = terminal.run_json(&["sync", "apply", folder]);
+    assert_eq!(
+        (&second_apply["releases"][0]["release_id"], &second_apply["releases"][0]["state"]),
+        (&json!(next), &json!("active"))
+    );
     assert_eq!(terminal.run_json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
 }
 
@@ -49,9 +52,9 @@ async fn one_lane_release_does_not_satisfy_all_lanes() {
     let (folder, path) = (path_text(files.path()), files.path().join("releases/letters.dev.yaml"));
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
-    let narrow =
+    let one_lane_release =
         terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    approve(&app, &narrow).run_ok(&["releases", "activate", &narrow]);
+    approve(&app, &one_lane_release).run_ok(&["releases", "activate", &one_lane_release]);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
     fs::write(&path, text).unwrap();
     assert_eq!(terminal.run_json(&["sync", "plan", folder])["releases"][0]["action"], "draft");
@@ -66,8 +69,8 @@ async fn plan_names_the_binding_that_the_release_file_lost() {
     let first = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
     approve(&app, &first).run_ok(&["releases", "activate", &first]);
     let text = fs::read_to_string(&path).unwrap();
-    let rest: Vec<&str> = text.lines().filter(|line| !line.contains("letters-policy")).collect();
-    fs::write(&path, rest.join("\n")).unwrap();
+    let remaining_lines: Vec<&str> = text.lines().filter(|line| !line.contains("letters-policy")).collect();
+    fs::write(&path, remaining_lines.join("\n")).unwrap();
     let plan = terminal.run_ok(&["sync", "plan", folder]);
     let because = format!("the active release {first} binds letters-policy, which the release file does not bind\n");
     assert!(plan.contains(&because) && !plan.contains("outside the directory"), "{plan}");
@@ -83,7 +86,7 @@ async fn reports_server_conflicts_before_any_change() {
         .await;
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
-    let refused = |binding: &str, finding: &str| {
+    let assert_refused = |binding: &str, finding: &str| {
         let release = format!("workload: w\nenvironment: dev\nbindings:\n  - {binding}\n");
         let files = make_directory(&[
             ("assets/good.yaml", good),
@@ -94,12 +97,13 @@ async fn reports_server_conflicts_before_any_change() {
         assert!(output.code == 1 && output.err.contains(&format!("releases/w.dev.yaml:4:{finding}")), "{}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was created");
     };
-    refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
-    refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
+    assert_refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
+    assert_refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
     app.post(format!("/v1/assets/{}/retire", tone.asset_id), json!({ "workspace_id": WORKSPACE })).await.expect(200);
-    refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
-    let kept = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
-    let files = make_directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
+    assert_refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
+    let reserved_workload = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
+    let files =
+        make_directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &reserved_workload)]);
     let output = terminal.run(&["sync", "apply", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("knowledge-assistant-x.yaml:3:7: reserved_slug"), "{}", output.err);
     let prompt = |slug: &str, text: &str| {
@@ -128,15 +132,15 @@ async fn plan_needs_only_viewer_permissions() {
     app.fixtures().prompt("forgotten").await;
     app.fixtures().bind_role("service:ci", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = Terminal::connected(&app).acting_as("service:ci");
-    for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
-        assert_eq!(viewer.run_ok(&words), author.run_ok(&words));
+    for args in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
+        assert_eq!(viewer.run_ok(&args), author.run_ok(&args));
     }
     assert_eq!(viewer.run_ok(&["sync", "status", "examples/sync"]), "in sync\n");
     let pulled = viewer.home.path().join("pulled");
     viewer.run_ok(&["sync", "pull", path_text(&pulled)]);
-    let fresh = make_directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
-    viewer.run_ok(&["sync", "plan", path_text(fresh.path())]);
-    let output = viewer.run(&["sync", "apply", path_text(fresh.path())]);
+    let new_directory = make_directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
+    viewer.run_ok(&["sync", "plan", path_text(new_directory.path())]);
+    let output = viewer.run(&["sync", "apply", path_text(new_directory.path())]);
     assert!(output.code == 1 && output.err.contains("forbidden"), "{}", output.err);
     let refused = viewer.run(&["workloads", "suspend", "letters"]);
     assert!(refused.err.contains("forbidden: ") && refused.err.contains("the actor is service:ci"), "{}", refused.err);

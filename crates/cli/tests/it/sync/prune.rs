@@ -94,11 +94,12 @@ async fn keeps_assets_that_another_workspace_references() {
     let folder = path_text(files.path());
     terminal.run_ok(&["sync", "apply", folder]);
     let neighbour = app.fixtures().workspace("neighbour", "default").await;
-    let given = app.fixtures().in_workspace(&neighbour);
-    let theirs =
-        given.asset_with_version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
+    let fixtures = app.fixtures().in_workspace(&neighbour);
+    let other_prompt = fixtures
+        .asset_with_version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." }))
+        .await;
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
-    given.add_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;
+    fixtures.add_version(&other_prompt.asset_id, json!({ "system_prompt": "Hi." })).await;
     terminal.run_ok(&["sync", "apply", folder, "--prune"]);
 }

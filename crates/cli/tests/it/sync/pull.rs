@@ -23,17 +23,17 @@ fn apply_and_activate(app: &TestApp) -> Terminal {
 /// Replaces a YAML manifest with an equivalent JSON manifest.
 fn convert_to_json(folder: &Path, name: &str) {
     let yaml = folder.join(format!("{name}.yaml"));
-    let read: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
+    let manifest: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
     fs::remove_file(&yaml).unwrap();
-    fs::write(folder.join(format!("{name}.json")), read.to_string()).unwrap();
+    fs::write(folder.join(format!("{name}.json")), manifest.to_string()).unwrap();
 }
 
 #[tokio::test]
 async fn keeps_files_that_are_in_sync() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
-    let mine = copy_directory("examples/sync");
-    let (assets, workloads) = (mine.path().join("assets"), mine.path().join("workloads"));
+    let local = copy_directory("examples/sync");
+    let (assets, workloads) = (local.path().join("assets"), local.path().join("workloads"));
     convert_to_json(&assets, "house-style");
     for (folder, name) in [
         ("assets", "letters-policy"),
@@ -41,7 +41,7 @@ async fn keeps_files_that_are_in_sync() {
         ("flows", "letters-flow.meta"),
         ("releases", "letters.dev"),
     ] {
-        let folder = mine.path().join(folder);
+        let folder = local.path().join(folder);
         fs::rename(folder.join(format!("{name}.yaml")), folder.join(format!("{name}.yml"))).unwrap();
     }
     // Omitted fields and a different owner do not count as differences.
@@ -49,12 +49,12 @@ async fn keeps_files_that_are_in_sync() {
     fs::write(workloads.join("letters.yaml"), workload.replace("name: Letters\n", "")).unwrap();
     let model = fs::read_to_string(assets.join("letters-model.yaml")).unwrap();
     fs::write(assets.join("letters-model.yaml"), model.replace("team:platform", "team:other")).unwrap();
-    assert_eq!(terminal.run_ok(&["sync", "status", path_text(mine.path())]), "in sync\n");
-    let before = file_contents(mine.path());
+    assert_eq!(terminal.run_ok(&["sync", "status", path_text(local.path())]), "in sync\n");
+    let before = file_contents(local.path());
     for _ in 0..2 {
-        let printed = terminal.run_ok(&["sync", "pull", path_text(mine.path())]);
+        let printed = terminal.run_ok(&["sync", "pull", path_text(local.path())]);
         assert_eq!(printed, "0 files written, 8 unchanged\n");
-        assert_eq!(file_contents(mine.path()), before);
+        assert_eq!(file_contents(local.path()), before);
     }
 }
 
@@ -62,9 +62,9 @@ async fn keeps_files_that_are_in_sync() {
 async fn rewrites_differing_files_in_place() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
-    let mine = copy_directory("examples/sync");
-    let folder = path_text(mine.path());
-    let assets = mine.path().join("assets");
+    let local = copy_directory("examples/sync");
+    let folder = path_text(local.path());
+    let assets = local.path().join("assets");
     convert_to_json(&assets, "house-style");
     let style = assets.join("house-style.json");
     fs::write(&style, fs::read_to_string(&style).unwrap().replace("Be brief", "Be long")).unwrap();
@@ -74,7 +74,7 @@ async fn rewrites_differing_files_in_place() {
     fs::write(&text, "Something else: $arg:letter\n").unwrap();
     // `pull` replaces an invalid file with the server's content.
     fs::write(assets.join("letters-policy.yaml"), "kind: [").unwrap();
-    let release = mine.path().join("releases/letters.dev.yaml");
+    let release = local.path().join("releases/letters.dev.yaml");
     let text_of_release = fs::read_to_string(&release).unwrap();
     fs::write(&release, text_of_release.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
     assert_eq!(terminal.run_ok(&["sync", "pull", folder]), "4 files written, 5 unchanged\n");
@@ -85,9 +85,9 @@ async fn rewrites_differing_files_in_place() {
     let release = fs::read_to_string(&release).unwrap();
     assert!(release.contains("letters-flow") && release.contains("It came late"), "examples stay: {release}");
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
-    let before = file_contents(mine.path());
+    let before = file_contents(local.path());
     terminal.run_ok(&["sync", "pull", folder]);
-    assert_eq!(file_contents(mine.path()), before);
+    assert_eq!(file_contents(local.path()), before);
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn writes_the_exact_text_of_a_flow() {
     let pulled = terminal.home.path().join("pulled");
     terminal.run_ok(&["sync", "pull", path_text(&pulled)]);
     let flow = "flows/letters-flow.yaml";
-    let given = fs::read_to_string(crate::root().join("examples/sync").join(flow)).unwrap();
-    assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), given);
+    let expected = fs::read_to_string(crate::root().join("examples/sync").join(flow)).unwrap();
+    assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), expected);
 }
 
 /// The file equals an earlier version, so `apply` would change nothing, and `pull` preserves the file. The message
@@ -130,14 +130,14 @@ async fn refuses_links_before_the_first_write() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
     for (name, target) in [("workloads", "elsewhere"), ("workloads/letters.yaml", "elsewhere/letters.yaml")] {
-        let home = tempfile::tempdir().unwrap();
-        let (elsewhere, pulled) = (home.path().join("elsewhere"), home.path().join("pulled"));
-        fs::create_dir_all(&elsewhere).unwrap();
+        let temp_dir = tempfile::tempdir().unwrap();
+        let (outside, pulled) = (temp_dir.path().join("elsewhere"), temp_dir.path().join("pulled"));
+        fs::create_dir_all(&outside).unwrap();
         fs::create_dir_all(pulled.join(name).parent().unwrap()).unwrap();
-        symlink(home.path().join(target), pulled.join(name)).unwrap();
+        symlink(temp_dir.path().join(target), pulled.join(name)).unwrap();
         let output = terminal.run(&["sync", "pull", path_text(&pulled)]);
         assert!(output.code == 1 && output.err.contains("link_leads_out"), "{name}: {}", output.err);
-        assert!(file_contents(&elsewhere).is_empty() && !pulled.join("assets").exists(), "nothing was written");
+        assert!(file_contents(&outside).is_empty() && !pulled.join("assets").exists(), "nothing was written");
     }
     let pulled = tempfile::tempdir().unwrap();
     fs::create_dir_all(pulled.path().join("workloads/letters.yaml")).unwrap();
@@ -154,20 +154,20 @@ async fn rejects_server_names_that_leave_the_directory() {
     let workload = |slug: &str| json!({ "workload_id": WORKSPACE, "slug": slug, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered" });
     let release = |environment: &str| json!([{ "release_id": WORKSPACE, "environment": environment, "target_lane": "all", "state": "active", "bindings": [] }]);
     for slug in ["../../evil", "/etc/evil", "a/b", "..", "", "a\\b", "a\nb", "C:evil"] {
-        for answers in [
+        for responses in [
             vec![json!([asset(slug)]), json!([]), json!([version])],
             vec![json!([]), json!([workload(slug)]), json!([])],
             vec![json!([]), json!([workload("w")]), release(slug), release(slug)[0].clone()],
         ] {
             let server = ScriptedEndpoint::start().await;
-            server.respond_in_sequence(answers.iter().map(ScriptedResponse::json));
-            let home = tempfile::tempdir().unwrap();
-            let pulled = home.path().join("a/b/pulled");
+            server.respond_in_sequence(responses.iter().map(ScriptedResponse::json));
+            let temp_dir = tempfile::tempdir().unwrap();
+            let pulled = temp_dir.path().join("a/b/pulled");
             let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
             let output = terminal.run(&["sync", "pull", path_text(&pulled), "--workspace", WORKSPACE]);
             assert!(output.code == 1 && output.err.contains("invalid_slug"), "{slug}: {} {}", output.out, output.err);
             assert!(slug.is_empty() || !output.err.contains(slug), "the server's text is not repeated: {}", output.err);
-            assert_eq!(file_contents(home.path()).len(), 0, "{slug}");
+            assert_eq!(file_contents(temp_dir.path()).len(), 0, "{slug}");
         }
     }
 }
@@ -178,9 +178,9 @@ async fn removes_generated_files_of_archived_assets() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
     let pulled = terminal.home.path().join("pulled");
-    let (folder, mine) = (path_text(&pulled), copy_directory("examples/sync"));
+    let (folder, local) = (path_text(&pulled), copy_directory("examples/sync"));
     terminal.run_ok(&["sync", "pull", folder]);
-    let all = file_contents(&pulled).len();
+    let file_count = file_contents(&pulled).len();
     let releases = terminal.run_json(&["releases", "list", "--workload", "letters"]);
     let release = releases[0]["release_id"].as_str().unwrap();
     terminal.run_ok(&["releases", "retire", release]);
@@ -195,8 +195,8 @@ async fn removes_generated_files_of_archived_assets() {
     );
     let printed = terminal.run_ok(&["sync", "pull", folder]);
     // The removed files are the policy, the flow with its metadata, and the release that bound both.
-    assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
-    let left: Vec<String> =
+    assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", file_count - 4));
+    let remaining: Vec<String> =
         file_contents(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
     let expected = [
         "assets/house-style.yaml",
@@ -204,25 +204,29 @@ async fn removes_generated_files_of_archived_assets() {
         "assets/letters-prompt.yaml",
         "workloads/letters.yaml",
     ];
-    assert_eq!(left, expected);
+    assert_eq!(remaining, expected);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
     // Edited files with comments and the example files remain. The flow file equals the server's text, so it is
     // removed.
-    let policy = mine.path().join("assets/letters-policy.yaml");
+    let policy = local.path().join("assets/letters-policy.yaml");
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
-    let mut before = file_contents(mine.path());
-    let output = terminal.run(&["sync", "pull", path_text(mine.path())]);
-    let of = |what: &str| output.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    let kept = of("refers to an archived asset and was kept");
-    assert!(output.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", output.err);
-    assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", output.err);
+    let mut before = file_contents(local.path());
+    let output = terminal.run(&["sync", "pull", path_text(local.path())]);
+    let lines_with = |text: &str| output.err.lines().filter(|line| line.contains(text)).collect::<Vec<_>>();
+    let kept_messages = lines_with("refers to an archived asset and was kept");
+    assert!(
+        output.code == 0 && kept_messages.len() == 2 && kept_messages[0].contains("letters-policy.yaml"),
+        "{}",
+        output.err
+    );
+    assert!(lines_with("removed ").len() == 2 && kept_messages[1].contains("letters.dev.yaml"), "{}", output.err);
     before.retain(|path, _| !path.contains("letters-flow"));
-    assert_eq!(file_contents(mine.path()), before);
+    assert_eq!(file_contents(local.path()), before);
     // Following the instructions in the messages brings the directory in sync.
     for name in ["assets/letters-policy.yaml", "releases/letters.dev.yaml"] {
-        fs::remove_file(mine.path().join(name)).unwrap();
+        fs::remove_file(local.path().join(name)).unwrap();
     }
-    assert_eq!(terminal.run_ok(&["sync", "status", path_text(mine.path())]), "in sync\n");
+    assert_eq!(terminal.run_ok(&["sync", "status", path_text(local.path())]), "in sync\n");
 }

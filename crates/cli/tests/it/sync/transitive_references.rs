@@ -27,11 +27,13 @@ fn apply_one_release(terminal: &Terminal, folder: &str) -> String {
 fn included_versions(terminal: &Terminal, release: &str) -> Vec<String> {
     let shown = terminal.run_json(&["releases", "show", release]);
     let references = shown["references"].as_array().unwrap();
-    let word = |reference: &Value, name: &str| reference[name].as_str().unwrap().to_owned();
-    let mut inside: Vec<String> =
-        references.iter().map(|one| word(one, "asset_slug") + " " + &word(one, "version_label")).collect();
-    inside.sort();
-    inside
+    let member = |reference: &Value, name: &str| reference[name].as_str().unwrap().to_owned();
+    let mut included: Vec<String> = references
+        .iter()
+        .map(|reference| member(reference, "asset_slug") + " " + &member(reference, "version_label"))
+        .collect();
+    included.sort();
+    included
 }
 
 fn replace_in_file(path: &Path, before: &str, after: &str) {
@@ -72,8 +74,8 @@ async fn changed_inclusion_drafts_a_release() {
     // A reference by slug resolves to the newest version. Reverting the text therefore creates another version.
     replace_in_file(&style, "brief and stern", "brief and kind");
     let plan = terminal.run_ok(&["sync", "plan", folder]);
-    let again = "    an earlier version has the same content, but references resolve to the newest\n";
-    assert!(plan.contains(again) && plan.contains("includes house-style v2"), "{plan}");
+    let reason = "    an earlier version has the same content, but references resolve to the newest\n";
+    assert!(plan.contains(reason) && plan.contains("includes house-style v2"), "{plan}");
     let third = apply_one_release(&terminal, folder);
     activate(&app, &third);
     assert_eq!(included_versions(&terminal, &third), ["house-style v3"]);
@@ -115,9 +117,9 @@ fn skill(body: &str) -> String {
     format!("kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {{name: tone, description: d, body: {body}}}\n")
 }
 
-/// An agent whose references are the lines `below`.
-fn agent(slug: &str, below: &str) -> String {
-    format!("kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, {below}}}\n")
+/// An agent with these references.
+fn agent(slug: &str, references: &str) -> String {
+    format!("kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, {references}}}\n")
 }
 
 #[tokio::test]
@@ -174,7 +176,7 @@ async fn compares_inclusions_at_any_depth_and_respects_labels() {
 async fn reference_cycles_on_the_server_terminate() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
-    let content = |below: Value| json!({ "name": "n", "instructions": "i", "skills": [{ "slug": "tone" }], "sub_agents": [{ "ref": below, "when": "w" }] });
+    let content = |reference: Value| json!({ "name": "n", "instructions": "i", "skills": [{ "slug": "tone" }], "sub_agents": [{ "ref": reference, "when": "w" }] });
     app.fixtures().asset_with_version("agent", "one", content(json!({ "slug": "other" }))).await;
     app.fixtures().asset_with_version("agent", "other", content(json!({ "slug": "one" }))).await;
     let inner = "sub_agents: [{ref: {slug: one}, when: w}]";

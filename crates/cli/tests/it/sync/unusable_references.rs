@@ -50,7 +50,7 @@ struct Case {
     files: &'static [(&'static str, &'static str)],
     /// A lifecycle action on an asset of the server: the action and the asset.
     lifecycle_action: Option<(&'static str, &'static str)>,
-    gone: &'static [&'static str],
+    removed_files: &'static [&'static str],
     /// Changes of files afterwards: the file, the old text and the new text. An empty old text replaces the whole file.
     changes: &'static [(&'static str, &'static str, &'static str)],
     /// The expected finding: the file with its line, and the code.
@@ -67,7 +67,7 @@ const CASES: [Case; 9] = [
         name: "a-archived",
         files: &SERVING,
         lifecycle_action: Some(("archive", "P-skill")),
-        gone: &["assets/P-skill.yaml"],
+        removed_files: &["assets/P-skill.yaml"],
         changes: &[NEW_RULES, NEW_PROMPT],
         expected: PROMPT_REFERS,
     },
@@ -75,7 +75,7 @@ const CASES: [Case; 9] = [
         name: "b-flow",
         files: &SERVING,
         lifecycle_action: Some(("archive", "P-skill")),
-        gone: &["assets/P-skill.yaml"],
+        removed_files: &["assets/P-skill.yaml"],
         changes: &[NEW_FLOW],
         expected: PROMPT_REFERS,
     },
@@ -83,7 +83,7 @@ const CASES: [Case; 9] = [
         name: "c-retired",
         files: &SERVING,
         lifecycle_action: Some(("retire", "P-skill")),
-        gone: &["assets/P-skill.yaml"],
+        removed_files: &["assets/P-skill.yaml"],
         changes: &[NEW_RULES, NEW_PROMPT],
         expected: PROMPT_REFERS,
     },
@@ -91,7 +91,7 @@ const CASES: [Case; 9] = [
         name: "c-retired-flow",
         files: &SERVING,
         lifecycle_action: Some(("retire", "P-skill")),
-        gone: &["assets/P-skill.yaml"],
+        removed_files: &["assets/P-skill.yaml"],
         changes: &[NEW_FLOW],
         expected: PROMPT_REFERS,
     },
@@ -99,7 +99,7 @@ const CASES: [Case; 9] = [
         name: "d-agent",
         files: &AGENTS,
         lifecycle_action: Some(("archive", "P-inner")),
-        gone: &["assets/P-inner.yaml"],
+        removed_files: &["assets/P-inner.yaml"],
         changes: &[("assets/P-middle.yaml", "instructions: i", "instructions: more")],
         expected: ("assets/P-middle.yaml:8:", "asset_not_active"),
     },
@@ -108,7 +108,7 @@ const CASES: [Case; 9] = [
         name: "d-deep",
         files: &AGENTS,
         lifecycle_action: Some(("archive", "P-inner")),
-        gone: &["assets/P-inner.yaml", "assets/P-middle.yaml"],
+        removed_files: &["assets/P-inner.yaml", "assets/P-middle.yaml"],
         changes: &[("assets/P-outer.yaml", "instructions: i", "instructions: more")],
         expected: ("assets/P-outer.yaml:8:", "asset_not_active"),
     },
@@ -116,7 +116,7 @@ const CASES: [Case; 9] = [
         name: "e-version",
         files: &SOLO,
         lifecycle_action: None,
-        gone: &[],
+        removed_files: &[],
         changes: &[
             NEW_BODY,
             (
@@ -131,7 +131,7 @@ const CASES: [Case; 9] = [
         name: "f-kind",
         files: &SOLO,
         lifecycle_action: None,
-        gone: &[],
+        removed_files: &[],
         changes: &[
             NEW_BODY,
             (
@@ -146,7 +146,7 @@ const CASES: [Case; 9] = [
         name: "f-server",
         files: &SOLO,
         lifecycle_action: None,
-        gone: &["assets/P-prompt.yaml"],
+        removed_files: &["assets/P-prompt.yaml"],
         changes: &[
             NEW_BODY,
             (
@@ -161,11 +161,11 @@ const CASES: [Case; 9] = [
 const NEW_BODY: (&str, &str, &str) = ("assets/P-skill.yaml", "body: b", "body: c");
 
 /// The complete server state of all assets whose slugs have this prefix.
-fn server_state(terminal: &Terminal, start: &str) -> Vec<Value> {
+fn server_state(terminal: &Terminal, prefix: &str) -> Vec<Value> {
     let assets = terminal.run_json(&["assets", "list"]);
     let slugs = assets.as_array().unwrap().iter().map(|asset| asset["slug"].as_str().unwrap());
-    let ours = slugs.filter(|slug| slug.starts_with(start));
-    let mut remote_state: Vec<Value> = ours.map(|slug| terminal.run_json(&["assets", "versions", slug])).collect();
+    let matching = slugs.filter(|slug| slug.starts_with(prefix));
+    let mut remote_state: Vec<Value> = matching.map(|slug| terminal.run_json(&["assets", "versions", slug])).collect();
     assert!(!remote_state.is_empty());
     remote_state.extend([terminal.run_json(&["workloads", "list"]), terminal.run_json(&["releases", "list"]), assets]);
     remote_state
@@ -181,33 +181,33 @@ fn activate(app: &TestApp, applied: &Value) {
     }
 }
 
-fn replace_in_file(root: &Path, named: impl Fn(&str) -> String, file: &str, before: &str, after: &str) {
-    let path = root.join(named(file));
+fn replace_in_file(root: &Path, rename: impl Fn(&str) -> String, file: &str, before: &str, after: &str) {
+    let path = root.join(rename(file));
     let text = if before.is_empty() { String::new() } else { fs::read_to_string(&path).unwrap() };
     assert!(text.contains(before), "{text}");
-    fs::write(path, if before.is_empty() { named(after) } else { text.replace(before, after) }).unwrap();
+    fs::write(path, if before.is_empty() { rename(after) } else { text.replace(before, after) }).unwrap();
 }
 
 #[tokio::test]
 async fn reports_unusable_references_before_any_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
-    for Case { name, files, lifecycle_action, gone, changes, expected: (place, code) } in CASES {
-        let named = |text: &str| {
+    for Case { name, files, lifecycle_action, removed_files, changes, expected: (location, code) } in CASES {
+        let rename = |text: &str| {
             text.replace("P.", &format!("{name}."))
                 .replace("P-", &format!("{name}-"))
                 .replace(": P\n", &format!(": {name}\n"))
         };
-        let files: Vec<(String, String)> = files.iter().map(|(file, text)| (named(file), named(text))).collect();
+        let files: Vec<(String, String)> = files.iter().map(|(file, text)| (rename(file), rename(text))).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
         let files = make_directory(&files);
         let folder = path_text(files.path());
         activate(&app, &terminal.run_json(&["sync", "apply", folder]));
-        for file in gone {
-            fs::remove_file(files.path().join(named(file))).unwrap();
+        for file in removed_files {
+            fs::remove_file(files.path().join(rename(file))).unwrap();
         }
-        if let Some((done, slug)) = lifecycle_action {
-            terminal.run_ok(&["assets", done, &named(slug)]);
+        if let Some((action, slug)) = lifecycle_action {
+            terminal.run_ok(&["assets", action, &rename(slug)]);
         }
         assert_eq!(
             terminal.run_ok(&["sync", "status", folder]),
@@ -215,15 +215,16 @@ async fn reports_unusable_references_before_any_change() {
             "{name}: a serving release stays in sync"
         );
         for (file, before, after) in changes {
-            replace_in_file(files.path(), named, file, before, after);
+            replace_in_file(files.path(), rename, file, before, after);
         }
         let before = server_state(&terminal, name);
         for command in ["plan", "apply", "status"] {
             let output = terminal.run(&["sync", command, folder]);
             let lines: Vec<&str> = output.err.lines().collect();
-            let start = path_text(&files.path().join(named(place))).to_owned();
-            let is_told = lines.len() == 1 && lines[0].starts_with(&start) && lines[0].contains(&format!(": {code}: "));
-            assert!(output.code == 1 && is_told, "{name} {command}: {}{}", output.out, output.err);
+            let start = path_text(&files.path().join(rename(location))).to_owned();
+            let is_reported =
+                lines.len() == 1 && lines[0].starts_with(&start) && lines[0].contains(&format!(": {code}: "));
+            assert!(output.code == 1 && is_reported, "{name} {command}: {}{}", output.out, output.err);
         }
         assert_eq!(server_state(&terminal, name), before, "{name}: nothing was changed");
     }
@@ -248,8 +249,8 @@ async fn accepts_references_to_planned_versions() {
 async fn status_fails_for_a_draft_that_cannot_be_submitted() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
-    let named = |text: &str| text.replace("P-", "w-").replace("P.", "w.").replace(": P\n", ": w\n");
-    let files: Vec<(String, String)> = SERVING.iter().map(|(file, text)| (named(file), named(text))).collect();
+    let rename = |text: &str| text.replace("P-", "w-").replace("P.", "w.").replace(": P\n", ": w\n");
+    let files: Vec<(String, String)> = SERVING.iter().map(|(file, text)| (rename(file), rename(text))).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     let files = make_directory(&files);
     let folder = path_text(files.path());

@@ -76,10 +76,10 @@ impl<'b> DraftCreation<'b> {
         });
         // Two attempts of one actor from the same state use the same idempotency key, and receive the same draft.
         let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
-        let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
-        let key = format!("fairway-sync-{}", Checksum::blake3_of(asked.to_string().as_bytes()).as_str());
-        let made = server.post_with_key(&["releases"], &body, &key)?;
-        let id = required_string(&made, "release_id")?;
+        let key_parts = json!({ "draft": body, "after": step.newest, "versions": versions });
+        let key = format!("fairway-sync-{}", Checksum::blake3_of(key_parts.to_string().as_bytes()).as_str());
+        let draft = server.post_with_key(&["releases"], &body, &key)?;
+        let id = required_string(&draft, "release_id")?;
         eprint(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
         // Other actors have other idempotency keys, so they may have created equal drafts. A draft that is already
         // complete has priority regardless of its id.
@@ -88,7 +88,7 @@ impl<'b> DraftCreation<'b> {
                 return Err(self.conflict());
             }
         }
-        Ok(made)
+        Ok(draft)
     }
 
     /// Performs check 3, after all versions are bound. Of equal drafts, the complete draft with the lowest id stays.
@@ -96,19 +96,19 @@ impl<'b> DraftCreation<'b> {
     ///
     /// # Errors
     /// When a draft with a lower id exists, because the plan is then stale.
-    pub(super) fn verify_priority(&self, made: &Value) -> Result<(), Failure> {
-        let id = required_string(made, "release_id")?;
+    pub(super) fn verify_priority(&self, draft: &Value) -> Result<(), Failure> {
+        let id = required_string(draft, "release_id")?;
         let (earlier, later): (Vec<Value>, Vec<Value>) =
             self.others(id)?.into_iter().partition(|other| precedes(other, id));
         if earlier.is_empty() {
-            if is_complete(&bound_versions(made), self.chosen) {
+            if is_complete(&bound_versions(draft), self.chosen) {
                 later.iter().try_for_each(|other| self.empty(other))?;
             }
             return Ok(());
         }
         for other in &earlier {
             if self.is_complete(other)? {
-                self.empty(made)?;
+                self.empty(draft)?;
                 break;
             }
         }
@@ -130,7 +130,7 @@ impl<'b> DraftCreation<'b> {
         match unbind(self.server, id, &bindings) {
             // Another actor has submitted the draft.
             Err(refused) if refused.is_refusal("release_not_editable") => return Err(self.conflict()),
-            removed => removed?,
+            result => result?,
         }
         eprint(&format!("emptied the draft {}: another actor drafts the same release", sanitize(id)));
         Ok(())
@@ -139,14 +139,15 @@ impl<'b> DraftCreation<'b> {
     /// Releases with the same lane and policy that were created since the plan and are not retired, newest first.
     fn created_since(&self) -> Result<Vec<Value>, Failure> {
         let query = [("workload_id", self.workload_id.as_str()), ("environment", self.step.environment.as_str())];
-        let all = self.server.list(&["releases"], &query)?.into_iter();
-        let since = all.take_while(|listed| self.step.newest.as_deref() != Some(string_or_empty(listed, "release_id")));
-        let is_of_the_kind = |found: &Value| {
+        let releases = self.server.list(&["releases"], &query)?.into_iter();
+        let newer =
+            releases.take_while(|listed| self.step.newest.as_deref() != Some(string_or_empty(listed, "release_id")));
+        let is_same_target = |found: &Value| {
             string_or_empty(found, "target_lane") == self.step.target_lane
                 && found.get("policy_bundle_id").and_then(Value::as_str) == self.policy
                 && string_or_empty(found, "state") != StateName::Retired.as_str()
         };
-        Ok(since.filter(is_of_the_kind).collect())
+        Ok(newer.filter(is_same_target).collect())
     }
 
     fn others(&self, id: &str) -> Result<Vec<Value>, Failure> {

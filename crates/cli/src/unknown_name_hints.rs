@@ -20,7 +20,7 @@ const MAX_COMPARED_BYTES: usize = 100;
 /// For an error in a flow: the unknown step, input or role, and the similar known names, or all known names.
 pub(crate) fn flow_hint(flow: &Value, pointer: &str, code: &str) -> Option<String> {
     let text = flow.pointer(pointer)?.as_str()?;
-    let (noun, prefix, listed, known): (_, _, _, Vec<&str>) = match code {
+    let (noun, prefix, list_label, known): (_, _, _, Vec<&str>) = match code {
         "unknown_step" => {
             let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
             ("step", "steps.", DECLARED, steps.filter_map(|step| step.get("id")?.as_str()).collect())
@@ -36,15 +36,15 @@ pub(crate) fn flow_hint(flow: &Value, pointer: &str, code: &str) -> Option<Strin
     };
     let referenced = text.split(prefix).skip(1).map(leading_name).find(|name| !known.contains(name));
     let name = if text.contains("{{") { referenced? } else { text };
-    Some(describe(noun, name, listed, &known))
+    Some(describe(noun, name, list_label, &known))
 }
 
 /// For an unknown key in a flow: the key, and the similar valid keys.
 pub(crate) fn key_hint(pointer: &str, valid: &[&str]) -> Option<String> {
     let name = member_name(pointer)?;
-    let shown = shorten(&sanitize(&name)).into_owned();
+    let display_name = shorten(&sanitize(&name)).into_owned();
     let similar = similar_hint(&name, valid.iter().copied());
-    (!valid.is_empty()).then(|| format!("; there is no key `{shown}`{similar}"))
+    (!valid.is_empty()).then(|| format!("; there is no key `{display_name}`{similar}"))
 }
 
 /// For an unknown member of a content, whose path the finding shows: the similar valid names; empty if there are none.
@@ -77,20 +77,20 @@ pub(crate) fn prompt_hint(content: &Value, offset: usize) -> Option<String> {
 
 /// The name at the beginning of a text.
 fn leading_name(text: &str) -> &str {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
-    text.split(|letter| !is_part(letter)).next().unwrap_or_default()
+    let is_name_character = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    text.split(|character| !is_name_character(character)).next().unwrap_or_default()
 }
 
-fn describe(noun: &str, name: &str, listed: &str, known: &[&str]) -> String {
-    let shown = shorten(&sanitize(name)).into_owned();
+fn describe(noun: &str, name: &str, list_label: &str, known: &[&str]) -> String {
+    let display_name = shorten(&sanitize(name)).into_owned();
     let similar = similar_hint(name, known.iter().copied());
     if !similar.is_empty() {
-        return format!("; there is no {noun} `{shown}`{similar}");
+        return format!("; there is no {noun} `{display_name}`{similar}");
     }
     let names: Vec<String> = known.iter().take(MAX_LISTED).map(|name| sanitize(name)).collect();
     let end = if known.len() > MAX_LISTED { ", …" } else { "" };
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    format!("; there is no {noun} `{shown}`; {listed} {names}{end}")
+    format!("; there is no {noun} `{display_name}`; {list_label} {names}{end}")
 }
 
 #[cfg(test)]
