@@ -194,7 +194,7 @@ fn find_personal_data(
 /// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
 fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, DetectorError> {
     let parsed = match value {
-        Value::String(text) => match json::parsed(text.as_bytes()) {
+        Value::String(text) => match json::read(text.as_bytes()) {
             Ok(parsed) => Cow::Owned(parsed),
             Err(JsonRefusal::Malformed) => return Ok(true),
             Err(JsonRefusal::TooLarge) => return Err(DetectorError::BudgetExceeded),
