@@ -108,7 +108,8 @@ fn decisions(label: &str, extra_condition: &str, target: Target) {
     let rules: Vec<Value> = (0..100)
         .map(|index| {
             let condition = format!(
-                "(inputs.amount > {index} && inputs.country == 'de' && inputs.tier in ['basic', 'plus', 'team-{index}']){extra_condition}"
+                "(inputs.amount > {index} && inputs.country == 'de' && \
+                 inputs.tier in ['basic', 'plus', 'team-{index}']){extra_condition}"
             );
             json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "fits" })
         })

@@ -195,12 +195,15 @@ impl Guardrails {
     pub fn requires_buffering(&self) -> bool {
         let may_change_output = |guardrail: &Guardrail| match guardrail.stage {
             Stage::Output => {
-                let blocks_on_error = guardrail.enforcement == Enforcement::Enforced && guardrail.on_error == OnError::FailClosed;
+                let blocks_on_error =
+                    guardrail.enforcement == Enforcement::Enforced && guardrail.on_error == OnError::FailClosed;
                 blocks_on_error || guardrail.can_trigger(Action::Block) || guardrail.can_trigger(Action::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
         };
-        self.guardrails.iter().any(|guardrail| guardrail.can_trigger(Action::RequireApproval) || may_change_output(guardrail))
+        self.guardrails
+            .iter()
+            .any(|guardrail| guardrail.can_trigger(Action::RequireApproval) || may_change_output(guardrail))
     }
 
     /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their texts.
@@ -246,7 +249,8 @@ impl GuardrailContent {
         match self.detector.as_str() {
             "pii" => {
                 let action = |class: PersonalDataClass| {
-                    let entity_action = self.entities.iter().find(|(name, _)| detector::class_of_entity(name) == Some(class));
+                    let entity_action =
+                        self.entities.iter().find(|(name, _)| detector::class_of_entity(name) == Some(class));
                     (class, entity_action.map_or(self.action, |(_, action)| *action))
                 };
                 Detector::Pii(PersonalDataClass::ALL.into_iter().map(action).collect())

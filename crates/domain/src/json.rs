@@ -89,7 +89,8 @@ fn contains_wide_integer(text: &str) -> bool {
 }
 
 fn number_tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|character: char| !matches!(character, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).filter(|token| !token.is_empty())
+    text.split(|character: char| !matches!(character, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'))
+        .filter(|token| !token.is_empty())
 }
 
 fn is_wide_integer(number: &str) -> bool {

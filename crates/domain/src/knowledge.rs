@@ -290,7 +290,8 @@ fn to_whole(number: f64) -> Option<u32> {
 }
 
 fn parse_fraction(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
-    let convert = |value: &Value| value.as_f64().filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or(MalformedKnowledgeBase);
+    let convert =
+        |value: &Value| value.as_f64().filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or(MalformedKnowledgeBase);
     object.get(field).map(convert).transpose()
 }
 

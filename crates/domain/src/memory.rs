@@ -53,8 +53,9 @@ impl SessionId {
     pub fn parse(text: &str) -> Result<Self, MalformedSession> {
         let may_start = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         let may_continue = |byte: u8| may_start(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
-        let is_valid =
-            text.len() <= MAX_SESSION_CHARS && text.bytes().next().is_some_and(may_start) && text.bytes().all(may_continue);
+        let is_valid = text.len() <= MAX_SESSION_CHARS
+            && text.bytes().next().is_some_and(may_start)
+            && text.bytes().all(may_continue);
         is_valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 

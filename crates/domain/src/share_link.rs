@@ -364,7 +364,11 @@ mod tests {
             (true, true, 0, Err(Revoked), Err(Revoked)),
         ] {
             let link_snapshot = snapshot(revoked, expired, uses);
-            assert_eq!((link_snapshot.check_open(), link_snapshot.check_can_start_run()), (open, runs), "{link_snapshot:?}");
+            assert_eq!(
+                (link_snapshot.check_open(), link_snapshot.check_can_start_run()),
+                (open, runs),
+                "{link_snapshot:?}"
+            );
         }
         assert_eq!(snapshot(false, false, 0).link.holder().to_string(), format!("share_link:{}", Uuid::from_u128(1)));
     }

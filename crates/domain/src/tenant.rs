@@ -283,7 +283,8 @@ pub fn is_public_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
     let last_label = name.rsplit('.').next().unwrap_or_default();
     let is_decimal = last_label.bytes().all(|byte| byte.is_ascii_digit());
-    let is_hexadecimal = last_label.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let is_hexadecimal =
+        last_label.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     is_host_name(name) && !is_loopback && !is_decimal && !is_hexadecimal
 }
 

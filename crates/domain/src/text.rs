@@ -16,7 +16,8 @@ pub fn is_name(text: &str, max_chars: usize) -> bool {
 #[must_use]
 pub fn is_prose(text: &str, max_chars: usize) -> bool {
     let is_line_break_or_tab = |character: char| matches!(character, '\n' | '\r' | '\t');
-    text.chars().count() <= max_chars && !text.chars().any(|character| is_hidden(character) && !is_line_break_or_tab(character))
+    text.chars().count() <= max_chars
+        && !text.chars().any(|character| is_hidden(character) && !is_line_break_or_tab(character))
 }
 
 /// Whether a text displays nothing. Such a text is empty, or consists only of white space, hidden characters,

@@ -346,7 +346,9 @@ impl UseCase {
     /// The names of the needed connections for which no usable connection exists, in the order of the plan.
     #[must_use]
     pub fn unresolved_connections(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
-        let is_usable = |name: &String| connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable());
+        let is_usable = |name: &String| {
+            connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable())
+        };
         self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
     }
 

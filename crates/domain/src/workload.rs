@@ -429,7 +429,8 @@ impl Workload {
     /// The words by which a search finds the workload.
     #[must_use]
     pub fn search_words(&self) -> WordSet {
-        let interface_description = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
+        let interface_description =
+            self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
         WordSet::from_texts([self.name.as_str(), &self.description, interface_description])
     }
 

@@ -30,7 +30,8 @@ pub(super) fn check(content: &Map<String, Value>, findings: &mut ProblemList) {
     control_flow.check_paths(findings);
     let inputs = declared_inputs(content);
     for (index, step) in list.iter().enumerate() {
-        let reference_check = ReferenceCheck { steps: &steps, control_flow: &control_flow, inputs: inputs.as_ref(), index, step };
+        let reference_check =
+            ReferenceCheck { steps: &steps, control_flow: &control_flow, inputs: inputs.as_ref(), index, step };
         reference_check.check(findings);
     }
 }
@@ -139,10 +140,12 @@ impl ControlFlow {
         if steps.list.len() <= MAX_ANALYZED_STEPS {
             control_flow.certain_reach = Rc::new(Reachability::from_edges(&control_flow.certain_edges));
             if control_flow.possible_edges.iter().all(Vec::is_empty) {
-                control_flow.possible_reach = (!control_flow.is_open_ended).then(|| Rc::clone(&control_flow.certain_reach));
+                control_flow.possible_reach =
+                    (!control_flow.is_open_ended).then(|| Rc::clone(&control_flow.certain_reach));
             } else if !control_flow.is_open_ended {
                 let edges = control_flow.certain_edges.iter().zip(&control_flow.possible_edges);
-                let all_edges: Vec<Vec<usize>> = edges.map(|(certain, possible)| [certain.as_slice(), possible].concat()).collect();
+                let all_edges: Vec<Vec<usize>> =
+                    edges.map(|(certain, possible)| [certain.as_slice(), possible].concat()).collect();
                 control_flow.possible_reach = Some(Rc::new(Reachability::from_edges(&all_edges)));
             }
         } else {
@@ -278,7 +281,13 @@ impl ReferenceCheck<'_> {
         }
     }
 
-    fn check_reference(&self, reference: &Reference, path: &Path, may_read_own_output: bool, findings: &mut ProblemList) {
+    fn check_reference(
+        &self,
+        reference: &Reference,
+        path: &Path,
+        may_read_own_output: bool,
+        findings: &mut ProblemList,
+    ) {
         match reference {
             Reference::Trigger { input } => {
                 if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {
@@ -292,7 +301,9 @@ impl ReferenceCheck<'_> {
                 }
                 StepLookup::Unique(position) => {
                     let is_own = position == self.index;
-                    if (is_own && !may_read_own_output) || (!is_own && self.control_flow.cannot_precede(position, self.index)) {
+                    if (is_own && !may_read_own_output)
+                        || (!is_own && self.control_flow.cannot_precede(position, self.index))
+                    {
                         findings.report(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }

@@ -98,7 +98,10 @@ fn reports_code_and_line_of_each_rule() {
     let problem_at = |code, line| vec![(code, Some(line))];
     assert_eq!(problems_with_replacement("name: answer", "naem: answer"), problem_at("unknown_key", 2));
     assert_eq!(problems_with_replacement("entry_step: check", "entry_step: start"), problem_at("unknown_step", 8));
-    assert_eq!(problems_with_replacement("    on_failure: refuse", "    on_failure: gone"), problem_at("unknown_step", 16));
+    assert_eq!(
+        problems_with_replacement("    on_failure: refuse", "    on_failure: gone"),
+        problem_at("unknown_step", 16)
+    );
     assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: done"), problem_at("unreachable_step", 30));
     assert_eq!(
         problems_with_replacement("id: done", "id: answer"),
@@ -115,8 +118,14 @@ fn reports_code_and_line_of_each_rule() {
         problems_with_replacement("question: string", "question: string\n    __proto__: string"),
         problem_at("invalid_value", 8)
     );
-    assert_eq!(problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"), problem_at("unknown_input", 14));
-    assert_eq!(problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"), problem_at("unknown_role", 25));
+    assert_eq!(
+        problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"),
+        problem_at("unknown_input", 14)
+    );
+    assert_eq!(
+        problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"),
+        problem_at("unknown_role", 25)
+    );
     assert_eq!(
         problems_with_replacement("{{steps.search.output.documents}}", "{{steps.gone.output}}"),
         problem_at("unknown_step", 26)
@@ -131,7 +140,10 @@ fn reports_code_and_line_of_each_rule() {
     );
     assert_eq!(problems_with_replacement("not allowed", "{{steps.answer.output}}"), problem_at("step_not_earlier", 32));
     assert_eq!(problems_with_replacement("not allowed", "{{oops"), problem_at("reference_malformed", 32));
-    assert_eq!(problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"), problem_at("invalid_value", 27));
+    assert_eq!(
+        problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"),
+        problem_at("invalid_value", 27)
+    );
     assert_eq!(
         problems_with_replacement("      prompt: \"{{release.prompt_template}}\"\n", ""),
         problem_at("missing_key", 25)
@@ -157,7 +169,8 @@ fn refuses_cycles_and_missing_returns() {
 
 #[test]
 fn reports_several_problems_at_once() {
-    let text = VALID_FLOW.replace("on_failure: refuse", "on_failure: gone").replace("output: documents", "colour: blue");
+    let text =
+        VALID_FLOW.replace("on_failure: refuse", "on_failure: gone").replace("output: documents", "colour: blue");
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
 

@@ -357,14 +357,7 @@ impl<'t> Composer<'t> {
             self.report(fault, position);
             Value::Null
         });
-        Ok(Node {
-            position,
-            kind: NodeKind::Scalar(value),
-            values: 1,
-            bytes: text.len(),
-            height: 1,
-            is_broken,
-        })
+        Ok(Node { position, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, is_broken })
     }
 
     fn alias(&mut self, anchor: usize, position: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
@@ -380,14 +373,8 @@ impl<'t> Composer<'t> {
 
     fn list(&mut self, position: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
         self.charge(1, 0, position)?;
-        let mut node = Node {
-            position,
-            kind: NodeKind::Scalar(Value::Null),
-            values: 1,
-            bytes: 0,
-            height: 1,
-            is_broken: false,
-        };
+        let mut node =
+            Node { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -405,14 +392,8 @@ impl<'t> Composer<'t> {
 
     fn mapping(&mut self, position: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
         self.charge(1, 0, position)?;
-        let mut node = Node {
-            position,
-            kind: NodeKind::Scalar(Value::Null),
-            values: 1,
-            bytes: 0,
-            height: 1,
-            is_broken: false,
-        };
+        let mut node =
+            Node { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut members = BTreeMap::new();
         loop {
             let key = match self.next()? {

@@ -143,7 +143,8 @@ impl Detector {
         match self {
             Self::Pii(actions) => Ok(find_personal_data(value, context, actions, redactor)),
             Self::Regex(pattern) => {
-                let (mut masked, mut count, mut remaining_bytes) = ((value.clone(), context.clone()), 0_u64, max_masked_bytes);
+                let (mut masked, mut count, mut remaining_bytes) =
+                    ((value.clone(), context.clone()), 0_u64, max_masked_bytes);
                 let mut search = pattern.search(budget);
                 let mut mask_text = |text: &str| {
                     let (match_count, masked_text) = search.replace(text, MASK, remaining_bytes)?;

@@ -214,7 +214,14 @@ impl GuardrailResult {
         let detection = match self.remaining_bytes.checked_sub(bytes) {
             Some(remaining) => {
                 self.remaining_bytes = remaining;
-                guardrail.detector.inspect(&self.value, &self.context, guardrail.action, max_masked_bytes, budget, redactor)
+                guardrail.detector.inspect(
+                    &self.value,
+                    &self.context,
+                    guardrail.action,
+                    max_masked_bytes,
+                    budget,
+                    redactor,
+                )
             }
             None => Err(DetectorError::Unavailable),
         };

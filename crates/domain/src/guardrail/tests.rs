@@ -21,7 +21,8 @@ fn guardrail(detector: &str, action: &str, settings: Value) -> Value {
 }
 
 fn run_within(configuration: Value, value: Value, max_masked_bytes: usize) -> GuardrailResult {
-    GuardrailCheck::new(guardrails(configuration), Stage::Output, value, MAX_INSPECTED_BYTES, max_masked_bytes).run(&Redactor::default())
+    GuardrailCheck::new(guardrails(configuration), Stage::Output, value, MAX_INSPECTED_BYTES, max_masked_bytes)
+        .run(&Redactor::default())
 }
 
 fn run(configuration: Value, value: Value) -> GuardrailResult {
@@ -66,7 +67,8 @@ fn max_length_counts_all_texts_and_keeps_the_first() {
 #[test]
 fn json_schema_checks_values_and_json_texts() {
     let configuration = |schema: Value| json!([guardrail("json_schema", "block", json!({ "schema": schema }))]);
-    let number = configuration(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "number" } } }));
+    let number =
+        configuration(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "number" } } }));
     for (value, verdict) in [
         (json!({ "a": 1 }), GuardrailOutcome::Passed),
         (json!("{\"a\": 1}"), GuardrailOutcome::Passed),
@@ -82,7 +84,8 @@ fn json_schema_checks_values_and_json_texts() {
 fn pii_applies_the_action_of_each_entity_alias() {
     let configuration =
         json!([guardrail("pii", "mask", json!({ "entities": { "EMAIL_ADDRESS": "flag", "IP": "require_approval" } }))]);
-    let result = run(configuration.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
+    let result =
+        run(configuration.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
     assert_eq!(result.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
     assert!(result.requires_review && result.is_changed);
     assert_eq!(result.findings[0].to_json()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
@@ -97,7 +100,8 @@ fn fails_beyond_the_inspected_bytes_of_a_run() {
     let run_with_limit = |on_error: &str, mode: &str, remaining_bytes: usize| {
         let settings = json!({ "pattern": "zzz", "on_error": on_error, "mode": mode });
         let configuration = guardrails(json!([guardrail("regex", "block", settings)]));
-        GuardrailCheck::new(configuration, Stage::Output, json!("0123456789"), remaining_bytes, 1 << 20).run(&Redactor::default())
+        GuardrailCheck::new(configuration, Stage::Output, json!("0123456789"), remaining_bytes, 1 << 20)
+            .run(&Redactor::default())
     };
     let within_limit = run_with_limit("fail_closed", "pre_call", 26);
     assert_eq!((within_limit.outcome, within_limit.remaining_bytes), (GuardrailOutcome::Passed, 0));
@@ -144,7 +148,10 @@ fn reports_unsupported_parts_and_fails_closed() {
     let expected =
         ["0/detector", "1/pattern", "2/pattern", "3/max_length", "4/schema", "5/action", "6/entities/PERSON"];
     assert_eq!(pointers, expected.map(|path| format!("/guardrails/{path}")));
-    assert_eq!(run(json!([guardrail("toxicity", "flag", json!({}))]), json!("x")).outcome, GuardrailOutcome::Unavailable);
+    assert_eq!(
+        run(json!([guardrail("toxicity", "flag", json!({}))]), json!("x")).outcome,
+        GuardrailOutcome::Unavailable
+    );
     assert_eq!(
         run(json!([guardrail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).outcome,
         GuardrailOutcome::Blocked

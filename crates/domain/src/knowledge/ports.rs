@@ -125,7 +125,11 @@ pub trait IndexRevisionStore: Send + Sync {
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError>;
     /// Whether a vector search compares all searchable chunks, or only a part of them.
-    async fn vector_coverage(&self, scope: TenantScope, search_scope: &SearchScope) -> Result<VectorCoverage, StoreError>;
+    async fn vector_coverage(
+        &self,
+        scope: TenantScope,
+        search_scope: &SearchScope,
+    ) -> Result<VectorCoverage, StoreError>;
     /// The index revisions with which a release was approved, one for each bound knowledge base.
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
 }

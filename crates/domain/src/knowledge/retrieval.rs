@@ -154,7 +154,9 @@ impl WordSearchPlan {
     /// them.
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
-        words.sort_by(|(left_word, left_count), (right_word, right_count)| left_count.cmp(right_count).then_with(|| left_word.cmp(right_word)));
+        words.sort_by(|(left_word, left_count), (right_word, right_count)| {
+            left_count.cmp(right_count).then_with(|| left_word.cmp(right_word))
+        });
         words.truncate(MAX_QUERY_WORDS);
         let weights: Vec<f64> = words.iter().map(|(_, chunks)| inverse_document_frequency(*chunks, total)).collect();
         let sum: f64 = weights.iter().sum();

@@ -25,11 +25,7 @@ fn anonymous_callers_own_no_conversation() {
         assert_eq!(ConversationKey::for_caller(workload, &owner, session()).unwrap().owner, owner);
     }
     for guest in ["anonymous", "share_link:0190"] {
-        assert_eq!(
-            ConversationKey::for_caller(workload, &ActorRef::parse(guest).unwrap(), session()),
-            None,
-            "{guest}"
-        );
+        assert_eq!(ConversationKey::for_caller(workload, &ActorRef::parse(guest).unwrap(), session()), None, "{guest}");
     }
 }
 
@@ -45,8 +41,8 @@ fn applies_cautious_defaults_and_bounds() {
         on_revoke: OnRevoke::Keep,
     };
     assert_eq!(config, expected);
-    let full_content = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2, "write_policy": "off",
-        "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
+    let full_content = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2,
+        "write_policy": "off", "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
     let expected = MemoryConfig {
         scope: MemoryScope::User,
         max_turns: MAX_TURNS,

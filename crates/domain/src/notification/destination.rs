@@ -412,8 +412,12 @@ mod tests {
         assert_eq!(refusal_of(|new| new.destination_type = Channel::Portal), DestinationRefusal::Type);
         assert_eq!(refusal_of(|new| new.display_name = "a\nb".to_owned()), DestinationRefusal::Name);
         assert_eq!(refusal_of(|new| new.secret_ref = Some("hunter2".to_owned())), DestinationRefusal::SecretRef);
-        assert_eq!(refusal_of(|new| new.secret_ref = Some("file:../acme/key".to_owned())), DestinationRefusal::SecretRef);
-        let oversize = |new: &mut NewDestination| drop(new.configuration.insert("a".to_owned(), json!("x".repeat(9_000))));
+        assert_eq!(
+            refusal_of(|new| new.secret_ref = Some("file:../acme/key".to_owned())),
+            DestinationRefusal::SecretRef
+        );
+        let oversize =
+            |new: &mut NewDestination| drop(new.configuration.insert("a".to_owned(), json!("x".repeat(9_000))));
         assert_eq!(refusal_of(oversize), DestinationRefusal::ConfigurationSize);
         for key in ["", "1a", "a b", "https://u:p@h", "a/b", "ä", &"k".repeat(65)] {
             let refusal = Destination::create(new(json!({ "a": [{ key: 1 }] })), &stamp()).unwrap_err();
@@ -474,7 +478,8 @@ mod tests {
         assert_eq!((change.decided_on, change.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
         assert_eq!((change.next.secret_ref.as_ref(), change.next.is_enabled), (None, false));
         assert_eq!(change.next.configuration, first.configuration);
-        let unchanged_name = DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
+        let unchanged_name =
+            DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
         assert!(first.amend(unchanged_name, &stamp()).unwrap().is_none());
     }
 }

@@ -387,12 +387,14 @@ impl PreferenceLayers<'_> {
             return DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable });
         };
         let effective = self.explain(category, tier);
-        let enabled_channels: Vec<Channel> = effective.iter().filter(|setting| setting.enabled).map(|setting| setting.channel).collect();
+        let enabled_channels: Vec<Channel> =
+            effective.iter().filter(|setting| setting.enabled).map(|setting| setting.channel).collect();
         if enabled_channels.iter().any(|channel| has_receiver(*channel)) {
             return DeliveryDecision::Channels(enabled_channels);
         }
         let with_tier = self.explain(category, Tier::Advanced);
-        let needs_tier = with_tier.iter().find(|setting| setting.enabled && !enabled_channels.contains(&setting.channel));
+        let needs_tier =
+            with_tier.iter().find(|setting| setting.enabled && !enabled_channels.contains(&setting.channel));
         let (reason, deciding) = match needs_tier {
             // A stored preference for a workload or an environment would enable a channel, but has no effect
             // without the tier.

@@ -287,14 +287,16 @@ pub fn project(
             projection.notifications.push(new);
             continue;
         }
-        let unsent_mail = suppressions.iter().find(|(_, suppression)| suppression.unreachable.contains(&Channel::Email));
         let unsent_mail =
-            unsent_mail.map(|(category, suppression)| mail_without_address(event, &new_notification(*category, suppression.unreachable.clone())));
+            suppressions.iter().find(|(_, suppression)| suppression.unreachable.contains(&Channel::Email));
+        let unsent_mail = unsent_mail.map(|(category, suppression)| {
+            mail_without_address(event, &new_notification(*category, suppression.unreachable.clone()))
+        });
         projection.deliveries.extend(unsent_mail);
         let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
-        projection.suppressed.extend(
-            relevant.map(|(category, suppression)| suppressed_decision(event, fact, subject, &recipient, category, suppression, at)),
-        );
+        projection.suppressed.extend(relevant.map(|(category, suppression)| {
+            suppressed_decision(event, fact, subject, &recipient, category, suppression, at)
+        }));
     }
     // An announcement is intended for the people of its audience, and not for all readers of a destination.
     if subject.announcement.is_none() {
@@ -480,7 +482,11 @@ fn layers<'b>(
         workspace: find(subject.position.workspace.map(PreferenceScope::Workspace)),
         global: find(Some(PreferenceScope::Global)),
         profiles: preferences.profiles.as_ref(),
-        roles: recipient_rights.rights.get(recipient).map(|rights| rights.roles_at(&subject.position)).unwrap_or_default(),
+        roles: recipient_rights
+            .rights
+            .get(recipient)
+            .map(|rights| rights.roles_at(&subject.position))
+            .unwrap_or_default(),
     }
 }
 

@@ -274,8 +274,14 @@ mod tests {
         let refusal = CompiledPolicy::explain(&bundle, &json!({}));
         assert!(matches!(refusal, Err(ExplanationRefusal::Bundle(problems)) if problems.len() == 1));
         let bundle = json!({ "rules": [] });
-        for invalid_input in [json!({ "input": {} }), json!([]), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-            assert_eq!(CompiledPolicy::explain(&bundle, &invalid_input), Err(ExplanationRefusal::Input), "{invalid_input}");
+        for invalid_input in
+            [json!({ "input": {} }), json!([]), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })]
+        {
+            assert_eq!(
+                CompiledPolicy::explain(&bundle, &invalid_input),
+                Err(ExplanationRefusal::Input),
+                "{invalid_input}"
+            );
         }
     }
 }

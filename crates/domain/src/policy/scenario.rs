@@ -178,12 +178,22 @@ impl Scenario {
         let format_rules = |rules: &BTreeSet<String>| format_list(rules.iter().map(String::as_str));
         let parts = [
             Some((DecisionPart::Outcome, outcome.as_str().to_owned(), decision.outcome.as_str().to_owned())),
-            reason_code.as_ref().map(|expected| (DecisionPart::ReasonCode, expected.clone(), decision.reason_code.clone())),
+            reason_code
+                .as_ref()
+                .map(|expected| (DecisionPart::ReasonCode, expected.clone(), decision.reason_code.clone())),
             obligations.as_ref().map(|expected| {
-                (DecisionPart::Obligations, format_obligations(expected), format_obligations(&decision.obligations.iter().copied().collect()))
+                (
+                    DecisionPart::Obligations,
+                    format_obligations(expected),
+                    format_obligations(&decision.obligations.iter().copied().collect()),
+                )
             }),
             matched_rules.as_ref().map(|expected| {
-                (DecisionPart::MatchedRules, format_rules(expected), format_rules(&decision.matched_rules.iter().cloned().collect()))
+                (
+                    DecisionPart::MatchedRules,
+                    format_rules(expected),
+                    format_rules(&decision.matched_rules.iter().cloned().collect()),
+                )
             }),
         ];
         let compared = parts.into_iter().flatten().filter(|(_, expected, decided)| expected != decided);
@@ -214,7 +224,10 @@ mod tests {
         let value = json!({ "name": "s", "input": { "lane": "guided", "inputs": { "n": 6.0 } }, "expect": expect });
         let scenario = Scenario::parse(&value).unwrap();
         let differences = scenario.differences(&scenario.decide(&policy()));
-        differences.into_iter().map(|difference| (difference.part.as_str(), difference.expected, difference.decided)).collect()
+        differences
+            .into_iter()
+            .map(|difference| (difference.part.as_str(), difference.expected, difference.decided))
+            .collect()
     }
 
     #[test]

@@ -332,9 +332,13 @@ fn limits_total_steps_of_bundle_tests() {
 #[test]
 fn counts_pattern_memory() {
     let pattern_bytes = |rules: Value| compile(rules).unwrap().pattern_bytes();
-    let one_pattern = pattern_bytes(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
+    let one_pattern =
+        pattern_bytes(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
     assert!(one_pattern > 64 << 10, "{one_pattern}");
-    assert_eq!(pattern_bytes(json!([rule("r", "lane.matches('^a+$') || lane.matches('^b+$')", "allow")])), 2 * one_pattern);
+    assert_eq!(
+        pattern_bytes(json!([rule("r", "lane.matches('^a+$') || lane.matches('^b+$')", "allow")])),
+        2 * one_pattern
+    );
     assert_eq!(pattern_bytes(json!([rule("r", "lane == 'x'", "allow")])), 0);
 }
 
@@ -377,7 +381,8 @@ fn decision_names_failed_rules_and_absent_fields() {
     let mut with_denial = rules.as_array().unwrap().clone();
     with_denial.push(rule("no", "true", "deny"));
     assert!(decide(Value::Array(with_denial), inputs).failed_rules.is_empty());
-    let failing_rules: Vec<Value> = (0..50).map(|number| rule(&format!("r{number}"), "inputs.x == 1", "allow")).collect();
+    let failing_rules: Vec<Value> =
+        (0..50).map(|number| rule(&format!("r{number}"), "inputs.x == 1", "allow")).collect();
     assert_eq!(decide(Value::Array(failing_rules), json!({})).failed_rules.len(), MAX_FAILED_RULES);
 }
 

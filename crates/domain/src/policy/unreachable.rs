@@ -46,7 +46,9 @@ impl Rule {
             Ordering::Greater => true,
             // If the outcomes are equal, the earlier rule determines the reason, and the obligations of both are
             // combined.
-            Ordering::Equal => is_earlier && self.obligations.iter().all(|obligation| other.obligations.contains(obligation)),
+            Ordering::Equal => {
+                is_earlier && self.obligations.iter().all(|obligation| other.obligations.contains(obligation))
+            }
             Ordering::Less => false,
         }
     }
@@ -99,7 +101,8 @@ mod tests {
     fn compiled(rules: &[RuleSpec]) -> CompiledPolicy {
         let rules = rules.iter().enumerate().map(|(index, (condition, outcome, obligations))| {
             let mut rule = json!({
-                "id": format!("r{index}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{index}"),
+                "id": format!("r{index}"), "condition": condition, "outcome": outcome,
+                "reason_code": format!("c{index}"),
             });
             if *outcome == WITH_OBLIGATIONS {
                 rule["obligations"] = json!(obligations);
@@ -162,15 +165,25 @@ mod tests {
     #[test]
     fn rule_that_denies_by_failing_is_reachable() {
         let rules: [RuleSpec; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
-        assert_eq!(unreachable_results(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
+        assert_eq!(
+            unreachable_results(&rules),
+            ["", ""],
+            "without `n` the second rule turns the decision into a denial"
+        );
         let empty_inputs = Map::new();
         assert_eq!(decide(&compiled(&rules), "", &empty_inputs).outcome, Outcome::Deny);
         assert_eq!(decide(&compiled(&rules[..1]), "", &empty_inputs).outcome, Outcome::Allow);
         assert_eq!(
-            unreachable_results(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]),
+            unreachable_results(&[
+                ("always", WITH_OBLIGATIONS, &["notify_owner"]),
+                ("inputs.n == \"x\"", "allow", &[])
+            ]),
             ["", ""]
         );
-        assert_eq!(unreachable_results(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
+        assert_eq!(
+            unreachable_results(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]),
+            ["", ""]
+        );
     }
 
     fn rule() -> impl Strategy<Value = RuleSpec> {

@@ -233,7 +233,8 @@ fn starts_confusably(letters: impl Iterator<Item = char>, keyword: &str) -> bool
 /// The letters with which a letter can be confused: its skeleton in Unicode Technical Standard 39.
 fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
-    let confusable_letters = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
+    let confusable_letters =
+        if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
     ascii.into_iter().chain(confusable_letters)
 }
 

@@ -156,7 +156,8 @@ fn rejects_responses_that_violate_the_output_schema() {
     assert!(with_pattern.check_response("\"aa\"").is_ok() && with_pattern.check_response("\"b\"") == mismatch);
     assert!(
         with_object_schema.compiled_response_schema_bytes() > 0
-            && with_pattern.compiled_response_schema_bytes() > with_object_schema.compiled_response_schema_bytes() + (64 << 10)
+            && with_pattern.compiled_response_schema_bytes()
+                > with_object_schema.compiled_response_schema_bytes() + (64 << 10)
     );
     // If the schema does not compile, every response is rejected.
     assert!(composed(Some(json!({"type": "sting"}))).check_response("1") == mismatch);

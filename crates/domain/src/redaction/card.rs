@@ -28,7 +28,9 @@ pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
         if LAYOUTS.contains(&lengths.as_slice()) && is_card(&digits) && position.ends_word(end) {
             latest_end = Some(end);
         }
-        let Some(group) = position.skip_separators(end).and_then(|next| position.digits(next, MAX_DIGITS)) else { break };
+        let Some(group) = position.skip_separators(end).and_then(|next| position.digits(next, MAX_DIGITS)) else {
+            break;
+        };
         digits.push_str(group.digits);
         lengths.push(group.digits.len());
         end = group.end;

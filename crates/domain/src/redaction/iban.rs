@@ -24,7 +24,8 @@ pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
             latest_end = Some(end);
         }
         let is_full_group = characters.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && characters.len() < MAX_LEN;
-        let next = position.skip_separators(end).filter(|next| is_full_group && alphanumerics(position, *next, 1).is_some());
+        let next =
+            position.skip_separators(end).filter(|next| is_full_group && alphanumerics(position, *next, 1).is_some());
         let Some(next) = next else { return latest_end };
         end = next;
     }

@@ -133,8 +133,10 @@ fn is_uk_nino(characters: &str) -> bool {
 fn is_de_steuer_id(digits: &str) -> bool {
     let values: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(10)).collect();
     let [leading @ .., check] = values.as_slice() else { return false };
-    let repeated: Vec<usize> =
-        (0..10).map(|digit| leading.iter().filter(|value| **value == digit).count()).filter(|count| *count > 1).collect();
+    let repeated: Vec<usize> = (0..10)
+        .map(|digit| leading.iter().filter(|value| **value == digit).count())
+        .filter(|count| *count > 1)
+        .collect();
     let product = leading.iter().fold(10, |product, digit| match (digit + product) % 10 {
         0 => 20 % 11,
         sum => (2 * sum) % 11,

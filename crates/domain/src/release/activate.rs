@@ -363,8 +363,10 @@ impl Release {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let untaken_lanes = deployment.untaken_lanes(self);
-        let lanes_to_take: Vec<Lane> =
-            untaken_lanes.into_iter().filter(|untaken| selection.single_lane().is_none_or(|lane| lane == *untaken)).collect();
+        let lanes_to_take: Vec<Lane> = untaken_lanes
+            .into_iter()
+            .filter(|untaken| selection.single_lane().is_none_or(|lane| lane == *untaken))
+            .collect();
         if lanes_to_take.is_empty() {
             return Err(self.invalid_transition(deployment));
         }

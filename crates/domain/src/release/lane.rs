@@ -179,7 +179,12 @@ impl Deployment {
 
     /// The soaking lanes of the deployment `next`. Lanes continue to soak if their holder stays the same and they
     /// are not `ended_lane`. The lane `started_lane` is added.
-    pub(super) fn next_soaking_lanes(&self, next: &Self, ended_lane: Option<Lane>, started_lane: Option<Lane>) -> Vec<Lane> {
+    pub(super) fn next_soaking_lanes(
+        &self,
+        next: &Self,
+        ended_lane: Option<Lane>,
+        started_lane: Option<Lane>,
+    ) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended_lane
         };

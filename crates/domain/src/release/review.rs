@@ -277,7 +277,8 @@ impl Release {
         for approval in &self.approvals {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
-                    let is_excluded_author = rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
+                    let is_excluded_author =
+                        rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
                     // An approval that does not count also does not override an earlier objection.
                     if is_excluded_author || !rule.is_current(approval) {
                         continue;

@@ -110,7 +110,8 @@ pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
 #[must_use]
 pub fn lanes_by_recency(history: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
     let acquisition = |lane: Lane| history.iter().find(|entry| entry.lane == lane && entry.to == Some(release));
-    let mut held_lanes: Vec<Lane> = Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
+    let mut held_lanes: Vec<Lane> =
+        Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
     held_lanes.sort_by_key(|lane| Reverse((acquisition(*lane).map(|entry| entry.revision), *lane)));
     held_lanes
 }
@@ -154,15 +155,19 @@ impl Release {
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = self.check_rollback(rollbacks, deployment)?;
-        let lanes: Vec<ReturnedLane> =
-            rollbacks.iter().map(|(lane, target)| ReturnedLane { lane: *lane, rolled_back_to: target.release_id }).collect();
+        let lanes: Vec<ReturnedLane> = rollbacks
+            .iter()
+            .map(|(lane, target)| ReturnedLane { lane: *lane, rolled_back_to: target.release_id })
+            .collect();
         let reinstated: BTreeSet<ReleaseId> = rollbacks
             .iter()
             .filter(|(_, target)| matches!(target.state, State::Superseded { .. }))
             .map(|(_, target)| target.release_id)
             .collect();
         check_reason(reason)?;
-        let holders = |next: Deployment, returned_lane: &ReturnedLane| next.with_holder(returned_lane.lane, Some(returned_lane.rolled_back_to));
+        let holders = |next: Deployment, returned_lane: &ReturnedLane| {
+            next.with_holder(returned_lane.lane, Some(returned_lane.rolled_back_to))
+        };
         let mut next = lanes.iter().fold(deployment.clone(), holders);
         let stopped_lane = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
         next.0.soaking = deployment.next_soaking_lanes(&next, stopped_lane, None);
@@ -177,7 +182,11 @@ impl Release {
         let fact = self.rolled_back_fact(release.state.name(), &lanes, &evidence, stamp);
         let moves = lanes
             .iter()
-            .map(|returned_lane| LaneMove { lane: returned_lane.lane, from: Some(self.release_id), to: Some(returned_lane.rolled_back_to) })
+            .map(|returned_lane| LaneMove {
+                lane: returned_lane.lane,
+                from: Some(self.release_id),
+                to: Some(returned_lane.rolled_back_to),
+            })
             .collect();
         Ok(DeploymentChange::new(DeploymentChangeRecord {
             release,

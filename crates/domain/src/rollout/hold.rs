@@ -116,13 +116,7 @@ impl Rollout {
         if !self.is_automatic() || inputs.soak_status.soak_seconds_left > 0 {
             return None;
         }
-        let AdvanceInputs {
-            soak_status,
-            recommendation,
-            next_lane_gates,
-            workload_status,
-            required_runs,
-        } = inputs;
+        let AdvanceInputs { soak_status, recommendation, next_lane_gates, workload_status, required_runs } = inputs;
         if *workload_status != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }

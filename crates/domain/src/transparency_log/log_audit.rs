@@ -166,7 +166,8 @@ impl LogAudit {
     pub fn finish(self, log_size: u64, edge: &TreeEdge) -> Option<LogDefect> {
         let checked_size = self.log.size();
         let is_short = checked_size < log_size.max(self.covered_size());
-        let entry_defect = self.entry_defect.or_else(|| is_short.then(|| LogDefect::at(checked_size, LogDefectCause::Truncated)));
+        let entry_defect =
+            self.entry_defect.or_else(|| is_short.then(|| LogDefect::at(checked_size, LogDefectCause::Truncated)));
         let Some(checkpoint) = &self.checkpoint else {
             let tile = self.difference.map(|index| LogDefect::at(index, LogDefectCause::Tile));
             return entry_defect.or(tile);

@@ -67,7 +67,9 @@ impl EncodedKey {
         let (id, encoded) = rest.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
         let encoded = BASE64_STANDARD.decode(encoded).map_err(|_| VerifierKeyRefusal::Form)?;
         let key: &[u8; 32] = match encoded.split_first() {
-            Some((encoded_type, key)) if *encoded_type == signature_type => key.try_into().map_err(|_| VerifierKeyRefusal::Key)?,
+            Some((encoded_type, key)) if *encoded_type == signature_type => {
+                key.try_into().map_err(|_| VerifierKeyRefusal::Key)?
+            }
             _ => return Err(VerifierKeyRefusal::Key),
         };
         let parsed = Self::new(name, signature_type, key).ok_or(VerifierKeyRefusal::Key)?;

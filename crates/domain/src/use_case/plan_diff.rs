@@ -154,8 +154,7 @@ mod tests {
         assert_eq!(paths(&diff), ["flow.steps.c", "flow.steps.a", "flow.steps.b"]);
         assert!(diff.changes[0].before.is_none() && diff.changes[1].after.is_none());
         let mut diff = PlanChanges::default();
-        diff
-            .compare_flows(Some(&before), Some(&json!({ "entry_step": "b", "steps": [{ "id": "b" }, { "id": "a" }] })));
+        diff.compare_flows(Some(&before), Some(&json!({ "entry_step": "b", "steps": [{ "id": "b" }, { "id": "a" }] })));
         assert_eq!(paths(&diff), ["flow.entry_step", "flow.steps"]);
         assert_eq!(diff.unchanged_steps, ["b", "a"]);
     }

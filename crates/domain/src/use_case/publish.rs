@@ -118,7 +118,8 @@ impl UseCase {
             .zip(missing)
             .map(|(id, name)| AccessRequest::for_use_case(*id, self, name, stamp))
             .collect();
-        let created = if self.pieces.is_none() { Some(Box::new(self.create_resources(&ids, context, stamp)?)) } else { None };
+        let created =
+            if self.pieces.is_none() { Some(Box::new(self.create_resources(&ids, context, stamp)?)) } else { None };
         if let Some(created) = &created {
             next.0.workload_id = Some(created.workload.workload_id);
             next.0.release_id = Some(created.release.release_id);
@@ -163,7 +164,8 @@ impl UseCase {
         };
         let flow = create_asset(AssetKind::OrchestrationFlow, "flow", ids.flow, &self.plan.flow_content());
         let prompt = create_asset(AssetKind::PromptTemplate, "prompt", ids.prompt, &self.plan.prompt_content());
-        let mut assets = vec![flow.ok_or_else(|| not_publishable.clone())?, prompt.ok_or_else(|| not_publishable.clone())?];
+        let mut assets =
+            vec![flow.ok_or_else(|| not_publishable.clone())?, prompt.ok_or_else(|| not_publishable.clone())?];
         let mut reused_assets = vec![context.model_policy.asset_id];
         let mut bindable_versions: Vec<BindableVersion> = assets.iter().filter_map(bindable).collect();
         bindable_versions.push(context.model_policy.clone());

@@ -259,12 +259,16 @@ impl History {
                 self.connections.push(snapshot(created.into_record().next));
             }
             Step::Disable(index) => {
-                for snapshot in self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index]) {
+                for snapshot in
+                    self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index])
+                {
                     snapshot.connection.0.status = ConnectionStatus::Disabled;
                 }
             }
             Step::Expire(index) => {
-                for snapshot in self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index]) {
+                for snapshot in
+                    self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index])
+                {
                     snapshot.is_expired = true;
                 }
             }
@@ -274,7 +278,9 @@ impl History {
 
     fn check(&self) {
         // Exactly one use case of the chain is current. All others are archived and name their successor.
-        assert!(self.archived.iter().all(|item| item.status == UseCaseStatus::Archived && item.superseded_by.is_some()));
+        assert!(
+            self.archived.iter().all(|item| item.status == UseCaseStatus::Archived && item.superseded_by.is_some())
+        );
         // Access requests are pending only while the use case waits for access.
         let is_pending = self.requests.iter().any(|item| item.status == AccessRequestStatus::Pending);
         assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);

@@ -42,13 +42,19 @@ impl StateKey {
                 if rollout.status == RolloutRecord::IN_PROGRESS { &rollout.plan[rollout.index..] } else { &[] }.to_vec()
             };
             let rollout_key = record.rollout.as_ref().map(|rollout| (rollout.status, remaining(rollout)));
-            (new_indexes[number], (record.state.as_str(), rollout_key, new_index(record.supersedes), model.is_approved(number)))
+            (
+                new_indexes[number],
+                (record.state.as_str(), rollout_key, new_index(record.supersedes), model.is_approved(number)),
+            )
         };
         let is_retired = |number: &ReleaseIndex| model.releases[*number].state == StateName::Retired;
         let former_of_lane = |lane: LaneIndex| {
             // Retired releases are left out, because a rollback never targets them.
-            let former_holders =
-                model.former_holders(lane).into_iter().filter(|number| !is_retired(number)).map(|number| new_indexes[number]);
+            let former_holders = model
+                .former_holders(lane)
+                .into_iter()
+                .filter(|number| !is_retired(number))
+                .map(|number| new_indexes[number]);
             let rolled_back = |number: &ReleaseIndex| !is_retired(number) && model.was_rolled_back_from(*number, lane);
             let rolled_back = (0..model.releases.len()).filter(rolled_back).map(|number| new_indexes[number]);
             (former_holders.collect(), rolled_back.collect())
@@ -153,13 +159,9 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
     counts
 }
 
-fn print_counts(
-    releases: usize,
-    ExplorationCounts { states: state_count, transitions: transition_count, refusals: refusal_count, max_depth }: &ExplorationCounts,
-) {
-    println!(
-        "{releases} releases: {state_count} states, {transition_count} transitions, {refusal_count} refusals, depth {max_depth}"
-    );
+fn print_counts(releases: usize, counts: &ExplorationCounts) {
+    let ExplorationCounts { states, transitions, refusals, max_depth } = counts;
+    println!("{releases} releases: {states} states, {transitions} transitions, {refusals} refusals, depth {max_depth}");
 }
 
 /// All states of two releases. The short form uses a single plan, because each further plan multiplies the number
@@ -169,9 +171,7 @@ fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, min_states) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
     let counts = explore(2, &plans, usize::MAX);
     print_counts(2, &counts);
-    assert!(
-        counts.states > min_states && counts.transitions > counts.states && counts.refusals > counts.transitions
-    );
+    assert!(counts.states > min_states && counts.transitions > counts.states && counts.refusals > counts.transitions);
     assert!(counts.max_depth > 10, "the exploration ended too early");
 }
 

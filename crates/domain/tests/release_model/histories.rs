@@ -58,7 +58,9 @@ fn run_step(step: &Step, store: &mut InMemoryStore, model: &mut Model, fixtures:
             let is_current = model.decision_basis(operation) == basis;
             let committed = store.commit(decision);
             if committed != if is_current { Ok(()) } else { Err(StaleDecision) } {
-                return Err(format!("{operation:?} after {concurrent:?}: {committed:?}, but is_current is {is_current}"));
+                return Err(format!(
+                    "{operation:?} after {concurrent:?}: {committed:?}, but is_current is {is_current}"
+                ));
             }
             if is_current {
                 model.apply(operation).map_err(|refusal| format!("{operation:?} after {concurrent:?}: {refusal:?}"))?;

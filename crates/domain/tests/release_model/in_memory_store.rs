@@ -106,7 +106,12 @@ impl InMemoryStore {
     ///
     /// # Errors
     /// Describes the difference between the store and the model.
-    pub(crate) fn execute(&mut self, model: &mut Model, operation: &Operation, fixtures: &Fixtures) -> Result<(), String> {
+    pub(crate) fn execute(
+        &mut self,
+        model: &mut Model,
+        operation: &Operation,
+        fixtures: &Fixtures,
+    ) -> Result<(), String> {
         let decided = self.decide(operation, fixtures);
         let expected = model.apply(operation);
         match (decided, expected) {
@@ -183,7 +188,9 @@ impl InMemoryStore {
         for lane_move in change.moves.clone() {
             let revision = change.deployment.revision;
             let (lane, from, to) = (lane_move.lane, lane_move.from, lane_move.to);
-            self.state.lane_history.insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at: changed_at });
+            self.state
+                .lane_history
+                .insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at: changed_at });
         }
         self.state.deployment = change.deployment.clone();
         Ok(())

@@ -173,7 +173,10 @@ impl Model {
     /// The current lanes of the rollouts in progress.
     pub(crate) fn soaking_lanes(&self) -> BTreeSet<LaneIndex> {
         let rollouts = self.releases.iter().filter_map(|record| record.rollout.as_ref());
-        rollouts.filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS).map(|rollout| rollout.plan[rollout.index]).collect()
+        rollouts
+            .filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS)
+            .map(|rollout| rollout.plan[rollout.index])
+            .collect()
     }
 
     /// The former and current holders of the lane, latest last, without releases that were rolled back from the
@@ -191,14 +194,16 @@ impl Model {
     }
 
     pub(crate) fn was_rolled_back_from(&self, release: ReleaseIndex, lane: LaneIndex) -> bool {
-        let is_rollback = |lane_move: &LaneMove| lane_move.reason == MoveReason::Rollback && lane_move.from == Some(release);
+        let is_rollback =
+            |lane_move: &LaneMove| lane_move.reason == MoveReason::Rollback && lane_move.from == Some(release);
         self.lane_moves.iter().any(|lane_move| lane_move.lane == lane && is_rollback(lane_move))
     }
 
     /// Whether the current bindings are approved and no objection is newer than the approval.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
-        let is_current = |(verdict, verdict_edition): &&(Verdict, u32)| *verdict != Verdict::Approved || verdict_edition == edition;
+        let is_current =
+            |(verdict, verdict_edition): &&(Verdict, u32)| *verdict != Verdict::Approved || verdict_edition == edition;
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
 
@@ -363,8 +368,10 @@ impl Model {
                 StateName::Active => StateName::Superseded,
                 StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
             };
-            let current_rollout = record.rollout.as_ref().filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS);
-            let is_lane_lost = current_rollout.is_some_and(|rollout| self.holders[rollout.plan[rollout.index]] != Some(number));
+            let current_rollout =
+                record.rollout.as_ref().filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS);
+            let is_lane_lost =
+                current_rollout.is_some_and(|rollout| self.holders[rollout.plan[rollout.index]] != Some(number));
             if state != record.state || is_lane_lost || number == acting {
                 self.releases[number].revision += 1;
             }

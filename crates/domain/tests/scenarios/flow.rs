@@ -275,7 +275,10 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
         stored_at: now,
         expires_at: now,
     };
-    History::Loaded(Vec::new(), RecalledTurns { last_erasure: None, turns: turns.into_iter().map(to_stored_turn).collect() })
+    History::Loaded(
+        Vec::new(),
+        RecalledTurns { last_erasure: None, turns: turns.into_iter().map(to_stored_turn).collect() },
+    )
 }
 
 fn compose_prompt(scenario: &Scenario, content: &Value, refusals: &mut String) -> Option<ComposedPrompt> {
@@ -337,7 +340,9 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                 }
                 CallOutcome::ScriptExhausted => return,
             },
-            RunEffect::CheckGuardrails(guardrail_check) => run.on_guardrail(env.moment(), Some(guardrail_check.run(&redactor))),
+            RunEffect::CheckGuardrails(guardrail_check) => {
+                run.on_guardrail(env.moment(), Some(guardrail_check.run(&redactor)))
+            }
             RunEffect::CheckSchema(check) => run.on_schema_check(env.moment(), check.run()),
             RunEffect::CallHook(call) => {
                 write_hook_call(&call, out);
@@ -357,10 +362,12 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                 };
                 if let Some(interruption) = response.get("cut").and_then(Value::as_str) {
                     writeln!(out, "stopped: {interruption}").unwrap();
-                    return write_outcome(&run.finish(env.moment(), Some(parse_interruption(interruption)), &redactor), out);
+                    return write_outcome(
+                        &run.finish(env.moment(), Some(parse_interruption(interruption)), &redactor),
+                        out,
+                    );
                 }
-                let drift =
-                    response.get("drifted").map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::parse)));
+                let drift = response.get("drifted").map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::parse)));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
                 let result = drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
@@ -375,7 +382,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     }
     let mut outcome = run.finish(env.moment(), None, &redactor);
     let session = SessionId::parse("s-1").unwrap();
-    let conversation = ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let conversation =
+        ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
     let turn_write = outcome.evaluate_turn(input.execution_id, conversation, &[], Some(&[]), env.moment(), &redactor);
     write_outcome(&outcome, out);
     if let Some(turn_write) = turn_write {

@@ -57,7 +57,11 @@ impl Scenario {
             .map(|name| SECTIONS.iter().position(|known| *known == name))
             .map(|position| position.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
             .collect();
-        assert!(positions.is_sorted_by(|position, next| position < next), "{}: sections are out of order", self.path.display());
+        assert!(
+            positions.is_sorted_by(|position, next| position < next),
+            "{}: sections are out of order",
+            self.path.display()
+        );
         assert_eq!(positions.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
     }
 

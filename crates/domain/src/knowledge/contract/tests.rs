@@ -34,16 +34,35 @@ fn codes(decision: &ContractDecision) -> Vec<&'static str> {
 #[test]
 fn requires_principal_or_group_and_workspace_and_mode() {
     use AccessMode::{MemoryReplay, Retrieve};
-    let (principal_allowed, workspace_allowed, mode_allowed) = ("principal_allowed", "workspace_allowed", "access_mode_allowed");
+    let (principal_allowed, workspace_allowed, mode_allowed) =
+        ("principal_allowed", "workspace_allowed", "access_mode_allowed");
     for (names, workspace, requested, expected, allowed) in [
         (&["user:ada"][..], WORKSPACE, Retrieve, vec![principal_allowed, workspace_allowed, mode_allowed], true),
-        (&["user:eve", "group:support"], WORKSPACE, Retrieve, vec!["group_allowed", workspace_allowed, mode_allowed], true),
-        (&["user:ada", "group:support"], WORKSPACE, Retrieve, vec![principal_allowed, "group_allowed", workspace_allowed, mode_allowed], true),
+        (
+            &["user:eve", "group:support"],
+            WORKSPACE,
+            Retrieve,
+            vec!["group_allowed", workspace_allowed, mode_allowed],
+            true,
+        ),
+        (
+            &["user:ada", "group:support"],
+            WORKSPACE,
+            Retrieve,
+            vec![principal_allowed, "group_allowed", workspace_allowed, mode_allowed],
+            true,
+        ),
         (&["user:eve"], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
         (&["user:support"], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
         (&[], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
         (&["user:ada"], 1, Retrieve, vec![principal_allowed, "workspace_not_allowed", mode_allowed], false),
-        (&["user:ada"], WORKSPACE, MemoryReplay, vec![principal_allowed, workspace_allowed, "access_mode_not_allowed"], false),
+        (
+            &["user:ada"],
+            WORKSPACE,
+            MemoryReplay,
+            vec![principal_allowed, workspace_allowed, "access_mode_not_allowed"],
+            false,
+        ),
     ] {
         let decision = decide(&valid_contract(), names, workspace, requested);
         assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
@@ -218,9 +237,14 @@ proptest! {
         contract[FIELDS[field]] = value;
         for mode in AccessMode::ALL {
             if decide(&contract, &[&name], WORKSPACE, mode).is_allowed() {
-                let lists = |field: &str, text: &str| contract[field].as_array().unwrap().iter().any(|item| item == text);
-                prop_assert!(lists("allowed_principals", &name) || lists("allowed_groups", name.trim_start_matches("group:"))
-                    || lists("allowed_groups", &name));
+                let lists = |field: &str, text: &str| {
+                    contract[field].as_array().unwrap().iter().any(|item| item == text)
+                };
+                prop_assert!(
+                    lists("allowed_principals", &name)
+                        || lists("allowed_groups", name.trim_start_matches("group:"))
+                        || lists("allowed_groups", &name)
+                );
                 prop_assert!(lists("allowed_workspaces", &Uuid::from_u128(WORKSPACE).to_string()));
                 prop_assert!(lists("allowed_access_modes", mode.as_str()));
                 prop_assert_eq!(&contract["default_decision"], "deny");

@@ -39,8 +39,10 @@ fn reports_the_first_fault_of_the_drafts() {
         [valid.clone(), changed]
     };
     let long_text = "x".repeat(MAX_TEXT_BYTES + 1);
-    let large_metadata: Map<String, Value> = [("k".to_owned(), json!("x".repeat(MAX_METADATA_BYTES)))].into_iter().collect();
-    let many_members: Map<String, Value> = (0..=MAX_METADATA_MEMBERS).map(|number| (number.to_string(), json!(1))).collect();
+    let large_metadata: Map<String, Value> =
+        [("k".to_owned(), json!("x".repeat(MAX_METADATA_BYTES)))].into_iter().collect();
+    let many_members: Map<String, Value> =
+        (0..=MAX_METADATA_MEMBERS).map(|number| (number.to_string(), json!(1))).collect();
     let large_number: Map<String, Value> = [("k".to_owned(), json!(1_u64 << 60))].into_iter().collect();
     for (drafts, fault) in [
         (with_change(&|changed| changed.document_id = "a b".to_owned()), DocumentFault::InvalidId),
@@ -52,7 +54,10 @@ fn reports_the_first_fault_of_the_drafts() {
         (with_change(&|changed| changed.source = DocumentSource::Text(" \n".to_owned())), DocumentFault::NoText),
         (with_change(&|changed| changed.source = DocumentSource::Text(long_text.clone())), DocumentFault::TextTooLong),
         (with_change(&|changed| changed.source = DocumentSource::Text("a\0b".to_owned())), DocumentFault::NulInText),
-        (with_change(&|changed| changed.source = DocumentSource::Reference("x".to_owned())), DocumentFault::TextExpected),
+        (
+            with_change(&|changed| changed.source = DocumentSource::Reference("x".to_owned())),
+            DocumentFault::TextExpected,
+        ),
     ] {
         assert_eq!(refusal_of(&drafts, SourceType::Inline), (1, fault));
     }
@@ -69,7 +74,10 @@ fn reports_the_first_fault_of_the_drafts() {
 #[test]
 fn metadata_hashes_identify_name_and_value() {
     let hashes = |metadata: Value| metadata_hashes(metadata.as_object().unwrap());
-    assert_eq!(hashes(json!({ "a": 1, "b": { "x": 1, "y": [2] } })), hashes(json!({ "b": { "y": [2], "x": 1.0 }, "a": 1 })));
+    assert_eq!(
+        hashes(json!({ "a": 1, "b": { "x": 1, "y": [2] } })),
+        hashes(json!({ "b": { "y": [2], "x": 1.0 }, "a": 1 }))
+    );
     assert_ne!(hashes(json!({ "a": 1 })), hashes(json!({ "a": "1" })));
     assert_ne!(hashes(json!({ "a": 1 })), hashes(json!({ "b": 1 })));
     for hash in hashes(json!({ "a'b": "'); DROP TABLE fact; --" })) {

@@ -62,7 +62,8 @@ const MATTERMOST_HOOKS: &str = "/hooks/";
 /// Whether a key marks its value as a secret. Case and separators of the key do not matter.
 #[must_use]
 pub fn is_sensitive_key(key: &str) -> bool {
-    let normalized: String = key.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let normalized: String =
+        key.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     SENSITIVE_NAMES.contains(&normalized.as_str()) || SENSITIVE_PARTS.iter().any(|part| normalized.contains(part))
 }
 

@@ -83,7 +83,8 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
                     (explicit[2], "workspace"),
                     (explicit[3], "global"),
                 ];
-                let by_scope = settings_by_scope[first_scope..].iter().find_map(|(enabled, scope)| Some(((*enabled)?, *scope)));
+                let by_scope =
+                    settings_by_scope[first_scope..].iter().find_map(|(enabled, scope)| Some(((*enabled)?, *scope)));
                 let by_profile = match (viewer, operator) {
                     (Some(true), _) | (_, Some(true)) => Some((true, "default_profile")),
                     (Some(false), _) | (_, Some(false)) => Some((false, "default_profile")),
@@ -133,8 +134,18 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
         ([None, None, None, None], &off_by_default, standard, Some(("default_profile_off", Some("default_profile")))),
         ([None, inbox_off(1), None, None], &no_defaults, advanced, Some(("preference_off", Some("project")))),
         ([None, inbox_off(1), None, None], &no_defaults, standard, None),
-        ([inbox_on(0), None, None, inbox_off(3)], &no_defaults, standard, Some(("capability_disabled", Some("environment")))),
-        ([None, None, None, inbox_off(3)], &no_defaults, NotificationSettings::Disabled, Some(("notifications_disabled", None))),
+        (
+            [inbox_on(0), None, None, inbox_off(3)],
+            &no_defaults,
+            standard,
+            Some(("capability_disabled", Some("environment"))),
+        ),
+        (
+            [None, None, None, inbox_off(3)],
+            &no_defaults,
+            NotificationSettings::Disabled,
+            Some(("notifications_disabled", None)),
+        ),
     ];
     for (number, (sets, profiles, settings, expected)) in cases.iter().enumerate() {
         let actual = match layers(sets, profiles, viewer).decide_delivery(CATEGORY, *settings, |_| true) {
@@ -142,7 +153,9 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
                 assert_eq!(channels, [Channel::Portal], "case {number}");
                 None
             }
-            DeliveryDecision::Suppressed(suppression) => Some((suppression.reason.as_str(), suppression.scope.map(DecidingScope::as_str))),
+            DeliveryDecision::Suppressed(suppression) => {
+                Some((suppression.reason.as_str(), suppression.scope.map(DecidingScope::as_str)))
+            }
         };
         assert_eq!(actual, *expected, "case {number}");
     }
@@ -181,7 +194,13 @@ fn channels_without_a_receiver_deliver_nothing() {
         (global(&[inbox_off, email, webhook]), &no_defaults, Tier::Standard, global_off, email_and_webhook),
         (global(&[email]), &off_by_default, Tier::Standard, default_off, email_only),
         // In the advanced tier, the setting of the workload enables the webhook.
-        (with_workload_setting.clone(), &no_defaults, Tier::Standard, ("capability_disabled", project_on, Channel::Webhook), email_only),
+        (
+            with_workload_setting.clone(),
+            &no_defaults,
+            Tier::Standard,
+            ("capability_disabled", project_on, Channel::Webhook),
+            email_only,
+        ),
         (with_workload_setting, &no_defaults, Tier::Advanced, global_off, email_and_webhook),
     ] {
         let has_receiver = |channel| channel == Channel::Portal;
@@ -264,7 +283,9 @@ proptest! {
             let scope_settings: BTreeMap<_, _> = settings
                 .iter()
                 .filter(|(scope, ..)| *scope == depth)
-                .map(|(_, category, channel, enabled)| ((FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled))
+                .map(|(_, category, channel, enabled)| {
+                    ((FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
+                })
                 .collect();
             (!scope_settings.is_empty()).then(|| set(depth, scope_settings))
         });
@@ -276,7 +297,8 @@ proptest! {
                 })
                 .collect(),
         );
-        let held_roles = Role::ALL.into_iter().zip(&roles).filter(|(_, is_held)| **is_held).map(|(role, _)| role).collect();
+        let held_roles =
+            Role::ALL.into_iter().zip(&roles).filter(|(_, is_held)| **is_held).map(|(role, _)| role).collect();
         let layers = layers(&sets, &profiles, held_roles);
         let (tier, skip) = if advanced { (Tier::Advanced, 0) } else { (Tier::Standard, 2) };
         for (category, name) in FactCategory::ALL.into_iter().enumerate() {
@@ -285,18 +307,26 @@ proptest! {
                 .map(|channel| model(&settings, &defaults, &roles, (category, channel), skip))
                 .map(|(enabled, scope)| (enabled, DecidingScope::ALL[scope]))
                 .collect();
-            let actual: Vec<(bool, DecidingScope)> = explained.iter().map(|preference| (preference.enabled, preference.scope)).collect();
+            let actual: Vec<(bool, DecidingScope)> =
+                explained.iter().map(|preference| (preference.enabled, preference.scope)).collect();
             prop_assert_eq!(&actual, &expected);
             // If one of the channels that the explanation shows as on has a receiver, the projector delivers on
             // exactly these channels.
-            let enabled_channels: Vec<Channel> = explained.iter().filter(|preference| preference.enabled).map(|preference| preference.channel).collect();
+            let enabled_channels: Vec<Channel> = explained
+                .iter()
+                .filter(|preference| preference.enabled)
+                .map(|preference| preference.channel)
+                .collect();
             let has_receiver = |channel: Channel| {
-                channel == Channel::Portal || receivers[Channel::ALL.iter().position(|candidate| *candidate == channel).unwrap()]
+                let index = Channel::ALL.iter().position(|candidate| *candidate == channel).unwrap();
+                channel == Channel::Portal || receivers[index]
             };
             let is_reached = enabled_channels.iter().any(|channel| has_receiver(*channel));
             match layers.decide_delivery(name, NotificationSettings::Enabled(tier), has_receiver) {
                 DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == enabled_channels),
-                DeliveryDecision::Suppressed(suppression) => prop_assert!(!is_reached && suppression.unreachable == enabled_channels),
+                DeliveryDecision::Suppressed(suppression) => {
+                    prop_assert!(!is_reached && suppression.unreachable == enabled_channels);
+                }
             }
         }
     }

@@ -87,7 +87,8 @@ pub(super) fn suppressed_decision(
         "workload_id": subject.workload_id,
         "digest": decision.digest(),
     });
-    let suppression_fact = Fact::new(FactKind::NotificationSuppressed, record_subject, fact.workspace_id, &stamp, detail);
+    let suppression_fact =
+        Fact::new(FactKind::NotificationSuppressed, record_subject, fact.workspace_id, &stamp, detail);
     (decision, suppression_fact)
 }
 

@@ -21,7 +21,8 @@ impl SettingsTurnedOnAt {
     /// The settings that apply to a fact of this time. `current` contains the current settings.
     #[must_use]
     pub fn settings_at(self, current: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
-        let was_off = |turned_on_at: Option<Timestamp>| turned_on_at.is_some_and(|turned_on_at| occurred_at < turned_on_at);
+        let was_off =
+            |turned_on_at: Option<Timestamp>| turned_on_at.is_some_and(|turned_on_at| occurred_at < turned_on_at);
         match current {
             NotificationSettings::Disabled => NotificationSettings::Disabled,
             NotificationSettings::Enabled(_) if was_off(self.notifications) => NotificationSettings::Disabled,

@@ -114,14 +114,20 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
     let projection = project(&fact, &subject, &rights, &default_preferences(), at());
     assert_eq!(names(&projection), ["user:owner", "user:member", "user:ada", "user:operator", "service:bot"]);
     let without_role = recipient_rights(&[("user:operator", Role::Operator)]);
-    assert_eq!(names(&project(&fact, &subject, &without_role, &default_preferences(), at())), ["user:ada", "user:operator"]);
+    assert_eq!(
+        names(&project(&fact, &subject, &without_role, &default_preferences(), at())),
+        ["user:ada", "user:operator"]
+    );
     let rights_in_other_workspace = RecipientRights {
         rights: BTreeMap::from([(
             actor("user:operator"),
             Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Workspace(id(99).into()))]),
         )]),
     };
-    assert_eq!(names(&project(&fact, &subject, &rights_in_other_workspace, &default_preferences(), at())), ["user:ada"]);
+    assert_eq!(
+        names(&project(&fact, &subject, &rights_in_other_workspace, &default_preferences(), at())),
+        ["user:ada"]
+    );
 }
 
 #[test]
@@ -139,8 +145,13 @@ fn notifications_hold_slugs_codes_and_identifiers() {
 fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions])]);
-    let projection =
-        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..default_preferences() }, at());
+    let projection = project(
+        &fact,
+        &subject,
+        &RecipientRights::default(),
+        &RecipientPreferences { sets, ..default_preferences() },
+        at(),
+    );
     assert_eq!(projection.notifications[0].notification.category, FactCategory::ComplianceFindings);
     assert!(projection.suppressed.is_empty());
 }
@@ -160,7 +171,10 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     let expected = (ReasonCode::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
     assert_eq!(
         records,
-        [(FactCategory::Executions, expected.0, expected.1, expected.2), (FactCategory::ComplianceFindings, expected.0, expected.1, expected.2)]
+        [
+            (FactCategory::Executions, expected.0, expected.1, expected.2),
+            (FactCategory::ComplianceFindings, expected.0, expected.1, expected.2)
+        ]
     );
     for (decision, record) in &projection.suppressed {
         assert_eq!(record.detail["digest"], json!(decision.digest()));
@@ -182,8 +196,13 @@ fn opt_out_of_reports_leaves_no_record() {
     fact.kind = FactKind::ExecutionEnded;
     fact.categories = vec![FactCategory::Reports];
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Reports])]);
-    let projection =
-        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..default_preferences() }, at());
+    let projection = project(
+        &fact,
+        &subject,
+        &RecipientRights::default(),
+        &RecipientPreferences { sets, ..default_preferences() },
+        at(),
+    );
     assert!(projection.notifications.is_empty() && projection.suppressed.is_empty());
 }
 
@@ -193,7 +212,9 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
     let id_of = |submitter: &str, number, minutes: u64| {
         let (mut fact, subject) = denial(submitter, number);
         fact.occurred_at = at().plus(std::time::Duration::from_secs(60 * minutes));
-        project(&fact, &subject, &owner_rights, &default_preferences(), at()).notifications[0].notification.notification_id
+        project(&fact, &subject, &owner_rights, &default_preferences(), at()).notifications[0]
+            .notification
+            .notification_id
     };
     for guest in ["anonymous", "share_link:7"] {
         assert_eq!(id_of(guest, 1, 0), id_of("anonymous", 2, 49), "one hour");
@@ -205,7 +226,8 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
 #[test]
 fn collapsed_denials_share_one_record() {
     let sets = HashMap::from([opt_out("user:owner", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
-    let (owner_rights, preferences) = (recipient_rights(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..default_preferences() });
+    let (owner_rights, preferences) =
+        (recipient_rights(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..default_preferences() });
     let mut combined = Projection::default();
     for number in [1, 2] {
         let (fact, subject) = denial("anonymous", number);
@@ -223,7 +245,8 @@ fn report_to_the_owner_asks_nobody_to_act() {
     let rights = recipient_rights(&[("user:owner", Role::Viewer), ("user:operator", Role::Operator)]);
     let notified = |fact: &NotifiableFact| {
         let notifications = project(fact, &subject, &rights, &default_preferences(), at()).notifications;
-        let recipient_and_severity = |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
+        let recipient_and_severity =
+            |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
         notifications.iter().map(recipient_and_severity).collect::<Vec<_>>()
     };
     fact.categories = vec![FactCategory::Executions, FactCategory::Reports];
@@ -264,7 +287,8 @@ fn default_profile_of_a_role_adds_a_channel() {
         revision: Revision::FIRST,
     });
     let preferences = RecipientPreferences { profiles: Some(profiles), ..default_preferences() };
-    let projection = project(&fact, &subject, &recipient_rights(&[("user:operator", Role::Operator)]), &preferences, at());
+    let projection =
+        project(&fact, &subject, &recipient_rights(&[("user:operator", Role::Operator)]), &preferences, at());
     let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
@@ -285,7 +309,12 @@ fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
     let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
-    let preferences = RecipientPreferences { sets, people, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_preferences() };
+    let preferences = RecipientPreferences {
+        sets,
+        people,
+        switches: NotificationSettings::Enabled(Tier::Advanced),
+        ..default_preferences()
+    };
     let digest_at = |number, time: &str| {
         let (fact, subject) = denial("user:ada", number);
         let at = Timestamp::parse(time).unwrap();
@@ -308,7 +337,8 @@ fn facts_of_one_window_share_a_digest() {
 #[test]
 fn burst_is_collected_after_three_single_messages() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let preferences = RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_preferences() };
+    let preferences =
+        RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_preferences() };
     let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
     let window = burst::window(at).unwrap();
     assert_eq!(
@@ -329,8 +359,13 @@ fn burst_is_collected_after_three_single_messages() {
     };
     let all_deliveries = run(0);
     assert!(all_deliveries[..3].iter().all(|delivery| delivery.digest.is_none() && !delivery.requires_advanced_tier));
-    assert!(all_deliveries[3..].iter().all(|delivery| delivery.digest == Some(window) && delivery.requires_advanced_tier));
-    assert!(all_deliveries[3..].windows(2).all(|pair| pair[0].delivery_id == pair[1].delivery_id), "one message for the rest");
+    assert!(
+        all_deliveries[3..].iter().all(|delivery| delivery.digest == Some(window) && delivery.requires_advanced_tier)
+    );
+    assert!(
+        all_deliveries[3..].windows(2).all(|pair| pair[0].delivery_id == pair[1].delivery_id),
+        "one message for the rest"
+    );
     assert!(all_deliveries[3..].windows(2).all(|pair| pair[0].event != pair[1].event), "with a line each");
     assert_eq!(run(2).iter().filter(|delivery| delivery.digest.is_none()).count(), 1, "earlier batches count");
 }
@@ -350,10 +385,16 @@ fn deliveries_by_advanced_preferences_require_the_advanced_tier() {
         ..default_preferences()
     };
     let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
-    assert_eq!(projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(), [true]);
+    assert_eq!(
+        projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
+        [true]
+    );
     let global_preferences = RecipientPreferences { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..preferences };
     let projection = project(&fact, &subject, &RecipientRights::default(), &global_preferences, at());
-    assert_eq!(projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(), [false]);
+    assert_eq!(
+        projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
+        [false]
+    );
 }
 
 #[test]
@@ -378,7 +419,8 @@ fn announcements_reach_their_audience_with_their_text() {
     };
     let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
     assert_eq!(names(&projection), ["user:bob"]);
-    let channels: Vec<_> = projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect();
+    let channels: Vec<_> =
+        projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect();
     assert_eq!(channels, [(Channel::Email, true)], "not everybody who reads the chat is in the audience");
     let notification = &projection.notifications[0].notification;
     assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));

@@ -124,10 +124,15 @@ fn condition() -> impl Strategy<Value = String> {
         "7u",
     ]);
     let operator = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
-    let comparison =
-        (operand.clone(), operator, literal.clone(), any::<bool>()).prop_map(|(operand, operator, literal, is_swapped)| {
-            if is_swapped { format!("{literal} {operator} {operand}") } else { format!("{operand} {operator} {literal}") }
-        });
+    let comparison = (operand.clone(), operator, literal.clone(), any::<bool>()).prop_map(
+        |(operand, operator, literal, is_swapped)| {
+            if is_swapped {
+                format!("{literal} {operator} {operand}")
+            } else {
+                format!("{operand} {operator} {literal}")
+            }
+        },
+    );
     let membership = (operand.clone(), prop::collection::vec(literal, 0..4))
         .prop_map(|(operand, literals)| format!("{operand} in [{}]", literals.join(", ")));
     let leaf = prop_oneof![4 => comparison, 2 => membership, 1 => operand.prop_map(str::to_owned)];

@@ -34,20 +34,29 @@ fn approval_covers_resolved_references() {
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let reopened = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(reopened.references, [], "references are unresolved in drafts");
-    let resubmitted_with_other =
-        reopened.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
+    let resubmitted_with_other = reopened
+        .submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada"))
+        .unwrap()
+        .next
+        .clone();
     assert_eq!(
         resubmitted_with_other.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
         "approval_required"
     );
-    let resubmitted_unchanged =
-        reopened.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
+    let resubmitted_unchanged = reopened
+        .submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada"))
+        .unwrap()
+        .next
+        .clone();
     assert!(resubmitted_unchanged.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let retired = approved.retire(&empty_deployment(), &stamp("user:ops")).unwrap().release.clone();
     assert_eq!(retired.references, approved.references);
     assert_eq!(retired.state.digest(), Some(&approved.bindings_digest()));
     let with_changes_requested = review(&approved, "user:bob", Verdict::ChangesRequested);
-    assert_eq!((with_changes_requested.state.name(), with_changes_requested.0.references), (StateName::Draft, Vec::new()));
+    assert_eq!(
+        (with_changes_requested.state.name(), with_changes_requested.0.references),
+        (StateName::Draft, Vec::new())
+    );
 }
 
 #[test]

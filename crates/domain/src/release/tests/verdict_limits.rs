@@ -15,14 +15,22 @@ fn full_release_accepts_one_objection_per_person() {
     let ops_stamp = stamp("user:ops");
     assert!(full_release.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_ok());
     for reviewer in ["user:eve", "user:approver-3"] {
-        assert_eq!(add_verdict(&full_release, reviewer, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{reviewer}");
+        assert_eq!(
+            add_verdict(&full_release, reviewer, Verdict::Approved),
+            Err(ReleaseRefusal::TooManyVerdicts),
+            "{reviewer}"
+        );
         for objection in [Verdict::Rejected, Verdict::ChangesRequested] {
             assert_eq!(add_verdict(&full_release, reviewer, objection), Ok(()), "{reviewer}");
         }
         let mut rejected = review(&full_release, reviewer, Verdict::Rejected);
         assert!(rejected.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err(), "{reviewer}");
         for verdict in Verdict::ALL {
-            assert_eq!(add_verdict(&rejected, reviewer, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{reviewer}: {verdict:?}");
+            assert_eq!(
+                add_verdict(&rejected, reviewer, verdict),
+                Err(ReleaseRefusal::TooManyVerdicts),
+                "{reviewer}: {verdict:?}"
+            );
         }
         // The bindings changed after these verdicts.
         let other_digest = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
@@ -30,7 +38,11 @@ fn full_release_accepts_one_objection_per_person() {
             approval.subject_digest = other_digest.clone();
         }
         assert_eq!(add_verdict(&rejected, reviewer, Verdict::Rejected), Ok(()), "{reviewer}");
-        assert_eq!(add_verdict(&rejected, reviewer, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{reviewer}");
+        assert_eq!(
+            add_verdict(&rejected, reviewer, Verdict::Approved),
+            Err(ReleaseRefusal::TooManyVerdicts),
+            "{reviewer}"
+        );
     }
 }
 
@@ -66,8 +78,9 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     for _ in 0..review::MAX_VERDICTS_PER_PERSON {
         full_release = review(&full_release, "user:bob", Verdict::Approved);
     }
-    let add_verdict =
-        |reviewer, verdict| full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ());
+    let add_verdict = |reviewer, verdict| {
+        full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
+    };
     assert_eq!(add_verdict("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
     assert_eq!(add_verdict("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

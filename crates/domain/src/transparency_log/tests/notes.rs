@@ -193,10 +193,15 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
     let mut invalid = signature_line(1_700_000_000);
     invalid.signature[20] ^= 1;
     assert_eq!(witness.cosigned_at(&note.clone().with_signatures([signature_line(1_700_000_000), invalid])), None);
-    let other_checkpoint = SignedNote::new(text.replace("\n5\n", "\n6\n"), vec![signature_line(1_700_000_000)]).unwrap();
+    let other_checkpoint =
+        SignedNote::new(text.replace("\n5\n", "\n6\n"), vec![signature_line(1_700_000_000)]).unwrap();
     assert_eq!(witness.cosigned_at(&other_checkpoint), None, "another checkpoint");
     let late_seconds = u64::MAX;
-    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([signature_line(late_seconds)])), None, "no time of this epoch");
+    assert_eq!(
+        witness.cosigned_at(&note.clone().with_signatures([signature_line(late_seconds)])),
+        None,
+        "no time of this epoch"
+    );
 
     let request = WitnessRequest { old_size: 3, proof: vec![TreeHash::new([1; 32])], checkpoint: note.clone() };
     let body = format!("old 3\nAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n\n{note}");

@@ -29,7 +29,8 @@ impl Log {
     }
 
     fn hashes(&self, plan: &ProofPlan) -> Vec<TreeHash> {
-        let read_tile = |tile: TileCoordinate| self.tiles.get(&tile).map(FullTile::hashes).or_else(|| self.edge.tile(tile));
+        let read_tile =
+            |tile: TileCoordinate| self.tiles.get(&tile).map(FullTile::hashes).or_else(|| self.edge.tile(tile));
         assert!(plan.tiles().into_iter().all(|tile| read_tile(tile).is_some()), "every tile of the plan exists");
         plan.hashes(&read_tile).unwrap()
     }
@@ -139,8 +140,12 @@ fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
         }
         for (old_size, old_root) in roots.iter().enumerate().take(size).skip(1) {
             let proof = log.hashes(&ProofPlan::consistency(old_size as u64, tree_size).unwrap());
-            let claim =
-                ConsistencyClaim { from_size: old_size as u64, from_root: *old_root, to_size: tree_size, to_root: root };
+            let claim = ConsistencyClaim {
+                from_size: old_size as u64,
+                from_root: *old_root,
+                to_size: tree_size,
+                to_root: root,
+            };
             assert!(claim.is_proved_by(&proof), "{old_size} to {size}");
             let bytes: Vec<u8> = proof.iter().flat_map(|hash| *hash.as_bytes()).collect();
             let from_root = RootHash::<Sha256>::new((*old_root.as_bytes()).into(), old_size as u64);

@@ -95,8 +95,10 @@ fn trigger_inputs(value: &Value, names: &mut BTreeSet<String>) {
         Value::String(text) => {
             for tail in text.split("{{").skip(1) {
                 let Some(rest) = tail.trim_start().strip_prefix("trigger.") else { continue };
-                let name: String =
-                    rest.chars().take_while(|character| character.is_ascii_alphanumeric() || *character == '_').collect();
+                let name: String = rest
+                    .chars()
+                    .take_while(|character| character.is_ascii_alphanumeric() || *character == '_')
+                    .collect();
                 names.insert(name);
             }
         }

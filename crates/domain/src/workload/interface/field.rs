@@ -172,10 +172,13 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
         .and_then(|value| findings.parse_wire(&setting_path("type"), value, FieldType::SPELLINGS, FieldType::parse));
     let label = findings.read_optional(members, "label").and_then(|value| {
         let label = findings.read_text(&setting_path("label"), value)?;
-        findings.check(&setting_path("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())
+        findings
+            .check(&setting_path("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text)
+            .then(|| label.to_owned())
     });
-    let required =
-        findings.read_optional(members, "required").and_then(|value| findings.read_boolean(&setting_path("required"), value));
+    let required = findings
+        .read_optional(members, "required")
+        .and_then(|value| findings.read_boolean(&setting_path("required"), value));
     // Other settings depend on the type, so they cannot be checked if the type is unknown.
     let field_type = field_type?;
     refuse_settings_of_other_types(members, field_type, path, findings);

@@ -15,7 +15,10 @@ impl InterfaceConfig {
     /// # Errors
     /// Returns all problems, each with the path of its field. A name that no field has is a problem, even a
     /// special name such as `__proto__`.
-    pub fn effective_inputs(&self, submitted: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
+    pub fn effective_inputs(
+        &self,
+        submitted: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
         let mut findings = Problems::default();
         let mut inputs = submitted.clone();
         for field in self.input_fields() {

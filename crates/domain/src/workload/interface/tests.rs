@@ -250,7 +250,8 @@ fn problems_of_inputs_name_the_expected_type() {
 fn validates_inputs_against_the_form() {
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
     let check_inputs = |inputs: Value| config.effective_inputs(inputs.as_object().unwrap());
-    let filled = check_inputs(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
+    let filled =
+        check_inputs(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
     assert_eq!(
         Value::Object(filled),
         json!({

@@ -105,7 +105,11 @@ pub(crate) fn decide(
             let target = |lane: Lane| -> Option<LaneRollbackTarget<'_>> {
                 let earlier_ids = earlier_holders(lane_history, lane, release_id);
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
-                earlier_ids.into_iter().filter_map(find).find(|target_release| target_release.is_rollback_target()).map(|target_release| (lane, target_release))
+                earlier_ids
+                    .into_iter()
+                    .filter_map(find)
+                    .find(|target_release| target_release.is_rollback_target())
+                    .map(|target_release| (lane, target_release))
             };
             let rollbacks: Vec<LaneRollbackTarget<'_>> = held_lanes
                 .into_iter()
@@ -177,9 +181,14 @@ fn lane_index(lane: Lane) -> LaneIndex {
 pub(crate) fn check_conformance(model: &Model, stored: &StoredState) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&stored.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
-        let rollout = record.rollout.as_ref().map(|rollout| (rollout.rollout_status(), rollout.index, rollout.plan.clone()));
+        let rollout =
+            record.rollout.as_ref().map(|rollout| (rollout.rollout_status(), rollout.index, rollout.plan.clone()));
         let actual_rollout = |rollout: &Rollout| {
-            (rollout.status, usize::from(rollout.current_index), rollout.plan.lanes().map(lane_index).collect::<Vec<_>>())
+            (
+                rollout.status,
+                usize::from(rollout.current_index),
+                rollout.plan.lanes().map(lane_index).collect::<Vec<_>>(),
+            )
         };
         check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual_rollout))?;
         let supersedes = stored.release_index(release.supersedes_release_id);
@@ -194,8 +203,11 @@ pub(crate) fn check_conformance(model: &Model, stored: &StoredState) -> Result<(
     check_equal(|| "deployment revision".to_owned(), &model.deployment_revision, &deployment.revision.get())?;
     for lane in super::LANES {
         let expected = model.lane_moves.iter().rev().filter(|entry| entry.lane == lane);
-        let actual =
-            stored.lane_history.iter().filter(|entry| lane_index(entry.lane) == lane).map(|entry| stored.lane_move(entry));
+        let actual = stored
+            .lane_history
+            .iter()
+            .filter(|entry| lane_index(entry.lane) == lane)
+            .map(|entry| stored.lane_move(entry));
         let (expected, actual): (Vec<LaneMove>, Vec<LaneMove>) = (expected.copied().collect(), actual.collect());
         check_equal(|| format!("history of lane {lane}"), &expected, &actual)?;
     }
@@ -234,7 +246,8 @@ pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) ->
             return Err(format!("{number} was retired, but is {:?}", release.state.name()));
         }
         let status = release.rollout.as_ref().map(|rollout| rollout.status);
-        let is_restarted = release.rollout.as_ref().is_some_and(|rollout| rollout.is_in_progress() && rollout.current_index == 0);
+        let is_restarted =
+            release.rollout.as_ref().is_some_and(|rollout| rollout.is_in_progress() && rollout.current_index == 0);
         if status_before == Some(RolloutStatus::Completed) && status != status_before && !is_restarted {
             return Err(format!("the rollout of {number} was completed, but is {status:?}"));
         }
@@ -264,7 +277,12 @@ fn first_replaced_holder(stored: &StoredState, release: ReleaseId) -> Option<Rel
             && entry.from.is_some()
             && [MoveReason::Activation, MoveReason::Advance].contains(&entry.reason)
     };
-    stored.lane_history.iter().filter(is_replacement).min_by_key(|entry| (entry.revision, entry.lane)).and_then(|entry| entry.from)
+    stored
+        .lane_history
+        .iter()
+        .filter(is_replacement)
+        .min_by_key(|entry| (entry.revision, entry.lane))
+        .and_then(|entry| entry.from)
 }
 
 /// Checks the history of a lane. Each reassignment starts at the previous holder, and the last one ends at the

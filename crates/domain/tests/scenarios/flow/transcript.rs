@@ -51,11 +51,16 @@ pub(super) fn write_hook_call(call: &HttpCall, out: &mut String) {
 pub(super) fn write_model_call(request: &ModelRequest, route: usize, is_first: bool, out: &mut String) {
     let (route_config, conversation) = (&request.routes[route], &request.conversation);
     if let RequestKind::Embedding(text) = &request.kind {
-        writeln!(out, "vector wanted: {} of {} by account {}", route_config.model, route_config.provider, route_config.account_slot)
-            .unwrap();
+        writeln!(
+            out,
+            "vector wanted: {} of {} by account {}",
+            route_config.model, route_config.provider, route_config.account_slot
+        )
+        .unwrap();
         return write_text("  of", text, out);
     }
-    write!(out, "asked: {} of {} by account {}", route_config.model, route_config.provider, route_config.account_slot).unwrap();
+    write!(out, "asked: {} of {} by account {}", route_config.model, route_config.provider, route_config.account_slot)
+        .unwrap();
     if let Some(temperature) = conversation.temperature {
         write!(out, ", temperature {temperature}").unwrap();
     }

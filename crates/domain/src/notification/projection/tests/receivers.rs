@@ -18,7 +18,8 @@ fn each_destination_of_an_enabled_channel_gets_one_delivery() {
     sets.insert(actor("user:operator"), opt_in(&[Channel::Webhook]).1);
     let with_preferences = RecipientPreferences { destinations, sets, ..default_preferences() };
     let projection = project(&fact, &subject, &operators, &with_preferences, at());
-    let destination_ids: Vec<_> = projection.deliveries.iter().map(|delivery| delivery.target.destination().unwrap().uuid()).collect();
+    let destination_ids: Vec<_> =
+        projection.deliveries.iter().map(|delivery| delivery.target.destination().unwrap().uuid()).collect();
     assert_eq!(destination_ids, [id(20), id(21)], "one for both recipients, none elsewhere or on other channels");
     let repeated = project(&fact, &subject, &operators, &with_preferences, at());
     assert_eq!(projection.deliveries, repeated.deliveries, "a repeated projection writes the same rows");
@@ -88,10 +89,12 @@ fn channels_without_a_receiver_leave_one_record() {
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
         let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
-        let actual: Vec<_> = projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.failure)).collect();
+        let actual: Vec<_> =
+            projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.failure)).collect();
         assert_eq!(actual, deliveries, "{unreachable:?}");
         assert!(
-            actual.iter()
+            actual
+                .iter()
                 .zip(&projection.deliveries)
                 .all(|((_, failure), delivery)| failure.is_none() || delivery.digest.is_none())
         );
