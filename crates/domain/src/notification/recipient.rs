@@ -80,6 +80,6 @@ fn limit_recipients(mut actors: Vec<ActorRef>) -> Recipients {
 /// The owner of the subject or the people of the owning team, and the concerned actor. The concerned actor is the
 /// submitter of the run or the author of the release, otherwise the actor of the fact.
 fn concerned<'a>(fact: &'a NotifiableFact, subject: &'a SubjectContext) -> impl Iterator<Item = &'a ActorRef> {
-    let author = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
+    let concerned_actor = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
     subject.owner.iter().chain(&subject.owner_team).chain([concerned_actor])
 }

@@ -93,7 +93,7 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
                 let expected = by_scope.or(by_profile).unwrap_or((channel == Channel::Portal, "fallback"));
                 let actual = layers(&sets, &profiles, roles).effective_preference(CATEGORY, channel, tier);
                 assert_eq!(
-                    (got.enabled, got.scope.as_str()),
+                    (actual.enabled, actual.scope.as_str()),
                     expected,
                     "{explicit:?} {viewer:?} {operator:?} {tier:?}"
                 );
