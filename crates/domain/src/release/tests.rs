@@ -80,12 +80,8 @@ fn approved(number: u128) -> Release {
 }
 
 fn review(release: &Release, reviewer: &str, verdict: Verdict) -> Release {
-    release
-        .review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer))
-        .unwrap()
-        .next
-        .release
-        .clone()
+    let change = release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer));
+    change.unwrap().next.release.clone()
 }
 
 fn met_requirements() -> ActivationReport {
@@ -153,47 +149,35 @@ fn earlier_holder() -> Release {
 fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
-    let ops_stamp = stamp("user:ops");
-    let with_approval = review(&release, "user:bob", Verdict::Approved);
+    let stamp = stamp("user:ops");
+    let reviewed = review(&release, "user:bob", Verdict::Approved);
     let earlier_release = earlier_holder();
     let (artifact_id, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
     let rollbacks = Lane::ALL.map(|lane| (lane, &earlier_release));
     let with_rollout = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
     let trigger = AdvanceTrigger::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
-    let release_state = |change: Change<Release>| change.next.state.name();
-    let deployment_state = |change: DeploymentChange| change.release.state.name();
+    let next_state = |change: Change<Release>| change.next.state.name();
+    let state = |change: DeploymentChange| change.release.state.name();
     [
-        (
-            StateName::ReviewReady,
-            "review_ready",
-            release.submit(Ok(Vec::new()), &deployment, &ops_stamp).map(release_state),
-        ),
-        (StateName::Draft, "draft", release.reopen(&deployment, &ops_stamp).map(release_state)),
-        (
-            StateName::Approved,
-            "approved",
-            with_approval.approve(APPROVAL_RULE, &deployment, &ops_stamp).map(release_state),
-        ),
+        (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &stamp).map(next_state)),
+        (StateName::Draft, "draft", release.reopen(&deployment, &stamp).map(next_state)),
+        (StateName::Approved, "approved", reviewed.approve(APPROVAL_RULE, &deployment, &stamp).map(next_state)),
         (
             StateName::Active,
             "active",
-            release
-                .activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &ops_stamp)
-                .map(deployment_state),
+            release.activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &stamp).map(state),
         ),
-        (StateName::Retired, "retired", release.retire(&deployment, &ops_stamp).map(deployment_state)),
+        (StateName::Retired, "retired", release.retire(&deployment, &stamp).map(state)),
         (
             StateName::Superseded,
             "rollback",
-            release.roll_back(&rollbacks, &deployment, artifact_id, reason, &ops_stamp).map(deployment_state),
+            release.roll_back(&rollbacks, &deployment, artifact_id, reason, &stamp).map(state),
         ),
         // This transition needs a rollout, so the release has one in every state.
         (
             StateName::Active,
             "rollout/advance",
-            with_rollout
-                .advance(trigger, &deployment, &met_requirements(), APPROVAL_RULE, &ops_stamp)
-                .map(deployment_state),
+            with_rollout.advance(trigger, &deployment, &met_requirements(), APPROVAL_RULE, &stamp).map(state),
         ),
     ]
 }
@@ -206,9 +190,8 @@ fn started_rollout() -> Rollout {
 /// Creates the table of docs/release-states.md; `cargo xtask docs` copies the snapshot.
 #[test]
 fn tabulates_every_transition_from_every_state() {
-    let transition_names: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
-    let mut table =
-        format!("| from | {} |\n|---{}|\n", transition_names.join(" | "), "|---".repeat(transition_names.len()));
+    let names: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
+    let mut table = format!("| from | {} |\n|---{}|\n", names.join(" | "), "|---".repeat(names.len()));
     for from in StateName::ALL {
         let cells = try_transitions(from).map(|(_, _, result)| match result {
             Ok(to) => format!("**{}**", to.as_str()),
@@ -250,26 +233,22 @@ fn valid_transitions_match_possible_ones() {
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
-        let with_approval = review(&release, "user:bob", Verdict::Approved);
+        let reviewed = review(&release, "user:bob", Verdict::Approved);
         let context = GateContext {
             deployment: &deployment,
             approval_rule: APPROVAL_RULE,
             activation_report: &met_requirements(),
             unresolved_references: &[],
         };
-        let (gates, valid_states) = (with_approval.gates(&context), with_approval.valid_transitions(&deployment));
+        let (gates, valid_states) = (reviewed.gates(&context), reviewed.valid_transitions(&deployment));
         for (to, name, result) in
             try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
         {
             let target_gates = || gates.iter().filter(|gate| gate.to == to);
-            let is_blocked = target_gates().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
-            let all_lanes_blocked = target_gates().any(|gate| gate.lane.is_some())
+            let blocked = target_gates().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
+            let lanes_blocked = target_gates().any(|gate| gate.lane.is_some())
                 && target_gates().filter(|gate| gate.lane.is_some()).all(|gate| gate.verdict == GateVerdict::Blocked);
-            assert_eq!(
-                valid_states.contains(&to) && !is_blocked && !all_lanes_blocked,
-                result.is_ok(),
-                "{from:?} -> {name}"
-            );
+            assert_eq!(valid_states.contains(&to) && !blocked && !lanes_blocked, result.is_ok(), "{from:?} -> {name}");
         }
     }
 }
@@ -367,9 +346,8 @@ fn refuses_duplicate_and_mismatched_roles() {
     );
     assert_eq!(mismatched.map(|_| ()), Err(ReleaseRefusal::RoleKindMismatch));
     let retired_version = BindableVersion { lifecycle: Lifecycle::Retired, ..version(AssetKind::ModelPolicy, 23) };
-    let retired_result =
-        release.bind(Uuid::from_u128(5).into(), AssetKind::ModelPolicy, &retired_version, &stamp("user:ada"));
-    assert_eq!(retired_result.map(|_| ()), Err(ReleaseRefusal::AssetNotActive));
+    let result = release.bind(Uuid::from_u128(5).into(), AssetKind::ModelPolicy, &retired_version, &stamp("user:ada"));
+    assert_eq!(result.map(|_| ()), Err(ReleaseRefusal::AssetNotActive));
     let with_several_skills = bind(&bind(&release, AssetKind::Skill, 24).unwrap(), AssetKind::Skill, 25);
     assert_eq!(with_several_skills.unwrap().bindings.len(), 3);
 }
@@ -386,48 +364,37 @@ fn reads_min_approvals_in_any_number_notation() {
 #[test]
 fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let ops_stamp = stamp("user:ops");
-    let without_approvals = ready.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).map(|_| ());
+    let stamp = stamp("user:ops");
+    let without_approvals = ready.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
         without_approvals,
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false, excludes_authors: false })
     );
-    let approved_once = review(&ready, "user:bob", Verdict::Approved);
+    let reviewed = review(&ready, "user:bob", Verdict::Approved);
     let changed =
-        bind(&approved_once.reopen(&empty_deployment(), &ops_stamp).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
-    let resubmitted = changed.submit(Ok(Vec::new()), &empty_deployment(), &ops_stamp).unwrap().next.clone();
-    assert!(resubmitted.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err());
-    let two_approvals_rule = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
-    let approved_twice_by_bob = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
-    assert!(
-        approved_twice_by_bob.approve(two_approvals_rule, &empty_deployment(), &ops_stamp).is_err(),
-        "one person counts once"
-    );
-    assert!(
-        review(&approved_twice_by_bob, "user:eve", Verdict::Approved)
-            .approve(two_approvals_rule, &empty_deployment(), &ops_stamp)
-            .is_ok()
-    );
-    let rejected = review(&approved_twice_by_bob, "user:eve", Verdict::Rejected);
-    let blocked = rejected.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).map(|_| ());
+        bind(&reviewed.reopen(&empty_deployment(), &stamp).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
+    let resubmitted = changed.submit(Ok(Vec::new()), &empty_deployment(), &stamp).unwrap().next.clone();
+    assert!(resubmitted.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_err());
+    let rule = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
+    let approved_twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
+    assert!(approved_twice.approve(rule, &empty_deployment(), &stamp).is_err(), "one person counts once");
+    assert!(review(&approved_twice, "user:eve", Verdict::Approved).approve(rule, &empty_deployment(), &stamp).is_ok());
+    let rejected = review(&approved_twice, "user:eve", Verdict::Rejected);
+    let blocked = rejected.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
         blocked,
         Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true, excludes_authors: false })
     );
-    assert!(
-        review(&rejected, "user:bob", Verdict::Approved)
-            .approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp)
-            .is_ok()
-    );
+    let reapproved = review(&rejected, "user:bob", Verdict::Approved);
+    assert!(reapproved.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_ok());
 }
 
 #[test]
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let strict_rule = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
-    let self_approval =
-        ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict_rule, &stamp("user:ada"));
-    assert_eq!(self_approval.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
+    let result = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict_rule, &stamp("user:ada"));
+    assert_eq!(result.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
     let self_approved = review(&ready, "user:ada", Verdict::Approved);
     assert!(
         self_approved.approve(strict_rule, &empty_deployment(), &stamp("user:ops")).is_err(),
@@ -485,13 +452,12 @@ fn reports_all_unmet_requirements_at_once() {
         "use_case_not_active",
     ]
     "#);
-    let invalid_report = ActivationReport {
+    let report = ActivationReport {
         primary_route: Some(RouteStatus::NotApproved),
         flow: FlowStatus::Invalid,
         ..met_requirements()
     };
-    let codes: Vec<_> =
-        draft(1).unmet_requirements(&invalid_report).into_iter().map(|requirement| requirement.code).collect();
+    let codes: Vec<_> = draft(1).unmet_requirements(&report).into_iter().map(|requirement| requirement.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
 }
 
