@@ -9,7 +9,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::expect_used,
-    reason = "a benchmark has a clock, says what it found, and ends when its own input is wrong"
+    reason = "a benchmark reads the clock, prints its results and panics if its own input is invalid"
 )]
 
 use fairway_domain::{
@@ -27,7 +27,7 @@ const WARM_UP: u32 = 1_000;
 const RUNS: u32 = 100_000;
 const RUNS_FOR_A_TAIL: u32 = 1_000_000;
 /// The longest time that the histogram distinguishes, in nanoseconds. Longer times count as this time.
-const LONGEST: u64 = 60_000_000_000;
+const MAX_NANOS: u64 = 60_000_000_000;
 
 /// The target of a row, in microseconds: the statistic that is compared, and its upper bound.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ enum Target {
 }
 
 fn main() {
-    println!("| what | runs | mean µs | median µs | p99 µs | bar | |");
+    println!("| operation | iterations | mean µs | median µs | p99 µs | target | |");
     println!("|---|--:|--:|--:|--:|--:|---|");
     canonical();
     policy();
@@ -47,26 +47,26 @@ fn main() {
     flow();
 }
 
-fn row(what: &str, runs: u32, bar: Target, mut once: impl FnMut()) {
+fn row(label: &str, runs: u32, target: Target, mut operation: impl FnMut()) {
     for _ in 0..WARM_UP {
-        once();
+        operation();
     }
-    let mut taken: Histogram<u64> = Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order");
+    let mut durations: Histogram<u64> = Histogram::new_with_bounds(1, MAX_NANOS, 3).expect("the bounds are in order");
     for _ in 0..runs {
-        let began = Instant::now();
-        once();
-        taken.saturating_record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let started_at = Instant::now();
+        operation();
+        durations.saturating_record(u64::try_from(started_at.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     #[expect(clippy::cast_precision_loss, reason = "a percentile of nanoseconds is far below 2^53")]
     let micros = |nanos: u64| nanos as f64 / 1_000.0;
-    let (median, tail) = (micros(taken.value_at_quantile(0.5)), micros(taken.value_at_quantile(0.99)));
-    let (name, measured, limit) = match bar {
+    let (median, tail) = (micros(durations.value_at_quantile(0.5)), micros(durations.value_at_quantile(0.99)));
+    let (name, measured, limit) = match target {
         Target::Median(limit) => ("median", median, limit),
         Target::Tail(limit) => ("p99", tail, limit),
     };
     let verdict = if measured < limit { "met" } else { "missed" };
-    let mean = taken.mean() / 1_000.0;
-    println!("| {what} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {limit} | {verdict} |");
+    let mean = durations.mean() / 1_000.0;
+    println!("| {label} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {limit} | {verdict} |");
 }
 
 /// Measures ten KiB of realistic content: nested objects of mixed types, with keys out of order.
@@ -89,9 +89,9 @@ fn canonical() {
             break;
         }
     }
-    let what =
+    let label =
         format!("canonical JSON and checksum of {:.1} KiB", f64::from(u32::try_from(length).unwrap_or(0)) / 1024.0);
-    row(&what, RUNS, Target::Median(60.0), || {
+    row(&label, RUNS, Target::Median(60.0), || {
         black_box(Canonical::of(black_box(&content)).is_ok());
     });
 }
@@ -104,11 +104,12 @@ fn policy() {
     decisions("the same, by the interpreter", " || inputs.score == 1", Target::Tail(1_000.0));
 }
 
-fn decisions(what: &str, besides: &str, bar: Target) {
+fn decisions(label: &str, extra_condition: &str, target: Target) {
     let rules: Vec<Value> = (0..100)
         .map(|index| {
             let condition = format!(
-                "(inputs.amount > {index} && inputs.country == 'de' && inputs.tier in ['basic', 'plus', 'team-{index}']){besides}"
+                "(inputs.amount > {index} && inputs.country == 'de' && \
+                 inputs.tier in ['basic', 'plus', 'team-{index}']){extra_condition}"
             );
             json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "fits" })
         })
@@ -130,8 +131,8 @@ fn decisions(what: &str, besides: &str, bar: Target) {
         lane: "standard",
         now: Timestamp::new(time::macros::datetime!(2026-11-21 12:00 UTC)),
     };
-    assert_eq!(policy.decide(&input).matched_rules, ["r50"], "all conditions are looked at to their end");
-    row(what, RUNS_FOR_A_TAIL, bar, || {
+    assert_eq!(policy.decide(&input).matched_rules, ["r50"], "all conditions are evaluated");
+    row(label, RUNS_FOR_A_TAIL, target, || {
         black_box(policy.decide(black_box(&input)));
     });
 }

@@ -260,13 +260,13 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
         Ok(_) => Vec::new(),
         Err(findings) => findings,
     };
-    let located = |finding: LocatedProblem| {
+    let to_flow_problem = |finding: LocatedProblem| {
         // An unknown key is reported at the position of the key, any other problem at the position of the value.
         let part = if finding.code == problems::UNKNOWN_KEY { MemberPart::Key } else { MemberPart::Value };
-        let place = document.position(&finding.path, part)?;
-        Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
+        let position = document.position(&finding.path, part)?;
+        Some(FlowProblem { line: Some(position.line), column: Some(position.column), ..finding.into() })
     };
-    let located: Vec<FlowProblem> = findings.into_iter().filter_map(located).collect();
+    let located: Vec<FlowProblem> = findings.into_iter().filter_map(to_flow_problem).collect();
     let mut problems = document.problems;
     problems.extend(located);
     problems.truncate(problems::MAX_PROBLEMS);

@@ -123,8 +123,8 @@ impl Description {
         if !is_prose(text, MAX_DESCRIPTION) {
             return Err(DescriptionRefusal::Text);
         }
-        let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
-        if words < MIN_DESCRIPTION_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
+        let word_count = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
+        if word_count < MIN_DESCRIPTION_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
     /// The text of the description.
@@ -140,7 +140,7 @@ pub fn assets() -> [(AssetKind, String, Value); 3] {
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
-    let own = json!({
+    let own_credential_rule = json!({
         "id": "own_credential", "condition": "actor.ref == 'system:generator'", "outcome": "allow",
         "reason_code": "own_credential",
     });
@@ -148,7 +148,7 @@ pub fn assets() -> [(AssetKind, String, Value); 3] {
     [
         (AssetKind::PromptTemplate, slug("prompt"), json!({ "system_prompt": INSTRUCTIONS })),
         (AssetKind::ModelPolicy, slug("model"), json!({ "provider_route": route })),
-        (AssetKind::PolicyBundle, slug("policy"), json!({ "rules": [own] })),
+        (AssetKind::PolicyBundle, slug("policy"), json!({ "rules": [own_credential_rule] })),
     ]
 }
 
@@ -166,8 +166,8 @@ pub fn parse_answer(answer: &str) -> Option<Value> {
         return None;
     }
     let text = answer.trim();
-    let fenced = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
-    let text = fenced.and_then(|text| text.strip_suffix("```")).unwrap_or(text);
+    let fence_body = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
+    let text = fence_body.and_then(|text| text.strip_suffix("```")).unwrap_or(text);
     json::read(text.as_bytes()).ok().filter(Value::is_object)
 }
 

@@ -112,7 +112,7 @@ pub enum OnError {
 /// The guardrails of a release, in the order of its bindings.
 #[derive(Clone, Debug, Default)]
 pub struct Guardrails {
-    rails: Vec<Guardrail>,
+    guardrails: Vec<Guardrail>,
 }
 
 /// A guardrail: a detector with an action, at one stage of a run.
@@ -130,8 +130,8 @@ struct Guardrail {
 }
 
 impl Guardrail {
-    fn can_trigger(&self, wanted: Action) -> bool {
-        self.enforcement == Enforcement::Enforced && (self.action == wanted || self.detector.can_trigger(wanted))
+    fn can_trigger(&self, action: Action) -> bool {
+        self.enforcement == Enforcement::Enforced && (self.action == action || self.detector.can_trigger(action))
     }
 }
 
@@ -172,7 +172,7 @@ impl Guardrails {
     pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), MalformedGuardrails> {
         let asset: Arc<str> = asset.into();
         for config in parse_config(content)? {
-            self.rails.extend(build_guardrail(&asset, config));
+            self.guardrails.extend(build_guardrail(&asset, config));
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Guardrails {
     /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rails.is_empty()
+        self.guardrails.is_empty()
     }
 
     /// Whether any guardrail inspects this stage.
@@ -193,24 +193,27 @@ impl Guardrails {
     /// response, or require review.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
-        let holds = |rail: &Guardrail| match rail.stage {
+        let may_change_output = |guardrail: &Guardrail| match guardrail.stage {
             Stage::Output => {
-                let unsettled = rail.enforcement == Enforcement::Enforced && rail.on_error == OnError::FailClosed;
-                unsettled || rail.can_trigger(Action::Block) || rail.can_trigger(Action::Mask)
+                let blocks_on_error =
+                    guardrail.enforcement == Enforcement::Enforced && guardrail.on_error == OnError::FailClosed;
+                blocks_on_error || guardrail.can_trigger(Action::Block) || guardrail.can_trigger(Action::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
         };
-        self.rails.iter().any(|rail| rail.can_trigger(Action::RequireApproval) || holds(rail))
+        self.guardrails
+            .iter()
+            .any(|guardrail| guardrail.can_trigger(Action::RequireApproval) || may_change_output(guardrail))
     }
 
     /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their texts.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
-        self.rails.iter().map(|rail| rail.detector.compiled_bytes()).fold(0, usize::saturating_add)
+        self.guardrails.iter().map(|guardrail| guardrail.detector.compiled_bytes()).fold(0, usize::saturating_add)
     }
 
     fn for_stage(&self, stage: Stage) -> impl Iterator<Item = &Guardrail> {
-        self.rails.iter().filter(move |rail| rail.stage == stage)
+        self.guardrails.iter().filter(move |guardrail| guardrail.stage == stage)
     }
 }
 
@@ -246,8 +249,9 @@ impl GuardrailContent {
         match self.detector.as_str() {
             "pii" => {
                 let action = |class: PersonalDataClass| {
-                    let own = self.entities.iter().find(|(name, _)| detector::class_of_entity(name) == Some(class));
-                    (class, own.map_or(self.action, |(_, action)| *action))
+                    let entity_action =
+                        self.entities.iter().find(|(name, _)| detector::class_of_entity(name) == Some(class));
+                    (class, entity_action.map_or(self.action, |(_, action)| *action))
                 };
                 Detector::Pii(PersonalDataClass::ALL.into_iter().map(action).collect())
             }
@@ -274,7 +278,7 @@ fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardra
     if !config.is_active() {
         return None;
     }
-    let effect = match config.mode {
+    let enforcement = match config.mode {
         Some(Mode::LoggingOnly) => Enforcement::LoggingOnly,
         Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Enforcement::Enforced,
     };
@@ -288,7 +292,7 @@ fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardra
         asset: Arc::clone(asset),
         id: config.id,
         stage: config.stage,
-        enforcement: effect,
+        enforcement,
         detector,
         action,
         on_error: config.on_error,

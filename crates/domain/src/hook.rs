@@ -78,7 +78,7 @@ pub enum EnforcementMode {
 /// The names of the available handlers in content.
 pub const HANDLER_NAMES: [&str; 2] = ["policy", "http"];
 
-/// What answers a hook: a policy bundle or an HTTP call.
+/// The handler that answers a hook: a policy bundle or an HTTP call.
 #[derive(Clone, Debug)]
 pub enum HookHandler {
     /// A policy bundle, which the domain evaluates.
@@ -286,8 +286,8 @@ impl Hooks {
     /// The next hook that matches the event and the subject, at or after index `from`, and its index.
     #[must_use]
     pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
-        let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
-        self.0.iter().enumerate().skip(from).find(fits)
+        let is_match = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
+        self.0.iter().enumerate().skip(from).find(is_match)
     }
 }
 

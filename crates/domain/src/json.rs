@@ -57,20 +57,20 @@ pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
 pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let left = Budget {
+    let budget = Budget {
         values: Cell::new(MAX_VALUES),
         heap_bytes: Cell::new(MAX_HEAP_BYTES),
         may_be_rounded: Cell::new(false),
     };
-    let value = StrictVisitor { depth: MAX_DEPTH, budget: &left }
+    let value = StrictVisitor { depth: MAX_DEPTH, budget: &budget }
         .deserialize(&mut reader)
-        .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
+        .map_err(|_| if budget.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
     // A float that was parsed from an integer has lost digits. Only the text shows that it was an integer.
-    if left.may_be_rounded.get() && contains_wide_integer(text) {
+    if budget.may_be_rounded.get() && contains_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
-    Ok((value, MAX_HEAP_BYTES.saturating_sub(left.heap_bytes.get())))
+    Ok((value, MAX_HEAP_BYTES.saturating_sub(budget.heap_bytes.get())))
 }
 
 /// Whether this well-formed JSON text contains an integer that does not fit into 64 bits.
@@ -89,7 +89,8 @@ fn contains_wide_integer(text: &str) -> bool {
 }
 
 fn number_tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !matches!(letter, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).filter(|one| !one.is_empty())
+    text.split(|character: char| !matches!(character, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'))
+        .filter(|token| !token.is_empty())
 }
 
 fn is_wide_integer(number: &str) -> bool {
@@ -113,9 +114,9 @@ impl Budget {
         self.values.get() == 0 || self.heap_bytes.get() == 0
     }
 
-    fn spend<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
+    fn spend<E: serde::de::Error>(&self, values: usize, heap_bytes: usize) -> Result<(), E> {
         self.values.set(self.values.get().saturating_sub(values));
-        self.heap_bytes.set(self.heap_bytes.get().saturating_sub(room));
+        self.heap_bytes.set(self.heap_bytes.get().saturating_sub(heap_bytes));
         if self.is_spent() { Err(E::custom("over budget")) } else { Ok(()) }
     }
 }
@@ -150,8 +151,8 @@ impl<'de> DeserializeSeed<'de> for StrictVisitor<'_> {
 impl<'de> Visitor<'de> for StrictVisitor<'_> {
     type Value = Value;
 
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a JSON value")
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -184,23 +185,23 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inside = self.nested()?;
+        let nested = self.nested()?;
         let mut array = Vec::new();
-        while let Some(item) = items.next_element_seed(inside)? {
+        while let Some(item) = items.next_element_seed(nested)? {
             array.push(item);
         }
         Ok(Value::Array(array))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let inside = self.nested()?;
+        let nested = self.nested()?;
         let mut object = Map::new();
         // The deserializer decodes escapes in keys, so `"a"` and `"\u0061"` count as equal.
         while let Some(key) = members.next_key::<String>()? {
             reject_nul(&key)?;
             let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
             self.budget.spend(0, key.len() + ALLOCATION_BYTES + node)?;
-            let value = members.next_value_seed(inside)?;
+            let value = members.next_value_seed(nested)?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate name in an object"));
             }
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn rejects_ambiguous_or_malformed_json() {
-        for bad in [
+        for text in [
             &b""[..],
             b"  ",
             b"\xef\xbb\xbf{}",
@@ -275,8 +276,8 @@ mod tests {
             b"[1",
             b"/* a */ {}",
         ] {
-            let refusal = read(bad).unwrap_err();
-            assert_eq!(refusal, JsonRefusal::Malformed, "{}", String::from_utf8_lossy(bad));
+            let refusal = read(text).unwrap_err();
+            assert_eq!(refusal, JsonRefusal::Malformed, "{}", String::from_utf8_lossy(text));
         }
     }
 

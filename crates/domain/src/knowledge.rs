@@ -44,15 +44,15 @@ impl IndexRevision {
     /// knowledge bases have the same prefix, searches take longer, but their results do not change.
     #[must_use]
     pub fn term_prefix(tenant: TenantId, asset: AssetId) -> String {
-        let mut name = tenant.uuid().as_bytes().to_vec();
-        name.extend_from_slice(asset.uuid().as_bytes());
-        blake3::hash(&name).to_hex().chars().take(8).collect()
+        let mut identifiers = tenant.uuid().as_bytes().to_vec();
+        identifiers.extend_from_slice(asset.uuid().as_bytes());
+        blake3::hash(&identifiers).to_hex().chars().take(8).collect()
     }
 }
 
 impl fmt::Display for IndexRevision {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
     }
 }
 
@@ -84,7 +84,7 @@ impl SourceType {
     /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text)
+        Self::ALL.into_iter().find(|source_type| source_type.as_str() == text)
     }
 }
 
@@ -116,7 +116,7 @@ impl ChunkStrategy {
     /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text)
+        Self::ALL.into_iter().find(|strategy| strategy.as_str() == text)
     }
 }
 
@@ -157,7 +157,7 @@ impl RetrievalStrategy {
     /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text)
+        Self::ALL.into_iter().find(|strategy| strategy.as_str() == text)
     }
 }
 
@@ -227,7 +227,7 @@ impl KnowledgeBase {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
         let chunking = Chunking {
-            strategy: parse_word(content, "chunk_strategy", ChunkStrategy::parse)?.unwrap_or(ChunkStrategy::Sentence),
+            strategy: parse_enum(content, "chunk_strategy", ChunkStrategy::parse)?.unwrap_or(ChunkStrategy::Sentence),
             chunk_tokens: parse_number(retrieval, "chunk_size_tokens")?.unwrap_or(DEFAULT_CHUNK_TOKENS),
         };
         let filters = match retrieval.get("filters") {
@@ -235,12 +235,12 @@ impl KnowledgeBase {
             Some(filters) => filters.as_object().ok_or(MalformedKnowledgeBase)?.clone(),
         };
         let retrieval = RetrievalSettings {
-            strategy: parse_word(retrieval, "strategy", RetrievalStrategy::parse)?
+            strategy: parse_enum(retrieval, "strategy", RetrievalStrategy::parse)?
                 .unwrap_or(RetrievalStrategy::Lexical),
             top_k: parse_number(retrieval, "top_k")?.unwrap_or(DEFAULT_TOP_K),
-            score_threshold: parse_share(retrieval, "score_threshold")?.unwrap_or(0.0),
+            score_threshold: parse_fraction(retrieval, "score_threshold")?.unwrap_or(0.0),
             filters,
-            hybrid_weight: parse_share(retrieval, "hybrid_weight")?.unwrap_or(0.5),
+            hybrid_weight: parse_fraction(retrieval, "hybrid_weight")?.unwrap_or(0.5),
             max_context_tokens: parse_number(retrieval, "max_context_tokens")?,
         };
         Ok(Self {
@@ -267,31 +267,32 @@ impl KnowledgeBase {
     }
 }
 
-fn parse_word<T>(
+fn parse_enum<T>(
     object: &Value,
     field: &str,
     parse: fn(&str) -> Option<T>,
 ) -> Result<Option<T>, MalformedKnowledgeBase> {
-    let read = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedKnowledgeBase);
-    object.get(field).map(read).transpose()
+    let convert = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedKnowledgeBase);
+    object.get(field).map(convert).transpose()
 }
 
 fn parse_number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
-    let read = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
+    let convert = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
         // The schema accepts a float without a fraction as an integer, so this parser accepts it too.
         None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(to_whole).ok_or(MalformedKnowledgeBase),
         Some(number) => Ok(number),
     };
-    object.get(field).map(read).transpose()
+    object.get(field).map(convert).transpose()
 }
 
 fn to_whole(number: f64) -> Option<u32> {
     format!("{number}").parse().ok()
 }
 
-fn parse_share(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
-    let read = |value: &Value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)).ok_or(MalformedKnowledgeBase);
-    object.get(field).map(read).transpose()
+fn parse_fraction(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
+    let convert =
+        |value: &Value| value.as_f64().filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or(MalformedKnowledgeBase);
+    object.get(field).map(convert).transpose()
 }
 
 #[cfg(test)]

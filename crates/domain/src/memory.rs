@@ -51,11 +51,12 @@ impl SessionId {
     /// # Errors
     /// Returns an error when the text does not match the pattern.
     pub fn parse(text: &str) -> Result<Self, MalformedSession> {
-        let begins = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let continues = |byte: u8| begins(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
-        let valid =
-            text.len() <= MAX_SESSION_CHARS && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
-        valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
+        let may_start = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        let may_continue = |byte: u8| may_start(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
+        let is_valid = text.len() <= MAX_SESSION_CHARS
+            && text.bytes().next().is_some_and(may_start)
+            && text.bytes().all(may_continue);
+        is_valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 
     /// The identifier as text.
@@ -66,8 +67,8 @@ impl SessionId {
 }
 
 impl fmt::Display for SessionId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
@@ -184,7 +185,7 @@ impl MemoryConfig {
     pub fn parse(content: &Value) -> Result<Self, Vec<&'static str>> {
         let text = |name| content.get(name).and_then(Value::as_str);
         let number = |name| content.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
-        let truth = |name| content.get(name).and_then(Value::as_bool) == Some(true);
+        let is_true = |name| content.get(name).and_then(Value::as_bool) == Some(true);
         let mut unsupported = Vec::new();
         let scope = match text("scope") {
             Some("session") => MemoryScope::Session,
@@ -205,7 +206,7 @@ impl MemoryConfig {
                 WritePolicy::Off
             }
         };
-        if truth("consent_required") {
+        if is_true("consent_required") {
             unsupported.push("/consent_required");
         }
         for (name, pointer) in
@@ -229,7 +230,7 @@ impl MemoryConfig {
                 Some("block") => PersonalDataPolicy::Block,
                 Some(_) | None => PersonalDataPolicy::Mask,
             },
-            on_revoke: if truth("erase_on_revoke") { OnRevoke::Erase } else { OnRevoke::Keep },
+            on_revoke: if is_true("erase_on_revoke") { OnRevoke::Erase } else { OnRevoke::Keep },
         })
     }
 }
@@ -317,20 +318,20 @@ impl Writeback {
 
 /// The salted digest of a question and a response.
 #[must_use]
-pub fn turn_digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
-    Payload { body: json!([said, answered]).to_string().into(), salt }.digest()
+pub fn turn_digest(question: &str, response: &str, salt: [u8; 16]) -> [u8; 32] {
+    Payload { body: json!([question, response]).to_string().into(), salt }.digest()
 }
 
 /// The question of a run as the memory stores it: the last user message, otherwise the `message` input, otherwise
 /// all inputs as JSON.
 #[must_use]
 pub fn question_of(inputs: &Map<String, Value>) -> String {
-    let last = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
-        let by_user = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("user");
-        messages.iter().rev().find(by_user)?.get("content")?.as_str()
+    let last_message = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
+        let is_from_user = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("user");
+        messages.iter().rev().find(is_from_user)?.get("content")?.as_str()
     });
-    match (last, inputs.get("message")) {
-        (Some(last), _) => last.to_owned(),
+    match (last_message, inputs.get("message")) {
+        (Some(last_message), _) => last_message.to_owned(),
         (None, Some(Value::String(message))) => message.clone(),
         (None, Some(message)) => message.to_string(),
         (None, None) => Value::Object(inputs.clone()).to_string(),

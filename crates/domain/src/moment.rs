@@ -69,7 +69,7 @@ mod tests {
         let mut moment = moment(first);
         let issued: Vec<Uuid> = (0..16).map(|_| moment.new_id()).collect();
         assert_eq!(issued[0], first);
-        assert!(issued.is_sorted_by(|one, next| one < next), "{issued:?}");
+        assert!(issued.is_sorted_by(|previous, next| previous < next), "{issued:?}");
         for id in (0..100).map(|_| moment.new_id()).chain(issued) {
             assert_eq!((id.get_version_num(), id.get_variant()), (7, uuid::Variant::RFC4122), "{id}");
             assert_eq!(id.as_bytes()[..8], first.as_bytes()[..8], "{id}");

@@ -13,8 +13,8 @@ pub(crate) fn as_whole(number: &Number) -> Option<u64> {
         return Some(whole);
     }
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
-    let exact = 0.0..=LARGEST_EXACT_INTEGER as f64;
-    let float = number.as_f64().filter(|float| exact.contains(float) && float.fract() == 0.0)?;
+    let exact_range = 0.0..=LARGEST_EXACT_INTEGER as f64;
+    let float = number.as_f64().filter(|float| exact_range.contains(float) && float.fract() == 0.0)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and within the bounds")]
     let whole = float as u64;
     Some(whole)

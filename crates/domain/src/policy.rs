@@ -173,12 +173,12 @@ pub struct FailedRule {
 }
 
 impl fmt::Display for FailedRule {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.missing_field {
             Some(name) => {
-                write!(out, "rule `{}` cannot be evaluated, because the input has no `{name}`", self.rule)
+                write!(formatter, "rule `{}` cannot be evaluated, because the input has no `{name}`", self.rule)
             }
-            None => write!(out, "rule `{}` cannot be evaluated with this input", self.rule),
+            None => write!(formatter, "rule `{}` cannot be evaluated with this input", self.rule),
         }
     }
 }
@@ -210,10 +210,10 @@ impl PolicyDecision {
     /// [`EVALUATION_ERROR`].
     #[must_use]
     pub fn failure_reasons(&self) -> String {
-        let named: Vec<String> =
+        let reasons: Vec<String> =
             self.failed_rules.iter().take(MAX_NAMED_FAILED_RULES).map(FailedRule::to_string).collect();
-        let end = if self.failed_rules.len() > MAX_NAMED_FAILED_RULES { "; …" } else { "" };
-        format!("{}{end}", named.join("; "))
+        let ellipsis = if self.failed_rules.len() > MAX_NAMED_FAILED_RULES { "; …" } else { "" };
+        format!("{}{ellipsis}", reasons.join("; "))
     }
 }
 
@@ -264,8 +264,8 @@ impl CompiledPolicy {
 
     /// The rules that read inputs without testing whether the inputs exist, each with the names of these inputs.
     pub fn required_inputs(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
-        let named = |rule: &'_ Rule| rule.condition.required_inputs();
-        self.rules.iter().map(move |rule| (rule.id.as_str(), named(rule))).filter(|(_, inputs)| !inputs.is_empty())
+        let inputs_of = |rule: &'_ Rule| rule.condition.required_inputs();
+        self.rules.iter().map(move |rule| (rule.id.as_str(), inputs_of(rule))).filter(|(_, inputs)| !inputs.is_empty())
     }
 
     /// The maximum memory of the compiled patterns in bytes, which far exceeds the length of their sources.
@@ -287,8 +287,8 @@ impl CompiledPolicy {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed: Vec<FailedRule> = Vec::new();
         let mut evaluator = Evaluator::new(self, input, steps);
-        for (rule, plain) in self.rules.iter().zip(&self.fast_paths) {
-            match evaluator.try_holds(&rule.condition, plain.as_ref()) {
+        for (rule, fast_path) in self.rules.iter().zip(&self.fast_paths) {
+            match evaluator.try_holds(&rule.condition, fast_path.as_ref()) {
                 Ok(true) => matched.push(rule),
                 Ok(false) => {}
                 Err(_) if failed.len() >= MAX_FAILED_RULES => {}
@@ -314,13 +314,13 @@ impl<'p> Evaluator<'p> {
     }
 
     /// Whether a condition holds. The condition must not read variables that no rule of the bundle reads.
-    fn try_holds(&mut self, condition: &Condition, plain: Option<&FastPath>) -> Result<bool, EvaluationError> {
+    fn try_holds(&mut self, condition: &Condition, fast_path: Option<&FastPath>) -> Result<bool, EvaluationError> {
         let expression = match condition {
             Condition::Always => return Ok(true),
             Condition::Never => return Ok(false),
             Condition::Expression(expression) => expression,
         };
-        if let Some(holds) = plain.and_then(|plain| plain.evaluate(self.input)) {
+        if let Some(holds) = fast_path.and_then(|fast_path| fast_path.evaluate(self.input)) {
             return Ok(holds);
         }
         let (policy, input, steps) = (self.policy, self.input, self.steps);
@@ -363,10 +363,10 @@ fn combine(matched: &[&Rule], failed: Vec<FailedRule>) -> PolicyDecision {
     }
 }
 
-fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
-    for item in more {
-        if !all.contains(item) {
-            all.push(item.clone());
+fn append_missing<T: Clone + PartialEq>(target: &mut Vec<T>, additions: &[T]) {
+    for item in additions {
+        if !target.contains(item) {
+            target.push(item.clone());
         }
     }
 }

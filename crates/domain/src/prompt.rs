@@ -198,11 +198,11 @@ impl PromptTemplate {
             None => BTreeSet::new(),
             Some(list) => string_set(list).ok_or(PromptRefusal::NotATemplate)?,
         };
-        let pieces = grammar::scan(text)?;
+        let segments = grammar::scan(text)?;
         let names: BTreeSet<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
         let mut included = BTreeSet::new();
-        for piece in &pieces {
-            match piece {
+        for segment in &segments {
+            match segment {
                 TemplateSegment::Argument { name, offset } if !names.contains(name.as_str()) => {
                     return Err(PromptRefusal::MalformedToken { offset: *offset });
                 }
@@ -222,12 +222,12 @@ impl PromptTemplate {
             }
         }
         let output_schema = content.get("output_schema").cloned();
-        Ok(Self { text_bytes: text.len(), output_schema, segments: pieces, variables })
+        Ok(Self { text_bytes: text.len(), output_schema, segments, variables })
     }
 
     /// Every reference to an asset with the offset of its token, in text order.
     pub fn references(&self) -> impl Iterator<Item = (&IncludedAsset, usize)> {
-        self.segments.iter().filter_map(|piece| match piece {
+        self.segments.iter().filter_map(|segment| match segment {
             TemplateSegment::Asset { reference, offset } => Some((reference, *offset)),
             TemplateSegment::Literal(_)
             | TemplateSegment::Command { .. }
@@ -255,8 +255,8 @@ impl PromptTemplate {
     /// The distinct references to assets, each with the offset of its first token, in text order.
     #[must_use]
     pub fn distinct_references(&self) -> Vec<(&IncludedAsset, usize)> {
-        let mut seen = BTreeSet::new();
-        self.references().filter(|(reference, _)| seen.insert(*reference)).collect()
+        let mut unique = BTreeSet::new();
+        self.references().filter(|(reference, _)| unique.insert(*reference)).collect()
     }
 }
 

@@ -55,11 +55,12 @@ impl Quota {
         self.interval() * self.burst.max(1)
     }
 
-    /// The number of requests that are allowed now, if the theoretical arrival time is `ahead` of the present.
+    /// The number of requests that are allowed now, if the theoretical arrival time is later than the present by
+    /// `lead`.
     #[must_use]
-    pub fn available_requests(self, ahead: Duration) -> u32 {
-        let free = self.burst_duration().saturating_sub(ahead).as_nanos() / self.interval().as_nanos().max(1);
-        u32::try_from(free).unwrap_or(u32::MAX)
+    pub fn available_requests(self, lead: Duration) -> u32 {
+        let available = self.burst_duration().saturating_sub(lead).as_nanos() / self.interval().as_nanos().max(1);
+        u32::try_from(available).unwrap_or(u32::MAX)
     }
 }
 
@@ -110,7 +111,7 @@ pub trait RateLimitStore: Send + Sync {
     async fn try_acquire(
         &self,
         scope: TenantScope,
-        counted: &RateLimitKey,
+        key: &RateLimitKey,
         quota: Quota,
     ) -> Result<RateLimitDecision, StoreError>;
     /// Deletes the state of clients whose full burst is available again, and returns their number.
@@ -148,8 +149,8 @@ mod tests {
     fn computes_available_requests() {
         let quota = Quota { per_minute: 60, burst: 10 };
         assert_eq!((quota.interval(), quota.burst_duration()), (Duration::from_secs(1), Duration::from_secs(10)));
-        for (ahead, left) in [(0, 10), (1, 9), (1_000, 9), (1_001, 8), (9_999, 0), (10_000, 0), (60_000, 0)] {
-            assert_eq!(quota.available_requests(Duration::from_millis(ahead)), left, "{ahead}");
+        for (lead_millis, expected) in [(0, 10), (1, 9), (1_000, 9), (1_001, 8), (9_999, 0), (10_000, 0), (60_000, 0)] {
+            assert_eq!(quota.available_requests(Duration::from_millis(lead_millis)), expected, "{lead_millis}");
         }
         assert_eq!(Quota { per_minute: 0, burst: 0 }.available_requests(Duration::ZERO), 1);
     }

@@ -152,49 +152,49 @@ impl Redactor {
 
     /// A copy of this redactor that counts the matches of the given classes without masking them.
     #[must_use]
-    pub fn without_masking(&self, spared: &[PersonalDataClass]) -> Self {
-        Self { national_ids: self.national_ids.clone(), unmasked: spared.to_vec() }
+    pub fn without_masking(&self, classes: &[PersonalDataClass]) -> Self {
+        Self { national_ids: self.national_ids.clone(), unmasked: classes.to_vec() }
     }
 
     /// Masks the matches in the original text and in its normalized form, in which hidden characters are removed.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
-        let mut found = MatchCounts::default();
+        let mut counts = MatchCounts::default();
         let is_disguised = matches!(normalize(text), Cow::Owned(_));
         // The normalized form is masked first, because in the original text a hidden character could split an
         // address and leave a part unmasked. It is masked again last, because a mask in the original text can
         // expose another match.
-        let seen = match is_disguised {
-            true => Cow::Owned(self.mask_view(text, View::Normalized, &mut found)),
+        let masked = match is_disguised {
+            true => Cow::Owned(self.mask_view(text, View::Normalized, &mut counts)),
             false => Cow::Borrowed(text),
         };
-        let mut text = self.mask_view(&seen, View::Raw, &mut found);
+        let mut text = self.mask_view(&masked, View::Raw, &mut counts);
         if is_disguised {
-            text = self.mask_view(&text, View::NormalizedAgain, &mut found);
+            text = self.mask_view(&text, View::NormalizedAgain, &mut counts);
         }
-        Redaction { text, counts: found }
+        Redaction { text, counts }
     }
 
     /// Masks the matches in one view of a text: the original or the normalized form.
-    fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
-        let text = self.mask_emails(text, sight, found);
-        let seen = sight.apply(&text);
-        let mut rewriting = Replacer::new(&text, &seen);
-        self.find_words(&seen, |class, range| self.mask_match(class, range, sight, &mut rewriting, found));
-        let masked = rewriting.finish();
+    fn mask_view(&self, text: &str, view: View, counts: &mut MatchCounts) -> String {
+        let text = self.mask_emails(text, view, counts);
+        let view_text = view.apply(&text);
+        let mut replacer = Replacer::new(&text, &view_text);
+        self.find_words(&view_text, |class, range| self.mask_match(class, range, view, &mut replacer, counts));
+        let masked = replacer.finish();
         // A mask can end the domain of an address before it. For example, an address before a card number is only
         // recognized once the card number is masked, because digits cannot be the last label of a domain.
         match masked == text || self.unmasked.contains(&PersonalDataClass::Email) {
             true => masked,
-            false => self.mask_emails(&masked, sight, found),
+            false => self.mask_emails(&masked, view, counts),
         }
     }
 
-    fn mask_emails(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
-        let seen = sight.apply(text);
-        let mut rewriting = Replacer::new(text, &seen);
-        email::find(&seen, |range| self.mask_match(PersonalDataClass::Email, range, sight, &mut rewriting, found));
-        rewriting.finish()
+    fn mask_emails(&self, text: &str, view: View, counts: &mut MatchCounts) -> String {
+        let view_text = view.apply(text);
+        let mut replacer = Replacer::new(text, &view_text);
+        email::find(&view_text, |range| self.mask_match(PersonalDataClass::Email, range, view, &mut replacer, counts));
+        replacer.finish()
     }
 
     /// Masks a match, unless its class is excluded. Excluded matches remain in the text, so each is counted in one
@@ -203,19 +203,19 @@ impl Redactor {
         &self,
         class: PersonalDataClass,
         range: Range<usize>,
-        sight: View,
-        rewriting: &mut Replacer<'_>,
-        found: &mut MatchCounts,
+        view: View,
+        replacer: &mut Replacer<'_>,
+        counts: &mut MatchCounts,
     ) {
         let mask = (!self.unmasked.contains(&class)).then(|| class.mask());
-        let is_disguised = rewriting.replace(range, mask);
-        let counts = match sight {
+        let is_disguised = replacer.replace(range, mask);
+        let is_counted = match view {
             View::Normalized => is_disguised,
             View::Raw => true,
             View::NormalizedAgain => false,
         };
-        if mask.is_some() || counts {
-            found.increment(class);
+        if mask.is_some() || is_counted {
+            counts.increment(class);
         }
     }
 
@@ -224,12 +224,12 @@ impl Redactor {
     ///
     /// If two keys become the same mask, a suffix distinguishes them: the second becomes `[email] 2`.
     pub fn redact(&self, value: &mut Value) -> MatchCounts {
-        let mut found = MatchCounts::default();
-        self.redact_value(None, value, &mut found);
-        found
+        let mut counts = MatchCounts::default();
+        self.redact_value(None, value, &mut counts);
+        counts
     }
 
-    fn redact_value(&self, key: Option<&str>, value: &mut Value, found: &mut MatchCounts) {
+    fn redact_value(&self, key: Option<&str>, value: &mut Value, counts: &mut MatchCounts) {
         match value {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
@@ -237,21 +237,21 @@ impl Redactor {
                 let redaction = self.redact_with_key(key, &digits);
                 if let Some((class, _)) = redaction.counts.iter().find(|(class, _)| class.mask() == redaction.text) {
                     *value = Value::String(redaction.text);
-                    found.increment(class);
+                    counts.increment(class);
                 } else if redaction.text == digits {
                     // The digits form a single word, so a match of an excluded class covers the whole number.
-                    found.add(&redaction.counts);
+                    counts.add(&redaction.counts);
                 }
             }
             Value::String(text) => {
                 let redaction = self.redact_with_key(key, text);
                 *text = redaction.text;
-                found.add(&redaction.counts);
+                counts.add(&redaction.counts);
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(key, item, found)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(key, item, counts)),
             Value::Object(members) => {
-                members.iter_mut().for_each(|(key, member)| self.redact_value(Some(key), member, found));
-                self.redact_keys(members, found);
+                members.iter_mut().for_each(|(key, member)| self.redact_value(Some(key), member, counts));
+                self.redact_keys(members, counts);
             }
         }
     }
@@ -259,71 +259,71 @@ impl Redactor {
     /// Masks a text. If its key indicates a phone number, a text of digits is masked as a phone number.
     fn redact_with_key(&self, key: Option<&str>, text: &str) -> Redaction {
         if key.is_some_and(|key| phone::names_phone(&normalize(key))) && phone::is_bare_number(text) {
-            let mut found = MatchCounts::default();
-            found.increment(PersonalDataClass::Phone);
-            let is_spared = self.unmasked.contains(&PersonalDataClass::Phone);
+            let mut counts = MatchCounts::default();
+            counts.increment(PersonalDataClass::Phone);
+            let is_unmasked = self.unmasked.contains(&PersonalDataClass::Phone);
             return Redaction {
-                text: if is_spared { text } else { PersonalDataClass::Phone.mask() }.to_owned(),
-                counts: found,
+                text: if is_unmasked { text } else { PersonalDataClass::Phone.mask() }.to_owned(),
+                counts,
             };
         }
         self.redact_text(text)
     }
 
-    fn redact_keys(&self, members: &mut Map<String, Value>, found: &mut MatchCounts) {
+    fn redact_keys(&self, members: &mut Map<String, Value>, counts: &mut MatchCounts) {
         let masked: Vec<(String, Redaction)> = members
             .keys()
             .map(|key| (key.clone(), self.redact_text(key)))
             .filter(|(key, redaction)| {
                 let is_masked = *key != redaction.text;
                 if !is_masked {
-                    found.add(&redaction.counts);
+                    counts.add(&redaction.counts);
                 }
                 is_masked
             })
             .collect();
-        let mut taken: BTreeMap<String, u64> = BTreeMap::new();
+        let mut suffixes: BTreeMap<String, u64> = BTreeMap::new();
         for (key, redaction) in masked {
             let Some(member) = members.remove(&key) else { continue };
-            found.add(&redaction.counts);
-            let nth = taken.entry(redaction.text.clone()).or_default();
-            let free = loop {
-                *nth += 1;
-                let name = if *nth == 1 { redaction.text.clone() } else { format!("{} {nth}", redaction.text) };
+            counts.add(&redaction.counts);
+            let suffix = suffixes.entry(redaction.text.clone()).or_default();
+            let unused_key = loop {
+                *suffix += 1;
+                let name = if *suffix == 1 { redaction.text.clone() } else { format!("{} {suffix}", redaction.text) };
                 if !members.contains_key(&name) {
                     break name;
                 }
             };
-            members.insert(free, member);
+            members.insert(unused_key, member);
         }
     }
 
     /// Reports the matches that start at word starts, in text order.
-    fn find_words(&self, text: &str, mut found: impl FnMut(PersonalDataClass, Range<usize>)) {
-        let mut place = Position::start(text);
-        while place.next_char().is_some() {
-            match self.match_at(place) {
+    fn find_words(&self, text: &str, mut report: impl FnMut(PersonalDataClass, Range<usize>)) {
+        let mut position = Position::start(text);
+        while position.next_char().is_some() {
+            match self.match_at(position) {
                 Some((class, end)) => {
-                    found(class, place.offset()..end);
-                    place = place.after_mask(end);
+                    report(class, position.offset()..end);
+                    position = position.after_mask(end);
                 }
-                None => place = place.advance(),
+                None => position = position.advance(),
             }
         }
     }
 
     /// The class and the end of the match at this position, if any. The first matching pattern decides, so
     /// patterns with stricter checks are tried first.
-    fn match_at(&self, place: Position<'_>) -> Option<(PersonalDataClass, usize)> {
-        if !place.may_start_match() {
+    fn match_at(&self, position: Position<'_>) -> Option<(PersonalDataClass, usize)> {
+        if !position.may_start_match() {
             return None;
         }
-        let national = || self.national_ids.iter().find_map(|scheme| scheme.match_end(place));
-        None.or_else(|| iban::match_end(place).map(|end| (PersonalDataClass::Iban, end)))
-            .or_else(|| national().map(|end| (PersonalDataClass::NationalId, end)))
-            .or_else(|| card::match_end(place).map(|end| (PersonalDataClass::Card, end)))
-            .or_else(|| ip::match_end(place).map(|end| (PersonalDataClass::Ip, end)))
-            .or_else(|| phone::match_end(place).map(|end| (PersonalDataClass::Phone, end)))
+        let national_id_end = || self.national_ids.iter().find_map(|scheme| scheme.match_end(position));
+        None.or_else(|| iban::match_end(position).map(|end| (PersonalDataClass::Iban, end)))
+            .or_else(|| national_id_end().map(|end| (PersonalDataClass::NationalId, end)))
+            .or_else(|| card::match_end(position).map(|end| (PersonalDataClass::Card, end)))
+            .or_else(|| ip::match_end(position).map(|end| (PersonalDataClass::Ip, end)))
+            .or_else(|| phone::match_end(position).map(|end| (PersonalDataClass::Phone, end)))
     }
 }
 

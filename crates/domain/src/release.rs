@@ -452,16 +452,16 @@ impl Release {
         Change::replace(self.with_state(state, stamp), self.revision, fact)
     }
 
-    fn transition_fact(&self, to: &State, stamp: &Stamp) -> Fact {
+    fn transition_fact(&self, target: &State, stamp: &Stamp) -> Fact {
         let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),
             "from": self.state.name().as_str(),
-            "to": to.name().as_str(),
-            "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
+            "to": target.name().as_str(),
+            "bindings_digest": target.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // The submission of a release requests verdicts, so its fact notifies reviewers.
-        let category = matches!(to, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
+        let category = matches!(target, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_categories(category)
     }

@@ -24,7 +24,7 @@ pub struct RolloutPlan {
     advance_mode: AdvanceMode,
 }
 
-/// Who advances a rollout.
+/// Whether a person or the rollout controller advances a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceMode {
     /// A person advances the rollout.
@@ -49,16 +49,16 @@ impl RolloutPlan {
     ///
     /// # Errors
     /// If lanes are missing or repeated, or the soak is too long.
-    pub fn new(lanes: &[Lane], soak_minutes: u32, pace: AdvanceMode) -> Result<Self, PlanRefusal> {
+    pub fn new(lanes: &[Lane], soak_minutes: u32, advance_mode: AdvanceMode) -> Result<Self, PlanRefusal> {
         let (first, later) = lanes.split_first().ok_or(PlanRefusal::Lanes)?;
-        let once = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
-        if !lanes.iter().all(once) {
+        let is_distinct = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
+        if !lanes.iter().all(is_distinct) {
             return Err(PlanRefusal::Lanes);
         }
         if soak_minutes > MAX_SOAK_MINUTES {
             return Err(PlanRefusal::Soak);
         }
-        Ok(Self { first: *first, later: later.to_vec(), soak_minutes, advance_mode: pace })
+        Ok(Self { first: *first, later: later.to_vec(), soak_minutes, advance_mode })
     }
 
     /// The lanes, in the sequence of the rollout.
@@ -87,7 +87,7 @@ impl RolloutPlan {
         })
     }
 
-    /// Who advances the rollout.
+    /// Whether a person or the rollout controller advances the rollout.
     #[must_use]
     pub const fn advance_mode(&self) -> AdvanceMode {
         self.advance_mode
@@ -175,8 +175,8 @@ impl Rollout {
 
     /// Sets the start of the current lane's soak, if the store reports it.
     #[must_use]
-    pub fn with_soak_start(self, moment: Option<Timestamp>) -> Self {
-        Self(RolloutRecord { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self.0 })
+    pub fn with_soak_start(self, soak_start: Option<Timestamp>) -> Self {
+        Self(RolloutRecord { soak_started_at: soak_start.unwrap_or(self.soak_started_at), ..self.0 })
     }
 
     /// Whether the rollout is in progress.

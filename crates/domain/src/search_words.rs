@@ -11,11 +11,11 @@ pub const MAX_QUERY_CHARS: usize = 256;
 /// The maximum length of a word, in characters. Longer words are truncated.
 const MAX_WORD_CHARS: usize = 64;
 
-/// Passes each word of a text to `give`, in lower case and in Unicode compatibility form (NFKC).
-fn for_each_word(text: &str, mut give: impl FnMut(String)) {
-    let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
-    let parts = plain.split(|character: char| !character.is_alphanumeric());
-    parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(MAX_WORD_CHARS).collect()));
+/// Passes each word of a text to `visit`, in lower case and in Unicode compatibility form (NFKC).
+fn for_each_word(text: &str, mut visit: impl FnMut(String)) {
+    let normalized: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
+    let parts = normalized.split(|character: char| !character.is_alphanumeric());
+    parts.filter(|word| !word.is_empty()).for_each(|word| visit(word.chars().take(MAX_WORD_CHARS).collect()));
 }
 
 /// The number of occurrences of each word in the texts.
@@ -75,8 +75,8 @@ mod tests {
         // Each letter is mapped to a single letter, because expansions such as ß to ss depend on the language.
         assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
-        for nothing in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {
-            assert!(WordSet::from_texts([nothing]).is_empty(), "{nothing}");
+        for text in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {
+            assert!(WordSet::from_texts([text]).is_empty(), "{text}");
         }
         assert_eq!(words(&"x".repeat(1_000)), ["x".repeat(64)]);
     }

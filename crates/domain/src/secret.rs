@@ -31,8 +31,8 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("[secret]")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[secret]")
     }
 }
 
@@ -92,7 +92,7 @@ impl SecretRef {
         match split_scheme(text)? {
             ("env", name) if is_variable_name(name) => Ok(Self::Env(name.to_owned())),
             ("file", name) if is_segment(name, is_file_start) => Ok(Self::File(name.to_owned())),
-            ("vault", place) => parse_entry(place).map(|(path, key)| Self::Vault { path, key }),
+            ("vault", entry) => parse_entry(entry).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
         }
     }
@@ -100,11 +100,11 @@ impl SecretRef {
 
 impl fmt::Display for ServerSecretRef {
     /// Writes the reference as it is spelled in the settings.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Env(name) => write!(out, "env:{name}"),
-            Self::File(path) => write!(out, "file:{path}"),
-            Self::Vault { path, key } => write!(out, "vault:{path}#{key}"),
+            Self::Env(name) => write!(formatter, "env:{name}"),
+            Self::File(path) => write!(formatter, "file:{path}"),
+            Self::Vault { path, key } => write!(formatter, "vault:{path}#{key}"),
         }
     }
 }
@@ -119,28 +119,28 @@ impl ServerSecretRef {
         match split_scheme(text)? {
             ("env", name) if is_name(name) => Ok(Self::Env(name.to_owned())),
             ("file", path) if !path.is_empty() && !path.contains('\0') => Ok(Self::File(path.to_owned())),
-            ("vault", place) => parse_entry(place).map(|(path, key)| Self::Vault { path, key }),
+            ("vault", entry) => parse_entry(entry).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
         }
     }
 }
 
 fn split_scheme(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
-    let fits = text.chars().count() <= MAX_SECRET_REF_CHARS;
-    text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
+    let is_within_limit = text.chars().count() <= MAX_SECRET_REF_CHARS;
+    text.split_once(':').filter(|_| is_within_limit).ok_or(SecretRefRefusal)
 }
 
 /// Whether the text matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. Names contain no double underscore, because a double
 /// underscore separates the tenant from the name.
 fn is_variable_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
-    name.starts_with(|letter: char| letter.is_ascii_uppercase())
-        && name.split('_').all(|part| !part.is_empty() && part.bytes().all(inner))
+    let is_name_byte = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    name.starts_with(|character: char| character.is_ascii_uppercase())
+        && name.split('_').all(|part| !part.is_empty() && part.bytes().all(is_name_byte))
 }
 
 /// Parses the path and the field of a vault reference.
-fn parse_entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
-    let (path, key) = place.split_once('#').ok_or(SecretRefRefusal)?;
+fn parse_entry(entry: &str) -> Result<(String, String), SecretRefRefusal> {
+    let (path, key) = entry.split_once('#').ok_or(SecretRefRefusal)?;
     let is_path = path.split('/').all(|segment| is_segment(segment, is_entry_start));
     let is_key = !key.is_empty() && key.bytes().all(is_segment_byte);
     if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
@@ -217,16 +217,16 @@ pub trait SecretReader: Send + Sync {
 pub fn has_credential(text: &str) -> bool {
     const PREFIXES: [&str; 11] =
         ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
-    const MARKS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];
-    let is_key = |word: &str| {
+    const MARKERS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];
+    let is_credential = |word: &str| {
         PREFIXES.iter().any(|prefix| {
             word.strip_prefix(prefix).is_some_and(|rest| {
                 rest.len() >= 12 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
             })
         })
     };
-    let breaks = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'));
-    MARKS.iter().any(|mark| text.contains(mark)) || text.split(breaks).any(is_key)
+    let is_separator = |character: char| !(character.is_ascii_alphanumeric() || matches!(character, '_' | '-'));
+    MARKERS.iter().any(|marker| text.contains(marker)) || text.split(is_separator).any(is_credential)
 }
 
 #[cfg(test)]
@@ -284,32 +284,32 @@ mod tests {
     #[test]
     fn accepts_the_same_references_as_the_schemas() {
         let schema: Value = serde_json::from_str(include_str!("asset/schemas/model_config.json")).unwrap();
-        let described = &schema["$defs"]["secret_ref"];
-        assert_eq!(described["maxLength"], MAX_SECRET_REF_CHARS);
-        let pattern = Regex::new(described["pattern"].as_str().unwrap()).unwrap();
-        for good in VALID_REFERENCES {
-            assert!(SecretRef::parse(good).is_ok() && pattern.is_match(good), "{good}");
+        let definition = &schema["$defs"]["secret_ref"];
+        assert_eq!(definition["maxLength"], MAX_SECRET_REF_CHARS);
+        let pattern = Regex::new(definition["pattern"].as_str().unwrap()).unwrap();
+        for reference in VALID_REFERENCES {
+            assert!(SecretRef::parse(reference).is_ok() && pattern.is_match(reference), "{reference}");
         }
-        for bad in INVALID_REFERENCES {
-            assert!(SecretRef::parse(bad).is_err() && !pattern.is_match(bad), "{bad:?}");
+        for reference in INVALID_REFERENCES {
+            assert!(SecretRef::parse(reference).is_err() && !pattern.is_match(reference), "{reference:?}");
         }
-        let long = format!("file:{}", "a".repeat(MAX_SECRET_REF_CHARS - 5));
-        assert!(SecretRef::parse(&long).is_ok());
-        assert_eq!(SecretRef::parse(&format!("{long}a")), Err(SecretRefRefusal));
+        let longest = format!("file:{}", "a".repeat(MAX_SECRET_REF_CHARS - 5));
+        assert!(SecretRef::parse(&longest).is_ok());
+        assert_eq!(SecretRef::parse(&format!("{longest}a")), Err(SecretRefRefusal));
     }
 
     #[test]
     fn server_settings_accept_any_variable_and_file() {
-        for (text, read) in [
+        for (text, expected) in [
             ("env:openai__key", ServerSecretRef::Env("openai__key".to_owned())),
             ("file:/run/secrets/openai", ServerSecretRef::File("/run/secrets/openai".to_owned())),
             ("file:../key", ServerSecretRef::File("../key".to_owned())),
             ("vault:a/b#c", ServerSecretRef::Vault { path: "a/b".to_owned(), key: "c".to_owned() }),
         ] {
-            assert_eq!(ServerSecretRef::parse(text), Ok(read));
+            assert_eq!(ServerSecretRef::parse(text), Ok(expected));
         }
-        for bad in ["", "env:", "env:A=B", "file:", "file:a\0", "vault:a", "vault:a/../b#c", "sk-live-secret"] {
-            assert_eq!(ServerSecretRef::parse(bad), Err(SecretRefRefusal), "{bad}");
+        for text in ["", "env:", "env:A=B", "file:", "file:a\0", "vault:a", "vault:a/../b#c", "sk-live-secret"] {
+            assert_eq!(ServerSecretRef::parse(text), Err(SecretRefRefusal), "{text}");
         }
     }
 

@@ -92,11 +92,11 @@ pub struct ShareTerms {
 impl ShareTerms {
     /// All problems of the terms.
     pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
-        let label = self.label.as_deref().is_some_and(|label| !is_name(label, MAX_LABEL_CHARS));
+        let has_invalid_label = self.label.as_deref().is_some_and(|label| !is_name(label, MAX_LABEL_CHARS));
         let refusals = [
             (!TTL_HOURS.contains(&self.ttl_hours), ShareTermsRefusal::TtlHours),
             (!USE_LIMITS.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
-            (label, ShareTermsRefusal::Label),
+            (has_invalid_label, ShareTermsRefusal::Label),
         ];
         refusals.into_iter().filter_map(|(is_wrong, refusal)| is_wrong.then_some(refusal))
     }
@@ -242,7 +242,7 @@ impl NewShareLink {
     pub fn into_stored(self, expires_at: Timestamp) -> ShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
         let ShareTerms { ttl_hours: _, max_uses, label, lane } = terms;
-        let (use_count, revoked) = (0, false);
+        let (use_count, is_revoked) = (0, false);
         ShareLink(ShareLinkRecord {
             share_link_id,
             workload_id,
@@ -251,7 +251,7 @@ impl NewShareLink {
             max_uses,
             use_count,
             expires_at,
-            is_revoked: revoked,
+            is_revoked,
             created_at,
             created_by,
         })
@@ -321,7 +321,7 @@ pub trait ShareLinkStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError>;
     /// Revokes a link. Fails with `Stale` if the link is already revoked.
-    async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_revocation(&self, scope: TenantScope, link: &ShareLink, fact: Fact) -> Result<(), CommitError>;
     /// Whether a run was accepted with a link that has been revoked since. Such a run must not start if it is
     /// queued.
     async fn is_run_revoked(&self, scope: TenantScope, run: ExecutionId) -> Result<bool, StoreError>;
@@ -363,8 +363,12 @@ mod tests {
             (true, true, 2, Err(Revoked), Err(Revoked)),
             (true, true, 0, Err(Revoked), Err(Revoked)),
         ] {
-            let seen = snapshot(revoked, expired, uses);
-            assert_eq!((seen.check_open(), seen.check_can_start_run()), (open, runs), "{seen:?}");
+            let link_snapshot = snapshot(revoked, expired, uses);
+            assert_eq!(
+                (link_snapshot.check_open(), link_snapshot.check_can_start_run()),
+                (open, runs),
+                "{link_snapshot:?}"
+            );
         }
         assert_eq!(snapshot(false, false, 0).link.holder().to_string(), format!("share_link:{}", Uuid::from_u128(1)));
     }

@@ -57,13 +57,13 @@ impl Slug {
     /// # Errors
     /// If the text does not match the pattern or is reserved.
     pub fn parse(text: &str) -> Result<Self, SlugRefusal> {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let shaped = !text.is_empty()
+        let is_slug_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_well_formed = !text.is_empty()
             && text.len() <= MAX_SLUG
-            && text.bytes().all(inner)
+            && text.bytes().all(is_slug_byte)
             && !text.starts_with('-')
             && !text.ends_with('-');
-        if !shaped {
+        if !is_well_formed {
             return Err(SlugRefusal::Shape);
         }
         if RESERVED.contains(&text) {
@@ -90,8 +90,8 @@ impl Slug {
 }
 
 impl fmt::Display for Slug {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
@@ -107,16 +107,16 @@ mod tests {
 
     #[test]
     fn accepts_valid_slugs() {
-        for good in ["a", "0", "ticket-classifier", &"x".repeat(63), "a--b"] {
-            assert!(Slug::parse(good).is_ok(), "{good}");
+        for text in ["a", "0", "ticket-classifier", &"x".repeat(63), "a--b"] {
+            assert!(Slug::parse(text).is_ok(), "{text}");
         }
     }
 
     #[test]
     fn refuses_invalid_and_reserved_slugs() {
         let long = "x".repeat(64);
-        let bad = ["", "-a", "a-", "A", "a_b", "a b", "a.", "é", "a\u{200b}", "ａ", "a\n", &long];
-        for text in bad {
+        let invalid_texts = ["", "-a", "a-", "A", "a_b", "a b", "a.", "é", "a\u{200b}", "ａ", "a\n", &long];
+        for text in invalid_texts {
             assert_eq!(Slug::parse(text), Err(SlugRefusal::Shape), "{text:?}");
         }
         for text in RESERVED {

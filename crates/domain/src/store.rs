@@ -58,11 +58,11 @@ impl<T> ChangeRecord<T> {
     /// # Errors
     /// `Inconsistent` if the decision creates a new aggregate, because its commit must not overwrite a row.
     pub fn replaced_revision(&self) -> Result<Revision, StoreError> {
-        let missing = || StoreError {
+        let no_revision = || StoreError {
             source: "a decision that creates an aggregate replaces no revision".into(),
             fault: StoreFault::Inconsistent,
         };
-        self.decided_on.ok_or_else(missing)
+        self.decided_on.ok_or_else(no_revision)
     }
 }
 
@@ -199,16 +199,16 @@ pub struct Page<T> {
 
 impl<T> Page<T> {
     /// Converts each row with a function.
-    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
-        Page { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
+    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
+        Page { rows: self.rows.into_iter().map(convert).collect(), total: self.total, next: self.next }
     }
 
     /// Maps the rows with a fallible function.
     ///
     /// # Errors
     /// The first error of the function.
-    pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
-        let rows = self.rows.into_iter().map(turn).collect::<Result<_, _>>()?;
+    pub fn try_map<U, E>(self, convert: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
+        let rows = self.rows.into_iter().map(convert).collect::<Result<_, _>>()?;
         Ok(Page { rows, total: self.total, next: self.next })
     }
 }

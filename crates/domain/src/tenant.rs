@@ -255,25 +255,25 @@ fn check_public_hosts(hosts: &[String], operator_hosts: &[String]) -> Result<(),
     if hosts.len() > MAX_PUBLIC_HOSTS {
         return Err(TenantRefusal::TooManyHosts);
     }
-    let mut seen = BTreeSet::new();
+    let mut unique_hosts = BTreeSet::new();
     hosts.iter().try_for_each(|host| match host {
         host if !is_host_name(host) => Err(TenantRefusal::Host),
         host if !is_public_host(host) => Err(TenantRefusal::HostNotPublic),
         host if operator_hosts.contains(host) => Err(TenantRefusal::HostOfOperator),
-        host if !seen.insert(host) => Err(TenantRefusal::DuplicateHost),
+        host if !unique_hosts.insert(host) => Err(TenantRefusal::DuplicateHost),
         _ => Ok(()),
     })
 }
 
 fn is_host_name(text: &str) -> bool {
-    let label = |part: &str| {
-        !part.is_empty()
-            && part.len() <= 63
-            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-            && !part.starts_with('-')
-            && !part.ends_with('-')
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
     };
-    text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
+    text.len() <= 253 && !text.is_empty() && text.split('.').all(is_label)
 }
 
 /// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and IP addresses in any
@@ -281,9 +281,10 @@ fn is_host_name(text: &str) -> bool {
 #[must_use]
 pub fn is_public_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
-    let last = name.rsplit('.').next().unwrap_or_default();
-    let is_decimal = last.bytes().all(|byte| byte.is_ascii_digit());
-    let is_hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let last_label = name.rsplit('.').next().unwrap_or_default();
+    let is_decimal = last_label.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hexadecimal =
+        last_label.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     is_host_name(name) && !is_loopback && !is_decimal && !is_hexadecimal
 }
 
@@ -447,20 +448,20 @@ mod tests {
 
     #[test]
     fn recognizes_host_names() {
-        for good in ["example.org", "a", "x-y.example"] {
-            assert!(is_host_name(good), "{good}");
+        for name in ["example.org", "a", "x-y.example"] {
+            assert!(is_host_name(name), "{name}");
         }
-        for bad in ["", "Example.org", "a:80", "-a", "a..b", "a/b", "a b"] {
-            assert!(!is_host_name(bad), "{bad}");
+        for name in ["", "Example.org", "a:80", "-a", "a..b", "a/b", "a b"] {
+            assert!(!is_host_name(name), "{name}");
         }
     }
 
     #[test]
     fn loopback_names_and_addresses_are_not_public() {
-        for good in ["forms.example", "a", "1.example", "0x7f.example", "localhost.example", "x0", "0xfg"] {
-            assert!(is_public_host(good), "{good}");
+        for name in ["forms.example", "a", "1.example", "0x7f.example", "localhost.example", "x0", "0xfg"] {
+            assert!(is_public_host(name), "{name}");
         }
-        for bad in [
+        for name in [
             "localhost",
             "a.localhost",
             "localhost.localdomain",
@@ -480,7 +481,7 @@ mod tests {
             "localhost.",
             "LOCALHOST",
         ] {
-            assert!(!is_public_host(bad), "{bad}");
+            assert!(!is_public_host(name), "{name}");
         }
     }
 }

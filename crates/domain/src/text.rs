@@ -3,32 +3,33 @@
 //! Invisible characters and direction overrides can make one name look like another in lists and logs. Such
 //! characters are refused instead of removed, so that the caller learns that its text would display differently.
 
-/// Whether a text is a valid name: one line of 1 to `longest` characters that is not blank and has no hidden
+/// Whether a text is a valid name: one line of 1 to `max_chars` characters that is not blank and has no hidden
 /// characters.
 #[must_use]
-pub fn is_name(text: &str, longest: usize) -> bool {
+pub fn is_name(text: &str, max_chars: usize) -> bool {
     let length = text.chars().count();
-    (1..=longest).contains(&length) && !is_blank(text) && !text.chars().any(is_hidden)
+    (1..=max_chars).contains(&length) && !is_blank(text) && !text.chars().any(is_hidden)
 }
 
-/// Whether a text is valid prose: at most `longest` characters, with no hidden characters except line breaks and
+/// Whether a text is valid prose: at most `max_chars` characters, with no hidden characters except line breaks and
 /// tabs.
 #[must_use]
-pub fn is_prose(text: &str, longest: usize) -> bool {
-    let breaks = |character: char| matches!(character, '\n' | '\r' | '\t');
-    text.chars().count() <= longest && !text.chars().any(|character| is_hidden(character) && !breaks(character))
+pub fn is_prose(text: &str, max_chars: usize) -> bool {
+    let is_line_break_or_tab = |character: char| matches!(character, '\n' | '\r' | '\t');
+    text.chars().count() <= max_chars
+        && !text.chars().any(|character| is_hidden(character) && !is_line_break_or_tab(character))
 }
 
 /// Whether a text displays nothing. Such a text is empty, or consists only of white space, hidden characters,
 /// variation selectors and the blank Braille pattern.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
-    let shows_nothing = |character: char| {
+    let is_invisible = |character: char| {
         character.is_whitespace()
             || is_hidden(character)
             || matches!(character, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' | '\u{2800}')
     };
-    text.chars().all(shows_nothing)
+    text.chars().all(is_invisible)
 }
 
 /// Whether a character is invisible. Such characters are control characters, line and paragraph separators,
@@ -64,12 +65,12 @@ mod tests {
 
     #[test]
     fn names_are_one_line_without_hidden_characters() {
-        for good in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
+        for text in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
         {
-            assert!(is_name(good, 200), "{good:?}");
-            assert!(is_prose(good, 200), "{good:?}");
+            assert!(is_name(text, 200), "{text:?}");
+            assert!(is_prose(text, 200), "{text:?}");
         }
-        let hidden = [
+        let hidden_texts = [
             "a\u{202e}b",
             "a\u{2066}b",
             "a\u{200b}b",
@@ -85,23 +86,23 @@ mod tests {
             "a\u{85}",
             "a\u{e0041}",
         ];
-        for bad in hidden {
-            assert!(!is_name(bad, 200), "{bad:?}");
-            assert!(!is_prose(bad, 200), "{bad:?}");
+        for text in hidden_texts {
+            assert!(!is_name(text, 200), "{text:?}");
+            assert!(!is_prose(text, 200), "{text:?}");
         }
-        for bad in ["", " ", "\u{a0}\u{2003}", "a\nb", "a\tb", &"n".repeat(201)] {
-            assert!(!is_name(bad, 200), "{bad:?}");
+        for text in ["", " ", "\u{a0}\u{2003}", "a\nb", "a\tb", &"n".repeat(201)] {
+            assert!(!is_name(text, 200), "{text:?}");
         }
     }
 
     #[test]
     fn detects_blank_texts() {
-        for blank in ["", " ", "\n\t\r", "\u{a0}\u{2003}\u{3000}", "\u{fe0f}", "\u{2800}", "\u{200b}", " \u{e0100} "] {
-            assert!(is_blank(blank), "{blank:?}");
-            assert!(!is_name(blank, 200), "{blank:?}");
+        for text in ["", " ", "\n\t\r", "\u{a0}\u{2003}\u{3000}", "\u{fe0f}", "\u{2800}", "\u{200b}", " \u{e0100} "] {
+            assert!(is_blank(text), "{text:?}");
+            assert!(!is_name(text, 200), "{text:?}");
         }
-        for shown in [".", " a ", "\u{2764}\u{fe0f}", "分"] {
-            assert!(!is_blank(shown), "{shown:?}");
+        for text in [".", " a ", "\u{2764}\u{fe0f}", "分"] {
+            assert!(!is_blank(text), "{text:?}");
         }
     }
 

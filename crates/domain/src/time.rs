@@ -12,8 +12,8 @@ impl Timestamp {
     /// Truncates a time to the precision of the database, so that a response and a later read contain the same
     /// time.
     #[must_use]
-    pub fn new(moment: OffsetDateTime) -> Self {
-        let utc = moment.to_offset(UtcOffset::UTC);
+    pub fn new(datetime: OffsetDateTime) -> Self {
+        let utc = datetime.to_offset(UtcOffset::UTC);
         let micros = utc.nanosecond() / 1_000 * 1_000;
         Self(utc.replace_nanosecond(micros).unwrap_or(utc))
     }
@@ -21,8 +21,8 @@ impl Timestamp {
     /// Parses an RFC 3339 text. `None` for an invalid text, or a year that does not have four digits in UTC.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let moment = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-        let utc = moment.checked_to_offset(UtcOffset::UTC)?;
+        let datetime = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        let utc = datetime.checked_to_offset(UtcOffset::UTC)?;
         (0..=9999).contains(&utc.year()).then(|| Self::new(utc))
     }
 
@@ -80,9 +80,9 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A year above 9999 has no RFC 3339 form. Clocks and accepted inputs never have such a year.
-        self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(out)
+        self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(formatter)
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn keeps_microseconds_and_utc() {
-        let moment = OffsetDateTime::parse("2026-11-21T12:00:00.123456789+02:00", &Rfc3339).unwrap();
-        assert_eq!(Timestamp::new(moment).to_string(), "2026-11-21T10:00:00.123456Z");
+        let datetime = OffsetDateTime::parse("2026-11-21T12:00:00.123456789+02:00", &Rfc3339).unwrap();
+        assert_eq!(Timestamp::new(datetime).to_string(), "2026-11-21T10:00:00.123456Z");
     }
 }

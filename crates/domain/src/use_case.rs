@@ -327,9 +327,9 @@ impl UseCase {
     /// If the use case does not wait for access, or a connection is not resolved.
     pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
-        let open = self.unresolved_connections(connections);
-        if !open.is_empty() {
-            return Err(UseCaseRefusal::ConnectionsUnresolved(open));
+        let unresolved = self.unresolved_connections(connections);
+        if !unresolved.is_empty() {
+            return Err(UseCaseRefusal::ConnectionsUnresolved(unresolved));
         }
         Ok(self.transition(UseCaseStatus::Active, FactKind::UseCaseActivated, stamp))
     }
@@ -346,7 +346,9 @@ impl UseCase {
     /// The names of the needed connections for which no usable connection exists, in the order of the plan.
     #[must_use]
     pub fn unresolved_connections(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
-        let is_usable = |name: &String| connections.iter().any(|one| one.connection.name == *name && one.is_usable());
+        let is_usable = |name: &String| {
+            connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable())
+        };
         self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
     }
 
@@ -362,9 +364,9 @@ impl UseCase {
         Self(UseCaseRecord { status, updated_at: stamp.at, revision: self.revision.next(), ..self.0.clone() })
     }
 
-    fn transition(&self, to: UseCaseStatus, kind: FactKind, stamp: &Stamp) -> Change<Self> {
-        let detail = json!({ "from": self.status.as_str(), "to": to.as_str(), "workload_id": self.workload_id });
-        Change::replace(self.with_status(to, stamp), self.revision, self.fact(kind, stamp, detail))
+    fn transition(&self, target: UseCaseStatus, kind: FactKind, stamp: &Stamp) -> Change<Self> {
+        let detail = json!({ "from": self.status.as_str(), "to": target.as_str(), "workload_id": self.workload_id });
+        Change::replace(self.with_status(target, stamp), self.revision, self.fact(kind, stamp, detail))
     }
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {

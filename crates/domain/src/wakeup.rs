@@ -52,7 +52,7 @@ impl Wakeup {
 #[async_trait]
 pub trait WakeupBus: Send + Sync {
     /// Sends wakeups to all processes, including this one.
-    async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError>;
+    async fn publish(&self, wakeups: &[Wakeup]) -> Result<(), StoreError>;
     /// Waits for wakeups. After an error the channel reconnects, and wakeups that were sent meanwhile are lost.
     async fn receive(&self) -> Result<Vec<Wakeup>, StoreError>;
 }
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn wakeups_round_trip_and_unknown_ones_are_ignored() {
         let id = ExecutionId::from(Uuid::from_u128(7));
-        for signal in
+        for wakeup in
             [Wakeup::RecheckAll, Wakeup::Recheck(id), Wakeup::RunQueued, Wakeup::RunEnded(id), Wakeup::RunProgress(id)]
         {
-            assert!(signal.as_wire().len() <= 37);
-            assert_eq!(Wakeup::parse(&signal.as_wire()), Some(signal));
+            assert!(wakeup.as_wire().len() <= 37);
+            assert_eq!(Wakeup::parse(&wakeup.as_wire()), Some(wakeup));
         }
         for text in ["", "x", "w1", "p", "pp", "e", "a ", "\u{e9}"] {
             assert_eq!(Wakeup::parse(text), None, "{text:?}");

@@ -422,15 +422,16 @@ impl Workload {
     /// The description for people: the interface's own, otherwise the workload's.
     #[must_use]
     pub fn display_description(&self) -> &str {
-        let own = self.interface_config.as_ref().map(InterfaceConfig::description);
-        own.filter(|text| !text.is_empty()).unwrap_or(&self.description)
+        let interface_description = self.interface_config.as_ref().map(InterfaceConfig::description);
+        interface_description.filter(|text| !text.is_empty()).unwrap_or(&self.description)
     }
 
     /// The words by which a search finds the workload.
     #[must_use]
     pub fn search_words(&self) -> WordSet {
-        let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
-        WordSet::from_texts([self.name.as_str(), &self.description, shown])
+        let interface_description =
+            self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
+        WordSet::from_texts([self.name.as_str(), &self.description, interface_description])
     }
 
     /// The digest of the interface configuration, which facts contain.

@@ -19,23 +19,23 @@ const INDENTATION: &str = "not valid YAML: the indentation of the line fits no l
 /// The likely cause of a syntax error that the parser reports in a line; `None` if the lines show none.
 #[must_use]
 pub fn likely_cause(text: &str, line: u32) -> Option<SyntaxCause> {
-    let failed = usize::try_from(line).ok()?.checked_sub(1)?;
+    let failed_line = usize::try_from(line).ok()?.checked_sub(1)?;
     let lines: Vec<&str> = text.lines().collect();
-    let content = lines.get(failed)?;
+    let content = lines.get(failed_line)?;
     if let Some(column) = tab_column(content) {
-        return cause(failed, column, TAB);
+        return cause(failed_line, column, TAB);
     }
     if let Some(column) = colon_column(content) {
-        return cause(failed, column, COLON);
+        return cause(failed_line, column, COLON);
     }
     if let Some(column) = special_character_column(content) {
-        return cause(failed, column, FIRST_CHARACTER);
+        return cause(failed_line, column, FIRST_CHARACTER);
     }
-    if !fits_above(lines.get(..failed)?, content) {
-        return cause(failed, indentation(content), INDENTATION);
+    if !fits_previous_lines(lines.get(..failed_line)?, content) {
+        return cause(failed_line, indentation(content), INDENTATION);
     }
     // The parser reports a value at its beginning, although a tab in the next line ends it.
-    let (next, content) = lines.iter().enumerate().skip(failed + 1).find(|(_, line)| !line.trim().is_empty())?;
+    let (next, content) = lines.iter().enumerate().skip(failed_line + 1).find(|(_, line)| !line.trim().is_empty())?;
     cause(next, tab_column(content)?, TAB)
 }
 
@@ -47,14 +47,14 @@ fn cause(line: usize, column: usize, message: &'static str) -> Option<SyntaxCaus
 
 /// The column of the first tab in the indentation of a line.
 fn tab_column(line: &str) -> Option<usize> {
-    line.chars().take_while(|letter| matches!(letter, ' ' | '\t')).position(|letter| letter == '\t')
+    line.chars().take_while(|character| matches!(character, ' ' | '\t')).position(|character| character == '\t')
 }
 
 /// The column of a colon inside an unquoted value, which the parser reads as the end of another key.
 fn colon_column(line: &str) -> Option<usize> {
     let (_, value) = after_dashes(line).split_once(": ")?;
     let value = value.trim_start();
-    let is_plain = |letter: char| !matches!(letter, '"' | '\'' | '[' | '{' | '|' | '>' | '&' | '*' | '!' | '#');
+    let is_plain = |character: char| !matches!(character, '"' | '\'' | '[' | '{' | '|' | '>' | '&' | '*' | '!' | '#');
     if !after_dashes(line).starts_with(is_plain) || !value.starts_with(is_plain) {
         return None;
     }
@@ -92,16 +92,16 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Whether a line continues a block of the lines above, or begins a block that the previous line opens.
-fn fits_above(above: &[&str], line: &str) -> bool {
-    let wanted = indentation(line);
+/// Whether a line continues a block of the previous lines, or begins a block that the last of them opens.
+fn fits_previous_lines(previous_lines: &[&str], line: &str) -> bool {
+    let target_indentation = indentation(line);
     let is_content = |line: &&&str| !matches!(line.trim_start().chars().next(), None | Some('#'));
     let mut is_first = true;
-    for line in above.iter().rev().filter(is_content) {
-        if block_indentations(line).contains(&wanted) {
+    for line in previous_lines.iter().rev().filter(is_content) {
+        if block_indentations(line).contains(&target_indentation) {
             return true;
         }
-        if indentation(line) < wanted {
+        if indentation(line) < target_indentation {
             return is_first && without_comment(line).ends_with([':', '|', '>', '-', '+', '[', '{', ',']);
         }
         is_first = false;
@@ -112,12 +112,12 @@ fn fits_above(above: &[&str], line: &str) -> bool {
 /// The indentations of the blocks that a line belongs to: its own, and those of the items that it begins.
 fn block_indentations(line: &str) -> Vec<usize> {
     let mut rest = line.trim_start_matches(' ');
-    let mut found = vec![line.len() - rest.len()];
+    let mut indentations = vec![line.len() - rest.len()];
     while let Some(item) = rest.strip_prefix("- ") {
         rest = item.trim_start_matches(' ');
-        found.push(line.len() - rest.len());
+        indentations.push(line.len() - rest.len());
     }
-    found
+    indentations
 }
 
 #[cfg(test)]

@@ -17,18 +17,18 @@ struct CorpusEntry {
 
 #[test]
 fn canonical_bytes_match_the_recorded_oracle() {
-    let (mut written, mut refused) = (0, 0);
+    let (mut serialized_count, mut refused_count) = (0, 0);
     for line in include_str!("canonical/corpus.jsonl").lines() {
         let recorded: CorpusEntry = serde_json::from_str(line).unwrap();
         let document = serde_json::from_str(&recorded.source).unwrap();
         match (Canonical::of(&document), recorded.canonical) {
-            (Ok(ours), Some(theirs)) => {
-                assert_eq!(ours.text(), theirs, "{}", recorded.source);
-                written += 1;
+            (Ok(actual), Some(expected)) => {
+                assert_eq!(actual.text(), expected, "{}", recorded.source);
+                serialized_count += 1;
             }
-            (Err(CanonicalRefusal::IntegerOutOfRange { .. }), None) => refused += 1,
-            (ours, theirs) => panic!("{}: got {ours:?}, the oracle has {theirs:?}", recorded.source),
+            (Err(CanonicalRefusal::IntegerOutOfRange { .. }), None) => refused_count += 1,
+            (actual, expected) => panic!("{}: got {actual:?}, the oracle has {expected:?}", recorded.source),
         }
     }
-    assert!(written > 1_000 && refused > 100, "{written} written, {refused} refused");
+    assert!(serialized_count > 1_000 && refused_count > 100, "{serialized_count} written, {refused_count} refused");
 }

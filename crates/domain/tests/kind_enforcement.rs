@@ -44,8 +44,8 @@ fn documented_enforcement_matches_the_schemas() {
             assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
             fields.insert(field.split('.').next().unwrap().to_owned());
         }
-        let all: BTreeSet<String> = schema["properties"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(fields, all, "{kind}");
+        let schema_fields: BTreeSet<String> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(fields, schema_fields, "{kind}");
     }
 }
 

@@ -53,8 +53,8 @@ pub(super) enum StepType {
 }
 
 impl StepType {
-    pub(super) fn parse(word: &str) -> Option<Self> {
-        match word {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text {
             "task" => Some(Self::Task),
             "llm_call" => Some(Self::LlmCall),
             "agent" => Some(Self::Agent),
@@ -112,15 +112,15 @@ fn flow(content: &Value, findings: &mut ProblemList) -> Option<Flow> {
     Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
-/// Whether a value contains at most `left` values. YAML text was limited before parsing; JSON content can be
+/// Whether a value contains at most `remaining` values. YAML text was limited before parsing; JSON content can be
 /// sixteen times as long.
-fn is_bounded(value: &Value, left: &mut usize) -> bool {
-    let Some(rest) = left.checked_sub(1) else { return false };
-    *left = rest;
+fn is_bounded(value: &Value, remaining: &mut usize) -> bool {
+    let Some(reduced) = remaining.checked_sub(1) else { return false };
+    *remaining = reduced;
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-        Value::Array(items) => items.iter().all(|item| is_bounded(item, left)),
-        Value::Object(members) => members.values().all(|member| is_bounded(member, left)),
+        Value::Array(items) => items.iter().all(|item| is_bounded(item, remaining)),
+        Value::Object(members) => members.values().all(|member| is_bounded(member, remaining)),
     }
 }
 
@@ -217,25 +217,25 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
         findings.invalid(&path.key("id"), "a step's id has letters, digits, underscores and hyphens");
     }
     let inputs = inputs(map, path, findings);
-    let word = findings.read_required_text(map, "type", path);
-    let form = word.and_then(StepType::parse);
-    if word.is_some() && form.is_none() {
+    let type_name = findings.read_required_text(map, "type", path);
+    let step_type = type_name.and_then(StepType::parse);
+    if type_name.is_some() && step_type.is_none() {
         findings.report(
             &path.key("type"),
             "unknown_step_type",
             "a step has the type task, llm_call, agent, embedding or return",
         );
     }
-    let kind = form.and_then(|form| kind(form, map, path, findings));
-    findings.read_object(value, path, form.map_or(&STEP_KEYS, StepType::keys));
+    let kind = step_type.and_then(|step_type| kind(step_type, map, path, findings));
+    findings.read_object(value, path, step_type.map_or(&STEP_KEYS, StepType::keys));
     let given_inputs = map.get("inputs").and_then(Value::as_object);
-    let required = form.and_then(StepType::required_input);
+    let required = step_type.and_then(StepType::required_input);
     if let Some(required) =
         required.filter(|required| !given_inputs.is_some_and(|given_inputs| given_inputs.contains_key(*required)))
     {
         findings.missing(&path.key("inputs").key(required));
     }
-    let output = match form {
+    let output = match step_type {
         Some(StepType::Task | StepType::LlmCall | StepType::Agent | StepType::Embedding) => output(map, path, findings),
         // The output of a `return` is a part of its step type, not an output for later steps.
         Some(StepType::Return) => None,
@@ -268,8 +268,8 @@ fn successor(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) 
     next.or(on_success)
 }
 
-fn kind(form: StepType, map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<StepKind> {
-    match form {
+fn kind(step_type: StepType, map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<StepKind> {
+    match step_type {
         StepType::Task => {
             let action = Action::parse(findings.read_required_text(map, "action", path)?);
             if action.is_none() {
@@ -296,23 +296,23 @@ fn kind(form: StepType, map: &Map<String, Value>, path: &Path, findings: &mut Pr
 }
 
 fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<TextTemplate> {
-    let word = findings.read_text(map, "model_policy", path)?;
+    let source = findings.read_text(map, "model_policy", path)?;
     let path = path.key("model_policy");
-    let text = parse_text(word, &path, findings)?;
+    let text = parse_text(source, &path, findings)?;
     let role = |reference: &Reference| match reference {
         Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
         Reference::Trigger { .. } | Reference::Step { .. } => false,
     };
     // Only the bound model policy is allowed, because the caller of a run must not choose the route.
-    if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(word) {
+    if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(source) {
         findings.invalid(&path, "expected `{{release.model_policy}}`");
     }
     Some(text)
 }
 
 /// Whether the text consists only of a reference. The caller has already checked that it contains exactly one.
-fn is_single_reference(word: &str) -> bool {
-    word.starts_with("{{") && word.ends_with("}}")
+fn is_single_reference(text: &str) -> bool {
+    text.starts_with("{{") && text.ends_with("}}")
 }
 
 fn tools(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> ToolChoice {
@@ -359,8 +359,8 @@ fn output(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> 
     let value = map.get("output")?;
     let path = path.key("output");
     match value {
-        Value::String(word) if is_name(word) => Some(StepOutput::Named(word.clone())),
-        Value::String(word) if word.contains("{{") => template(value, &path, findings).map(StepOutput::Mapped),
+        Value::String(text) if is_name(text) => Some(StepOutput::Named(text.clone())),
+        Value::String(text) if text.contains("{{") => template(value, &path, findings).map(StepOutput::Mapped),
         Value::Object(_) => template(value, &path, findings).map(StepOutput::Mapped),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             findings.invalid(&path, "expected a name, a reference or a mapping");
@@ -375,7 +375,7 @@ fn template(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Te
         Value::String(text) => parse_text(text, path, findings).map(Template::Text),
         Value::Array(items) => {
             let read: Vec<_> =
-                items.iter().enumerate().map(|(at, item)| template(item, &path.index(at), findings)).collect();
+                items.iter().enumerate().map(|(index, item)| template(item, &path.index(index), findings)).collect();
             read.into_iter().collect::<Option<_>>().map(Template::List)
         }
         Value::Object(members) => {
@@ -391,8 +391,8 @@ fn template(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Te
 fn parse_text(text: &str, path: &Path, findings: &mut ProblemList) -> Option<TextTemplate> {
     let parsed = TextTemplate::parse(text).ok();
     if parsed.is_none() {
-        let refused: BTreeSet<ReferenceRefusal> = TextTemplate::scan(text).filter_map(Result::err).collect();
-        for refusal in refused {
+        let refusals: BTreeSet<ReferenceRefusal> = TextTemplate::scan(text).filter_map(Result::err).collect();
+        for refusal in refusals {
             let message = match refusal {
                 ReferenceRefusal::UnknownRole => {
                     "a reference names an unknown role; the roles are asset kinds, such as `model_policy`"

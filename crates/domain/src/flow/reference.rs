@@ -39,13 +39,13 @@ pub enum Reference {
 }
 
 impl fmt::Display for Reference {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Trigger { input } => write!(out, "trigger.{input}"),
-            Self::Release { role } => write!(out, "release.{role}"),
+            Self::Trigger { input } => write!(formatter, "trigger.{input}"),
+            Self::Release { role } => write!(formatter, "release.{role}"),
             Self::Step { step, fields } => {
-                write!(out, "steps.{step}.output")?;
-                fields.iter().try_for_each(|field| write!(out, ".{field}"))
+                write!(formatter, "steps.{step}.output")?;
+                fields.iter().try_for_each(|field| write!(formatter, ".{field}"))
             }
         }
     }
@@ -164,36 +164,36 @@ impl TextTemplate {
         })
     }
 
-    /// Resolves the text at `above` levels of nesting. A text that is exactly one reference resolves to the value
+    /// Resolves the text at the nesting level `depth`. A text that is exactly one reference resolves to the value
     /// of that reference. Any other text resolves to a string with inserted values: strings verbatim, null as
     /// nothing, other values as JSON.
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
         budget: &mut ValueBudget,
-        above: usize,
+        depth: usize,
     ) -> Result<Value, ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
             let value = lookup(scope, only)?;
-            budget.charge_at(&value, above)?;
+            budget.charge_at(&value, depth)?;
             return Ok(value.into_owned());
         }
-        budget.charge_level(above)?;
-        let mut written = BudgetedWriter { text: String::new(), budget };
+        budget.charge_level(depth)?;
+        let mut writer = BudgetedWriter { text: String::new(), budget };
         for part in &self.parts {
             match part {
-                TextPart::Literal(text) => written.push(text)?,
+                TextPart::Literal(text) => writer.push(text)?,
                 TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
-                    Value::String(text) => written.push(text)?,
+                    Value::String(text) => writer.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                         // The writer only fails when the budget is exhausted.
-                        write!(written, "{value}").map_err(|_| BudgetExhausted)?;
+                        write!(writer, "{value}").map_err(|_| BudgetExhausted)?;
                     }
                 },
             }
         }
-        Ok(Value::String(written.text))
+        Ok(Value::String(writer.text))
     }
 }
 
@@ -218,10 +218,10 @@ impl fmt::Write for BudgetedWriter<'_> {
 }
 
 fn parse_reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
-    let mut words = inner.split('.');
-    let (Some(root), Some(name)) = (words.next(), words.next()) else { return Err(ReferenceRefusal::Malformed) };
-    let rest: Vec<&str> = words.collect();
-    match (root, rest.as_slice()) {
+    let mut segments = inner.split('.');
+    let (Some(root), Some(name)) = (segments.next(), segments.next()) else { return Err(ReferenceRefusal::Malformed) };
+    let path: Vec<&str> = segments.collect();
+    match (root, path.as_slice()) {
         ("trigger", []) if is_name(name) => Ok(Reference::Trigger { input: name.to_owned() }),
         ("release", []) if is_name(name) => {
             AssetKind::parse(name).map(|role| Reference::Release { role }).ok_or(ReferenceRefusal::UnknownRole)
@@ -237,8 +237,8 @@ fn parse_reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
 /// Whether a text is a valid input or field name: a letter or underscore, then letters, digits and underscores.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
-    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    begins && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    let starts_like_name = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    starts_like_name && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Whether a text is a valid step identifier: like a name, but with hyphens allowed after the first character.
@@ -273,24 +273,24 @@ impl Template {
         &self,
         scope: &dyn ReferenceScope,
         budget: &mut ValueBudget,
-        above: usize,
+        depth: usize,
     ) -> Result<Value, ResolveError> {
         match self {
             Self::Scalar(value) => {
-                budget.charge_at(value, above)?;
+                budget.charge_at(value, depth)?;
                 Ok(value.clone())
             }
-            Self::Text(text) => text.resolve(scope, budget, above),
+            Self::Text(text) => text.resolve(scope, budget, depth),
             Self::List(items) => {
-                budget.charge_level(above)?;
-                items.iter().map(|item| item.resolve_at(scope, &mut *budget, above + 1)).collect()
+                budget.charge_level(depth)?;
+                items.iter().map(|item| item.resolve_at(scope, &mut *budget, depth + 1)).collect()
             }
             Self::Object(members) => {
-                budget.charge_level(above)?;
+                budget.charge_level(depth)?;
                 let mut resolved = Map::new();
                 for (key, member) in members {
                     budget.charge_key(key)?;
-                    resolved.insert(key.clone(), member.resolve_at(scope, &mut *budget, above + 1)?);
+                    resolved.insert(key.clone(), member.resolve_at(scope, &mut *budget, depth + 1)?);
                 }
                 Ok(Value::Object(resolved))
             }

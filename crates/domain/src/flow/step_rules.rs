@@ -26,12 +26,13 @@ const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 pub(super) fn check(content: &Map<String, Value>, findings: &mut ProblemList) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
     let steps = StepIndex::build(list, findings);
-    let chart = ControlFlow::build(content, &steps, findings);
-    chart.check_paths(findings);
+    let control_flow = ControlFlow::build(content, &steps, findings);
+    control_flow.check_paths(findings);
     let inputs = declared_inputs(content);
     for (index, step) in list.iter().enumerate() {
-        let scene = ReferenceCheck { steps: &steps, control_flow: &chart, inputs: inputs.as_ref(), index, step };
-        scene.check(findings);
+        let reference_check =
+            ReferenceCheck { steps: &steps, control_flow: &control_flow, inputs: inputs.as_ref(), index, step };
+        reference_check.check(findings);
     }
 }
 
@@ -129,48 +130,50 @@ struct ControlFlow {
 impl ControlFlow {
     /// Builds the control flow, and reports unknown targets and missing returns.
     fn build(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut ProblemList) -> Self {
-        let mut chart = Self::default();
+        let mut control_flow = Self::default();
         if let Some(entry) = content.get("entry_step") {
-            chart.entry = steps.target(entry, &Path::default().key("entry_step"), findings);
+            control_flow.entry = steps.target(entry, &Path::default().key("entry_step"), findings);
         }
         for (index, step) in steps.list.iter().enumerate() {
-            chart.add_step(index, step, steps, findings);
+            control_flow.add_step(index, step, steps, findings);
         }
         if steps.list.len() <= MAX_ANALYZED_STEPS {
-            chart.certain_reach = Rc::new(Reachability::from_edges(&chart.certain_edges));
-            if chart.possible_edges.iter().all(Vec::is_empty) {
-                chart.possible_reach = (!chart.is_open_ended).then(|| Rc::clone(&chart.certain_reach));
-            } else if !chart.is_open_ended {
-                let both = chart.certain_edges.iter().zip(&chart.possible_edges);
-                let widest: Vec<Vec<usize>> = both.map(|(sure, perhaps)| [sure.as_slice(), perhaps].concat()).collect();
-                chart.possible_reach = Some(Rc::new(Reachability::from_edges(&widest)));
+            control_flow.certain_reach = Rc::new(Reachability::from_edges(&control_flow.certain_edges));
+            if control_flow.possible_edges.iter().all(Vec::is_empty) {
+                control_flow.possible_reach =
+                    (!control_flow.is_open_ended).then(|| Rc::clone(&control_flow.certain_reach));
+            } else if !control_flow.is_open_ended {
+                let edges = control_flow.certain_edges.iter().zip(&control_flow.possible_edges);
+                let all_edges: Vec<Vec<usize>> =
+                    edges.map(|(certain, possible)| [certain.as_slice(), possible].concat()).collect();
+                control_flow.possible_reach = Some(Rc::new(Reachability::from_edges(&all_edges)));
             }
         } else {
-            chart.certain_edges.clear();
+            control_flow.certain_edges.clear();
         }
-        chart
+        control_flow
     }
 
     fn add_step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut ProblemList) {
-        let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
+        let (mut certain, mut possible) = (Vec::new(), Vec::new());
         // A step that is not an object could lead to any step after its correction; a `return` leads to none.
         self.is_open_ended |= !step.is_object();
-        let form = step_type(step);
-        if form != Some(StepType::Return) {
+        let step_type = step_type(step);
+        if step_type != Some(StepType::Return) {
             let mut successors = Vec::new();
             for key in TARGET_KEYS {
                 let Some(value) = step.get(key) else { continue };
-                let found = steps.target(value, &step_path(index).key(key), findings);
-                self.is_open_ended |= found.is_none();
-                if key == "on_failure" { &mut sure } else { &mut successors }.extend(found);
+                let target = steps.target(value, &step_path(index).key(key), findings);
+                self.is_open_ended |= target.is_none();
+                if key == "on_failure" { &mut certain } else { &mut successors }.extend(target);
             }
             match (step.get("next").is_some(), step.get("on_success").is_some()) {
-                (true, true) => perhaps.extend(successors),
-                (true, false) | (false, true) => sure.extend(successors),
+                (true, true) => possible.extend(successors),
+                (true, false) | (false, true) => certain.extend(successors),
                 (false, false) if index + 1 < steps.list.len() => {
-                    if form.is_some() { &mut sure } else { &mut perhaps }.push(index + 1);
+                    if step_type.is_some() { &mut certain } else { &mut possible }.push(index + 1);
                 }
-                (false, false) if form.is_some() => {
+                (false, false) if step_type.is_some() => {
                     findings.report(
                         &step_path(index),
                         "path_without_return",
@@ -180,15 +183,15 @@ impl ControlFlow {
                 (false, false) => {}
             }
         }
-        self.certain_edges.push(sure);
-        self.possible_edges.push(perhaps);
+        self.certain_edges.push(certain);
+        self.possible_edges.push(possible);
     }
 
     /// Reports unreachable steps and cycles.
     fn check_paths(&self, findings: &mut ProblemList) {
         let positions = 0..self.certain_edges.len();
-        if let (Some(entry), Some(widest)) = (self.entry, &self.possible_reach) {
-            for index in positions.clone().filter(|index| !widest.reaches(entry, *index)) {
+        if let (Some(entry), Some(possible_reach)) = (self.entry, &self.possible_reach) {
+            for index in positions.clone().filter(|index| !possible_reach.reaches(entry, *index)) {
                 findings.report(&step_path(index), "unreachable_step", "no path from the entry step leads here");
             }
         }
@@ -203,23 +206,23 @@ impl ControlFlow {
 
     /// Whether the first step can never run before the second step, for any correction of the unreadable parts.
     fn cannot_precede(&self, first: usize, second: usize) -> bool {
-        let disconnected = self.possible_reach.as_ref().is_some_and(|widest| !widest.reaches(first, second));
+        let disconnected = self.possible_reach.as_ref().is_some_and(|reach| !reach.reaches(first, second));
         disconnected || (self.certain_reach.reaches(second, first) && !self.certain_reach.reaches(first, second))
     }
 }
 
 /// Marks the steps that are reachable from a step, including the step itself.
-fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
-    let mut seen = vec![false; outgoing.len()];
-    let mut waiting = vec![from];
-    while let Some(index) = waiting.pop() {
-        if let Some(mark) = seen.get_mut(index)
-            && !std::mem::replace(mark, true)
+fn reachable(outgoing: &[Vec<usize>], start: usize) -> Vec<bool> {
+    let mut reached = vec![false; outgoing.len()];
+    let mut pending = vec![start];
+    while let Some(index) = pending.pop() {
+        if let Some(flag) = reached.get_mut(index)
+            && !std::mem::replace(flag, true)
         {
-            waiting.extend(outgoing.get(index).into_iter().flatten().copied());
+            pending.extend(outgoing.get(index).into_iter().flatten().copied());
         }
     }
-    seen
+    reached
 }
 
 /// For each pair of steps, whether the second is reachable from the first. Each step reaches itself.
@@ -251,34 +254,40 @@ impl ReferenceCheck<'_> {
         for key in ["inputs", "model_policy", "output"] {
             let Some(value) = self.step.get(key) else { continue };
             // Only the `output` mapping of a step can refer to the step's own output.
-            let sees_own = key == "output" && step_type(self.step) != Some(StepType::Return);
-            self.check_value(value, &step_path(self.index).key(key), sees_own, findings);
+            let may_read_own_output = key == "output" && step_type(self.step) != Some(StepType::Return);
+            self.check_value(value, &step_path(self.index).key(key), may_read_own_output, findings);
         }
     }
 
     /// INVARIANT: the recursion terminates, because each call descends one level in a value of bounded nesting.
-    fn check_value(&self, value: &Value, path: &Path, sees_own: bool, findings: &mut ProblemList) {
+    fn check_value(&self, value: &Value, path: &Path, may_read_own_output: bool, findings: &mut ProblemList) {
         match value {
             Value::String(text) => {
                 for reference in TextTemplate::scan(text).flatten() {
-                    self.check_reference(&reference, path, sees_own, findings);
+                    self.check_reference(&reference, path, may_read_own_output, findings);
                 }
             }
             Value::Array(items) => {
-                for (at, item) in items.iter().enumerate() {
-                    self.check_value(item, &path.index(at), sees_own, findings);
+                for (item_index, item) in items.iter().enumerate() {
+                    self.check_value(item, &path.index(item_index), may_read_own_output, findings);
                 }
             }
             Value::Object(members) => {
                 for (key, member) in members {
-                    self.check_value(member, &path.key(key), sees_own, findings);
+                    self.check_value(member, &path.key(key), may_read_own_output, findings);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn check_reference(&self, reference: &Reference, path: &Path, sees_own: bool, findings: &mut ProblemList) {
+    fn check_reference(
+        &self,
+        reference: &Reference,
+        path: &Path,
+        may_read_own_output: bool,
+        findings: &mut ProblemList,
+    ) {
         match reference {
             Reference::Trigger { input } => {
                 if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {
@@ -291,8 +300,10 @@ impl ReferenceCheck<'_> {
                     findings.report(path, "unknown_step", "a reference names a step that does not exist")
                 }
                 StepLookup::Unique(position) => {
-                    let own = position == self.index;
-                    if (own && !sees_own) || (!own && self.control_flow.cannot_precede(position, self.index)) {
+                    let is_own = position == self.index;
+                    if (is_own && !may_read_own_output)
+                        || (!is_own && self.control_flow.cannot_precede(position, self.index))
+                    {
                         findings.report(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }

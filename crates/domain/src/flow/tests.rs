@@ -6,7 +6,7 @@ use super::{
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-const GOOD: &str = r#"
+const VALID_FLOW: &str = r#"
 name: answer-with-sources
 description: Answers a question.
 trigger:
@@ -49,8 +49,8 @@ fn codes(text: &str) -> Vec<(&'static str, Option<u32>)> {
 
 /// The problems of the valid flow after one replacement of text.
 fn problems_with_replacement(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
-    assert!(GOOD.contains(from), "{from}");
-    codes(&GOOD.replacen(from, to, 1))
+    assert!(VALID_FLOW.contains(from), "{from}");
+    codes(&VALID_FLOW.replacen(from, to, 1))
 }
 
 fn next_id(flow: &Flow, step: &str, success: bool) -> String {
@@ -63,7 +63,7 @@ fn next_id(flow: &Flow, step: &str, success: bool) -> String {
 
 #[test]
 fn valid_flow_round_trips_through_content() {
-    let flow = parse_yaml(GOOD).unwrap();
+    let flow = parse_yaml(VALID_FLOW).unwrap();
     assert_eq!(flow.name(), Some("answer-with-sources"));
     assert_eq!(flow.entry().unwrap().id, "check");
     assert!(flow.uses_provider_routes());
@@ -76,7 +76,7 @@ fn valid_flow_round_trips_through_content() {
 
 #[test]
 fn steps_follow_their_targets_or_the_list() {
-    let flow = parse_yaml(GOOD).unwrap();
+    let flow = parse_yaml(VALID_FLOW).unwrap();
     assert_eq!(next_id(&flow, "check", true), "search");
     assert_eq!(next_id(&flow, "check", false), "refuse");
     assert_eq!(next_id(&flow, "search", true), "answer");
@@ -95,77 +95,90 @@ fn implicit_flow_is_valid() {
 
 #[test]
 fn reports_code_and_line_of_each_rule() {
-    let one = |code, line| vec![(code, Some(line))];
-    assert_eq!(problems_with_replacement("name: answer", "naem: answer"), one("unknown_key", 2));
-    assert_eq!(problems_with_replacement("entry_step: check", "entry_step: start"), one("unknown_step", 8));
-    assert_eq!(problems_with_replacement("    on_failure: refuse", "    on_failure: gone"), one("unknown_step", 16));
-    assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: done"), one("unreachable_step", 30));
+    let problem_at = |code, line| vec![(code, Some(line))];
+    assert_eq!(problems_with_replacement("name: answer", "naem: answer"), problem_at("unknown_key", 2));
+    assert_eq!(problems_with_replacement("entry_step: check", "entry_step: start"), problem_at("unknown_step", 8));
+    assert_eq!(
+        problems_with_replacement("    on_failure: refuse", "    on_failure: gone"),
+        problem_at("unknown_step", 16)
+    );
+    assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: done"), problem_at("unreachable_step", 30));
     assert_eq!(
         problems_with_replacement("id: done", "id: answer"),
         vec![("duplicate_step_id", Some(33)), ("unknown_step", Some(29))]
     );
     assert_eq!(
         problems_with_replacement("on_failure: refuse", "on_failure: refuse\n    next: search"),
-        one("next_and_on_success", 17)
+        problem_at("next_and_on_success", 17)
     );
-    assert_eq!(problems_with_replacement("evaluate_policy", "launch"), one("unknown_action", 12));
-    assert_eq!(problems_with_replacement("type: llm_call", "type: magic"), one("unknown_step_type", 23));
-    assert_eq!(problems_with_replacement("question: string", "question: uuid"), one("invalid_value", 7));
+    assert_eq!(problems_with_replacement("evaluate_policy", "launch"), problem_at("unknown_action", 12));
+    assert_eq!(problems_with_replacement("type: llm_call", "type: magic"), problem_at("unknown_step_type", 23));
+    assert_eq!(problems_with_replacement("question: string", "question: uuid"), problem_at("invalid_value", 7));
     assert_eq!(
         problems_with_replacement("question: string", "question: string\n    __proto__: string"),
-        one("invalid_value", 8)
+        problem_at("invalid_value", 8)
     );
-    assert_eq!(problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"), one("unknown_input", 14));
-    assert_eq!(problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"), one("unknown_role", 25));
+    assert_eq!(
+        problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"),
+        problem_at("unknown_input", 14)
+    );
+    assert_eq!(
+        problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"),
+        problem_at("unknown_role", 25)
+    );
     assert_eq!(
         problems_with_replacement("{{steps.search.output.documents}}", "{{steps.gone.output}}"),
-        one("unknown_step", 26)
+        problem_at("unknown_step", 26)
     );
     assert_eq!(
         problems_with_replacement("{{steps.search.output.documents}}", "{{steps.done.output}}"),
-        one("step_not_earlier", 26)
+        problem_at("step_not_earlier", 26)
     );
     assert_eq!(
         problems_with_replacement("{{steps.search.output.documents}}", "{{steps.answer.output}}"),
-        one("step_not_earlier", 26)
+        problem_at("step_not_earlier", 26)
     );
-    assert_eq!(problems_with_replacement("not allowed", "{{steps.answer.output}}"), one("step_not_earlier", 32));
-    assert_eq!(problems_with_replacement("not allowed", "{{oops"), one("reference_malformed", 32));
-    assert_eq!(problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"), one("invalid_value", 27));
+    assert_eq!(problems_with_replacement("not allowed", "{{steps.answer.output}}"), problem_at("step_not_earlier", 32));
+    assert_eq!(problems_with_replacement("not allowed", "{{oops"), problem_at("reference_malformed", 32));
+    assert_eq!(
+        problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"),
+        problem_at("invalid_value", 27)
+    );
     assert_eq!(
         problems_with_replacement("      prompt: \"{{release.prompt_template}}\"\n", ""),
-        one("missing_key", 25)
+        problem_at("missing_key", 25)
     );
-    assert_eq!(problems_with_replacement("output: documents", "output: 7"), one("invalid_value", 21));
-    assert_eq!(problems_with_replacement("    output: \"not allowed\"\n", ""), one("missing_key", 30));
+    assert_eq!(problems_with_replacement("output: documents", "output: 7"), problem_at("invalid_value", 21));
+    assert_eq!(problems_with_replacement("    output: \"not allowed\"\n", ""), problem_at("missing_key", 30));
 }
 
 #[test]
 fn refuses_cycles_and_missing_returns() {
     assert_eq!(
-        problems_with_replacement("next: done", "next: search").first().map(|found| found.0),
+        problems_with_replacement("next: done", "next: search").first().map(|problem| problem.0),
         Some("unreachable_step")
     );
     let cycle = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: b}\n  \
                  - {id: b, type: task, action: evaluate_policy, next: a, on_failure: c}\n  - {id: c, type: return, output: x}\n";
     assert_eq!(codes(cycle), [("cycle", Some(3)), ("cycle", Some(4))]);
-    let own = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: a}\n";
-    assert_eq!(codes(own), [("cycle", Some(3))]);
-    let open = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy}\n";
-    assert_eq!(codes(open), [("path_without_return", Some(3))]);
+    let self_cycle = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: a}\n";
+    assert_eq!(codes(self_cycle), [("cycle", Some(3))]);
+    let without_return = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy}\n";
+    assert_eq!(codes(without_return), [("path_without_return", Some(3))]);
 }
 
 #[test]
 fn reports_several_problems_at_once() {
-    let text = GOOD.replace("on_failure: refuse", "on_failure: gone").replace("output: documents", "colour: blue");
+    let text =
+        VALID_FLOW.replace("on_failure: refuse", "on_failure: gone").replace("output: documents", "colour: blue");
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
 
 /// All problems of a flow as codes with lines, ordered by line.
 fn sorted_problems(text: &str) -> Vec<(&'static str, u32)> {
-    let mut found: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
-    found.sort_by_key(|(code, line)| (*line, *code));
-    found
+    let mut problems: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
+    problems.sort_by_key(|(code, line)| (*line, *code));
+    problems
 }
 
 #[test]
@@ -192,7 +205,7 @@ fn unreadable_parts_hide_no_other_problems() {
 
 #[test]
 fn analyzes_known_paths_of_partial_flows() {
-    let task = |id: &str, more: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{more}}}\n");
+    let task = |id: &str, settings: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{settings}}}\n");
     let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
     // Step `a` is part of a cycle, whatever step the unknown target names after a correction.
@@ -202,8 +215,8 @@ fn analyzes_known_paths_of_partial_flows() {
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
     assert_eq!(sorted_problems(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
     // A step of unknown type either continues with the next step or ends. In both cases `c` is unreachable.
-    let odd = "  - {id: b, type: odd}\n".to_owned();
-    let text = flow(&[task("a", ""), odd.clone(), end("c"), end("d")]);
+    let unknown_type = "  - {id: b, type: odd}\n".to_owned();
+    let text = flow(&[task("a", ""), unknown_type.clone(), end("c"), end("d")]);
     assert_eq!(sorted_problems(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
     // A cycle does not suppress other problems of paths.
     let text = flow(&[
@@ -211,8 +224,8 @@ fn analyzes_known_paths_of_partial_flows() {
         "  - {id: b, type: return, output: '{{steps.c.output}}'}\n".to_owned(),
         end("c"),
     ]);
-    let apart = [("unreachable_step", 4), ("unreachable_step", 5)];
-    assert_eq!(sorted_problems(&text), [[("cycle", 3), ("step_not_earlier", 4)].as_slice(), &apart].concat());
+    let unreachable = [("unreachable_step", 4), ("unreachable_step", 5)];
+    assert_eq!(sorted_problems(&text), [[("cycle", 3), ("step_not_earlier", 4)].as_slice(), &unreachable].concat());
 }
 
 #[test]
@@ -262,7 +275,7 @@ fn reports_yaml_and_flow_problems_together() {
     ];
     assert_eq!(sorted_problems(text), expected);
     // A broken value causes no further problems.
-    let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
+    let last_step = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     for (step, code) in [
         ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
         ("{id: b, id: c, type: task, action: evaluate_policy}", "yaml_duplicate_key"),
@@ -270,7 +283,7 @@ fn reports_yaml_and_flow_problems_together() {
         ("{id: b, type: .inf}", "yaml_number"),
         ("{id: b, type: task, type: agent}", "yaml_duplicate_key"),
     ] {
-        let text = format!("entry_step: b\nsteps:\n  - {step}\n{ends}");
+        let text = format!("entry_step: b\nsteps:\n  - {step}\n{last_step}");
         assert_eq!(sorted_problems(&text), [(code, 3)], "{step}");
     }
 }
@@ -286,9 +299,9 @@ fn limits_number_of_steps() {
     };
     assert!(parse_yaml(&flow(MAX_STEPS)).is_ok());
     assert_eq!(codes(&flow(MAX_STEPS + 1)), [("too_many_steps", Some(3))]);
-    let wrong =
+    let invalid_flow =
         flow(MAX_STEPS + 1).replace("id: s7, ", "id: s7, next: gone, ").replace("output: x", "output: '{{trigger.q}}'");
-    assert_eq!(sorted_problems(&wrong), [("too_many_steps", 3), ("unknown_step", 10), ("unknown_input", 203)]);
+    assert_eq!(sorted_problems(&invalid_flow), [("too_many_steps", 3), ("unknown_step", 10), ("unknown_input", 203)]);
     assert_eq!(codes(&flow(10_000)), [("flow_too_large", Some(1))]);
     let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 30_000]}]});
     assert_eq!(Flow::from_content(&wide).unwrap_err()[0].code, "flow_too_large");
@@ -314,32 +327,32 @@ fn locates_every_problem_of_a_long_flow() {
     for index in 0..MAX_STEPS {
         text.push_str(&format!("  - {{id: s{index}, type: task, action: launch, pad: {}}}\n", "x".repeat(1_000)));
     }
-    let found = codes(&text);
+    let problems = codes(&text);
     for code in ["unknown_action", "unknown_key"] {
-        let lines = found.iter().filter(|problem| problem.0 == code).map(|problem| problem.1);
+        let lines = problems.iter().filter(|problem| problem.0 == code).map(|problem| problem.1);
         assert!(lines.eq((0..MAX_STEPS).map(|index| u32::try_from(index + 3).ok())), "{code}");
     }
-    assert_eq!(found.last(), Some(&("path_without_return", Some(202))));
+    assert_eq!(problems.last(), Some(&("path_without_return", Some(202))));
 }
 
 #[test]
 fn locates_unknown_key_at_the_key() {
     let text = "entry_step: a\nsteps:\n  - id: a\n    type: return\n    extra:\n      deep: 1\n    output: x\n";
     let problems = parse_yaml(text).unwrap_err();
-    let places: Vec<_> = problems.iter().map(|problem| (problem.code, problem.line, problem.column)).collect();
-    assert_eq!(places, [("unknown_key", Some(5), Some(5))]);
+    let positions: Vec<_> = problems.iter().map(|problem| (problem.code, problem.line, problem.column)).collect();
+    assert_eq!(positions, [("unknown_key", Some(5), Some(5))]);
     assert_eq!(problems[0].message, "this key is unknown here; the keys are id, type, output");
     assert_eq!(problems[0].valid_names, ["id", "type", "output"]);
 }
 
 /// The number of steps on the longest path; panics if the path is longer than `budget`.
-fn longest_path(flow: &Flow, from: &Step, budget: usize) -> usize {
+fn longest_path(flow: &Flow, start: &Step, budget: usize) -> usize {
     assert!(budget > 0, "a path of this flow is longer than its number of steps");
-    let after = |success| match flow.next_after(from, success) {
+    let length_after = |success| match flow.next_after(start, success) {
         NextStep::Step(step) => longest_path(flow, step, budget - 1),
         NextStep::Returns | NextStep::Fails => 0,
     };
-    1 + after(true).max(after(false))
+    1 + length_after(true).max(length_after(false))
 }
 
 /// Builds a flow in which each step leads to the given targets. An index beyond the last step means no target.
@@ -399,12 +412,12 @@ fn growing_flow(steps: &[(Growth, usize)]) -> Value {
     let mut list =
         vec![json!({"id": "s0", "type": "task", "action": "evaluate_policy", "output": {"a": "\u{1}\"0123456789"}})];
     for (index, (growth, times)) in steps.iter().enumerate() {
-        let before = format!("{{{{steps.s{index}.output}}}}");
+        let previous_output = format!("{{{{steps.s{index}.output}}}}");
         let output = match growth {
-            Growth::Texts => json!({"a": before.repeat(*times)}),
-            Growth::Lists => json!({"a": vec![before; *times]}),
-            Growth::Objects => (0..*times).map(|key| (format!("k{key}"), json!(before))).collect(),
-            Growth::Escapes => json!({"a": format!("x{before}")}),
+            Growth::Texts => json!({"a": previous_output.repeat(*times)}),
+            Growth::Lists => json!({"a": vec![previous_output; *times]}),
+            Growth::Objects => (0..*times).map(|key| (format!("k{key}"), json!(previous_output))).collect(),
+            Growth::Escapes => json!({"a": format!("x{previous_output}")}),
         };
         let id = format!("s{}", index + 1);
         list.push(json!({"id": id, "type": "task", "action": "evaluate_policy", "output": output}));
@@ -435,8 +448,8 @@ fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
 fn multiplying_flow_stops_at_budget() {
     // Sixty to the power of six, times twelve bytes, would exceed the budget.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Texts, 60); 6])).unwrap();
-    let (outputs, ended) = resolve_outputs(&flow, 1 << 20);
-    assert!(!ended && outputs.0.len() < 5, "{}", outputs.0.len());
+    let (outputs, completed) = resolve_outputs(&flow, 1 << 20);
+    assert!(!completed && outputs.0.len() < 5, "{}", outputs.0.len());
     // Each step wraps the previous output in one more list, which becomes too deep for recursive serialization and
     // drop.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 190])).unwrap();

@@ -49,23 +49,23 @@ impl ValueBudget {
         self.charge_at(value, 0)
     }
 
-    /// Charges a value that is nested `above` levels deep. Stops when the budget is exhausted.
-    pub(super) fn charge_at(&mut self, value: &Value, above: usize) -> Result<(), BudgetExhausted> {
-        self.charge_level(above)?;
+    /// Charges a value that is nested `depth` levels deep. Stops when the budget is exhausted.
+    pub(super) fn charge_at(&mut self, value: &Value, depth: usize) -> Result<(), BudgetExhausted> {
+        self.charge_level(depth)?;
         match value {
             Value::String(text) => self.charge_text(text),
-            Value::Array(items) => items.iter().try_for_each(|item| self.charge_at(item, above + 1)),
+            Value::Array(items) => items.iter().try_for_each(|item| self.charge_at(item, depth + 1)),
             Value::Object(members) => members.iter().try_for_each(|(key, member)| {
                 self.charge_key(key)?;
-                self.charge_at(member, above + 1)
+                self.charge_at(member, depth + 1)
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
         }
     }
 
-    /// Charges the fixed overhead of a value that is nested `above` levels deep, without its contents.
-    pub(super) fn charge_level(&mut self, above: usize) -> Result<(), BudgetExhausted> {
-        if above >= MAX_NESTING { Err(BudgetExhausted) } else { self.deduct(VALUE_OVERHEAD) }
+    /// Charges the fixed overhead of a value that is nested `depth` levels deep, without its contents.
+    pub(super) fn charge_level(&mut self, depth: usize) -> Result<(), BudgetExhausted> {
+        if depth >= MAX_NESTING { Err(BudgetExhausted) } else { self.deduct(VALUE_OVERHEAD) }
     }
 
     pub(super) fn charge_key(&mut self, key: &str) -> Result<(), BudgetExhausted> {
@@ -75,7 +75,7 @@ impl ValueBudget {
 
     /// Charges the length of a text as JSON, in which a control character becomes six bytes.
     pub(super) fn charge_text(&mut self, text: &str) -> Result<(), BudgetExhausted> {
-        let written = |byte: u8| match byte {
+        let json_length = |byte: u8| match byte {
             b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
             0x00..=0x1f => 6,
             _ => 1,
@@ -84,7 +84,7 @@ impl ValueBudget {
         if text.len() > self.remaining {
             return Err(BudgetExhausted);
         }
-        self.deduct(text.bytes().map(written).sum())
+        self.deduct(text.bytes().map(json_length).sum())
     }
 
     /// Charges a number of bytes.

@@ -94,18 +94,18 @@ impl YamlFault {
         }
     }
 
-    fn at(self, place: TextPosition) -> FlowProblem {
+    fn at(self, position: TextPosition) -> FlowProblem {
         FlowProblem {
-            line: Some(place.line),
-            column: Some(place.column),
+            line: Some(position.line),
+            column: Some(position.column),
             ..FlowProblem::new(self.code(), self.message())
         }
     }
 
     /// Like [`Self::at`], but a syntax error has the message and the position of its likely cause, if a line shows one.
-    fn in_text(self, text: &str, place: TextPosition) -> FlowProblem {
-        let likely = if self == Self::Syntax { yaml_syntax::likely_cause(text, place.line) } else { None };
-        let Some(cause) = likely else { return self.at(place) };
+    fn in_text(self, text: &str, position: TextPosition) -> FlowProblem {
+        let likely = if self == Self::Syntax { yaml_syntax::likely_cause(text, position.line) } else { None };
+        let Some(cause) = likely else { return self.at(position) };
         let problem = FlowProblem::new(self.code(), cause.message);
         FlowProblem { line: Some(cause.line), column: Some(cause.column), ..problem }
     }
@@ -158,8 +158,8 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(vec![YamlFault::TooLarge.at(TextPosition::new(1, 0))]);
     }
-    if let Some(place) = find_excess_indicator(text) {
-        return Err(vec![YamlFault::Expansion.at(place)]);
+    if let Some(position) = find_excess_indicator(text) {
+        return Err(vec![YamlFault::Expansion.at(position)]);
     }
     let mut composer = Composer {
         events: Parser::new_from_str(text),
@@ -170,9 +170,9 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     };
     match composer.document() {
         Ok(root) => Ok(Document { root, problems: composer.problems }),
-        Err((fault, place)) => {
+        Err((fault, position)) => {
             composer.problems.truncate(MAX_PROBLEMS - 1);
-            composer.problems.push(fault.in_text(text, place));
+            composer.problems.push(fault.in_text(text, position));
             Err(composer.problems)
         }
     }
@@ -183,30 +183,30 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
 /// already bounds their number.
 fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
-    let (mut count, mut rest) = (0_usize, text);
-    while let Some(at) = rest.bytes().position(indicator) {
-        let (before, from) = rest.split_at_checked(at)?;
-        if let Some(after) = strip_reference(from) {
-            rest = after;
+    let (mut count, mut remaining) = (0_usize, text);
+    while let Some(offset) = remaining.bytes().position(indicator) {
+        let (before, tail) = remaining.split_at_checked(offset)?;
+        if let Some(after) = strip_reference(tail) {
+            remaining = after;
             continue;
         }
         count += 1;
         if count > MAX_INDICATORS {
-            let before = text.get(..text.len() - rest.len() + before.len())?;
+            let before = text.get(..text.len() - remaining.len() + before.len())?;
             let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
             return Some(TextPosition::new(before.matches('\n').count() + 1, column));
         }
-        rest = from.get(1..)?;
+        remaining = tail.get(1..)?;
     }
     None
 }
 
 /// The text after the reference with which the text starts; `None` if it starts with no reference.
 fn strip_reference(text: &str) -> Option<&str> {
-    let inside = text.strip_prefix("{{")?.trim_start_matches(' ');
-    let named = ["trigger.", "release.", "steps."].iter().find_map(|root| inside.strip_prefix(root))?;
-    let part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
-    named.trim_start_matches(part).trim_start_matches(' ').strip_prefix("}}")
+    let reference = text.strip_prefix("{{")?.trim_start_matches(' ');
+    let path = ["trigger.", "release.", "steps."].iter().find_map(|root| reference.strip_prefix(root))?;
+    let is_path_character = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
+    path.trim_start_matches(is_path_character).trim_start_matches(' ').strip_prefix("}}")
 }
 
 impl Document {
@@ -218,7 +218,7 @@ impl Document {
     /// The position of the key or value at `path`, or of the closest existing value that contains it; `None` if
     /// that value is broken.
     pub(super) fn position(&self, path: &[Segment], part: MemberPart) -> Option<TextPosition> {
-        let (mut node, mut place) = (&self.root, self.root.position);
+        let (mut node, mut position) = (&self.root, self.root.position);
         for segment in path {
             let inner = match (segment, &node.kind) {
                 (Segment::Index(index), NodeKind::List(items)) => items.get(*index).map(|item| (item.position, item)),
@@ -229,9 +229,9 @@ impl Document {
                 (Segment::Index(_) | Segment::Key(_), _) => None,
             };
             let Some(inner) = inner else { break };
-            (place, node) = inner;
+            (position, node) = inner;
         }
-        (!node.is_broken).then_some(place)
+        (!node.is_broken).then_some(position)
     }
 }
 
@@ -260,9 +260,9 @@ struct Composer<'t> {
 
 impl<'t> Composer<'t> {
     /// Adds a problem that does not prevent parsing.
-    fn report(&mut self, fault: YamlFault, place: TextPosition) {
+    fn report(&mut self, fault: YamlFault, position: TextPosition) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(fault.at(place));
+            self.problems.push(fault.at(position));
         }
     }
 
@@ -289,35 +289,35 @@ impl<'t> Composer<'t> {
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Rc<Node>, YamlFailure> {
-        let place = TextPosition::from_span(span);
+        let position = TextPosition::from_span(span);
         if depth > MAX_DEPTH {
-            return Err((YamlFault::TooDeep, place));
+            return Err((YamlFault::TooDeep, position));
         }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.charge(1, text.len(), place)?;
-                let tagged = self.report_tag(tag.is_some(), place);
-                let mut node = self.scalar(&text, style, place)?;
+                self.charge(1, text.len(), position)?;
+                let tagged = self.report_tag(tag.is_some(), position);
+                let mut node = self.scalar(&text, style, position)?;
                 // A tag could change the meaning of the text but is not supported, so the value counts as broken.
                 node.is_broken |= tagged;
                 (node, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.report_tag(tag.is_some(), place);
-                (self.list(place, depth)?, anchor)
+                self.report_tag(tag.is_some(), position);
+                (self.list(position, depth)?, anchor)
             }
             Event::MappingStart(anchor, tag) => {
-                self.report_tag(tag.is_some(), place);
-                (self.mapping(place, depth)?, anchor)
+                self.report_tag(tag.is_some(), position);
+                (self.mapping(position, depth)?, anchor)
             }
-            Event::Alias(anchor) => return self.alias(anchor, place, depth),
+            Event::Alias(anchor) => return self.alias(anchor, position, depth),
             Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd
             | Event::DocumentStart(_)
             | Event::DocumentEnd
             | Event::SequenceEnd
-            | Event::MappingEnd => return Err((YamlFault::Syntax, place)),
+            | Event::MappingEnd => return Err((YamlFault::Syntax, position)),
         };
         let node = Rc::new(node);
         // Anchor zero means that the node has no anchor. An anchor is added only after its node is complete, so
@@ -328,23 +328,23 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn report_tag(&mut self, tagged: bool, place: TextPosition) -> bool {
+    fn report_tag(&mut self, tagged: bool, position: TextPosition) -> bool {
         if tagged {
-            self.report(YamlFault::Tag, place);
+            self.report(YamlFault::Tag, position);
         }
         tagged
     }
 
-    fn charge(&mut self, values: usize, bytes: usize, place: TextPosition) -> Result<(), YamlFailure> {
+    fn charge(&mut self, values: usize, bytes: usize, position: TextPosition) -> Result<(), YamlFailure> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.values > MAX_VALUES || self.bytes > MAX_EXPANDED_BYTES {
-            return Err((YamlFault::Expansion, place));
+            return Err((YamlFault::Expansion, position));
         }
         Ok(())
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, place: TextPosition) -> Result<Node, YamlFailure> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, position: TextPosition) -> Result<Node, YamlFailure> {
         let value = match style {
             _ if text.contains('\0') => Err(YamlFault::Nul),
             ScalarStyle::Plain => scalar::resolve(text).map_err(|_| YamlFault::Number),
@@ -352,67 +352,48 @@ impl<'t> Composer<'t> {
                 Ok(Value::String(text.to_owned()))
             }
         };
-        let broken = value.is_err();
+        let is_broken = value.is_err();
         let value = value.unwrap_or_else(|fault| {
-            self.report(fault, place);
+            self.report(fault, position);
             Value::Null
         });
-        Ok(Node {
-            position: place,
-            kind: NodeKind::Scalar(value),
-            values: 1,
-            bytes: text.len(),
-            height: 1,
-            is_broken: broken,
-        })
+        Ok(Node { position, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, is_broken })
     }
 
-    fn alias(&mut self, anchor: usize, place: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
+    fn alias(&mut self, anchor: usize, position: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
         // The parser accepts only aliases of known anchors. A missing node is therefore incomplete and contains
         // the alias, which is a cycle.
-        let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, place))?;
+        let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, position))?;
         if depth + node.height > MAX_DEPTH + 1 {
-            return Err((YamlFault::TooDeep, place));
+            return Err((YamlFault::TooDeep, position));
         }
-        self.charge(node.values, node.bytes, place)?;
+        self.charge(node.values, node.bytes, position)?;
         Ok(node)
     }
 
-    fn list(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
-        self.charge(1, 0, place)?;
-        let mut whole = Node {
-            position: place,
-            kind: NodeKind::Scalar(Value::Null),
-            values: 1,
-            bytes: 0,
-            height: 1,
-            is_broken: false,
-        };
+    fn list(&mut self, position: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
+        self.charge(1, 0, position)?;
+        let mut node =
+            Node { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut items = Vec::new();
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => break,
                 (event, span) => {
                     let item = self.node(event, span, depth + 1)?;
-                    whole.add_child_size(&item);
+                    node.add_child_size(&item);
                     items.push(item);
                 }
             }
         }
-        whole.kind = NodeKind::List(items);
-        Ok(whole)
+        node.kind = NodeKind::List(items);
+        Ok(node)
     }
 
-    fn mapping(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
-        self.charge(1, 0, place)?;
-        let mut whole = Node {
-            position: place,
-            kind: NodeKind::Scalar(Value::Null),
-            values: 1,
-            bytes: 0,
-            height: 1,
-            is_broken: false,
-        };
+    fn mapping(&mut self, position: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
+        self.charge(1, 0, position)?;
+        let mut node =
+            Node { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut members = BTreeMap::new();
         loop {
             let key = match self.next()? {
@@ -421,26 +402,26 @@ impl<'t> Composer<'t> {
             };
             let (event, span) = self.next()?;
             let member = self.node(event, span, depth + 1)?;
-            whole.add_child_size(&member);
+            node.add_child_size(&member);
             // The key is unknown, so the mapping counts as broken and its missing members are not reported.
-            let Some((key, at)) = key else {
-                whole.is_broken = true;
+            let Some((key, key_position)) = key else {
+                node.is_broken = true;
                 continue;
             };
-            whole.bytes = whole.bytes.saturating_add(key.len());
+            node.bytes = node.bytes.saturating_add(key.len());
             match members.entry(key) {
                 Entry::Vacant(entry) => {
-                    entry.insert((at, member));
+                    entry.insert((key_position, member));
                 }
                 // It is unknown which of the two values the author meant, so a placeholder replaces them.
                 Entry::Occupied(mut entry) => {
-                    self.report(YamlFault::DuplicateKey, at);
-                    entry.insert((at, Rc::new(Node::placeholder(at))));
+                    self.report(YamlFault::DuplicateKey, key_position);
+                    entry.insert((key_position, Rc::new(Node::placeholder(key_position))));
                 }
             }
         }
-        whole.kind = NodeKind::Mapping(members);
-        Ok(whole)
+        node.kind = NodeKind::Mapping(members);
+        Ok(node)
     }
 
     /// Reads a key. A key must be a literal string, and not a number, a collection or an alias. Reports an invalid
@@ -451,13 +432,13 @@ impl<'t> Composer<'t> {
         span: Span,
         depth: usize,
     ) -> Result<Option<(String, TextPosition)>, YamlFailure> {
-        let place = TextPosition::from_span(span);
+        let position = TextPosition::from_span(span);
         if let Event::Alias(_) = event {
-            self.report(YamlFault::NonStringKey, place);
+            self.report(YamlFault::NonStringKey, position);
             return Ok(None);
         }
         if !matches!(event, Event::Scalar(..)) {
-            self.report(YamlFault::NonStringKey, place);
+            self.report(YamlFault::NonStringKey, position);
             self.node(event, span, depth + 1)?;
             return Ok(None);
         }
@@ -466,9 +447,9 @@ impl<'t> Composer<'t> {
         self.values = self.values.saturating_sub(1);
         match &key.kind {
             _ if key.is_broken => Ok(None),
-            NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), place))),
+            NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), position))),
             NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => {
-                self.report(YamlFault::NonStringKey, place);
+                self.report(YamlFault::NonStringKey, position);
                 Ok(None)
             }
         }

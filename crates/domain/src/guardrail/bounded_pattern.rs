@@ -38,13 +38,13 @@ impl BoundedPattern {
     /// Compiles a pattern that searches in linear time and bounded memory; `None` for an invalid pattern.
     pub(super) fn compile(text: &str) -> Option<Self> {
         let regex = compile_linear_pattern(text)?;
-        let reads = match pattern_weight::max_match_len(text) {
-            Some(longest) => Lookahead::Bounded(longest),
+        let lookahead = match pattern_weight::max_match_len(text) {
+            Some(max_length) => Lookahead::Bounded(max_length),
             None => {
                 build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Automaton(Box::new(automaton)))
             }
         };
-        Some(Self { regex, weight: pattern_weight::weight(text), lookahead: reads })
+        Some(Self { regex, weight: pattern_weight::weight(text), lookahead })
     }
 
     /// Creates a search for matches, which charges this budget.
@@ -80,44 +80,44 @@ pub(super) struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Replaces the matches by the mask and counts them. Fails if the result would exceed `room` bytes.
-    pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), DetectorError> {
-        let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
+    /// Replaces the matches by the mask and counts them. Fails if the result would exceed `max_bytes`.
+    pub(super) fn replace(&mut self, text: &str, mask: &str, max_bytes: usize) -> Result<(u64, String), DetectorError> {
+        let (mut masked, mut copied_end, mut count, mut position) = (String::new(), 0_usize, 0_u64, 0_usize);
         if let Lookahead::Bounded(_) = self.pattern.lookahead {
             // Together, the searches read the text once. The bytes beyond each match are charged separately.
             self.charge(text.len())?;
         }
-        while at <= text.len() {
-            self.charge_search(text, at)?;
-            let Some(found) = self.pattern.regex.find_at(text, at) else { break };
+        while position <= text.len() {
+            self.charge_search(text, position)?;
+            let Some(found) = self.pattern.regex.find_at(text, position) else { break };
             // An empty match has no text to mask, so the search continues after the next character.
             if found.is_empty() {
                 let next = text.get(found.end()..).and_then(|rest| rest.chars().next());
-                at = found.end().saturating_add(next.map_or(1, char::len_utf8));
+                position = found.end().saturating_add(next.map_or(1, char::len_utf8));
                 continue;
             }
-            without.push_str(text.get(done..found.start()).unwrap_or_default());
-            without.push_str(mask);
-            (done, at) = (found.end(), found.end());
+            masked.push_str(text.get(copied_end..found.start()).unwrap_or_default());
+            masked.push_str(mask);
+            (copied_end, position) = (found.end(), found.end());
             count = count.saturating_add(1);
-            if without.len() > room {
+            if masked.len() > max_bytes {
                 return Err(DetectorError::OutOfMemory);
             }
         }
-        without.push_str(text.get(done..).unwrap_or_default());
-        if without.len() > room { Err(DetectorError::OutOfMemory) } else { Ok((count, without)) }
+        masked.push_str(text.get(copied_end..).unwrap_or_default());
+        if masked.len() > max_bytes { Err(DetectorError::OutOfMemory) } else { Ok((count, masked)) }
     }
 
-    /// Charges the bytes that the search from position `at` reads.
-    fn charge_search(&mut self, text: &str, at: usize) -> Result<(), DetectorError> {
-        let rest = text.len().saturating_sub(at);
+    /// Charges the bytes that the search from `position` reads.
+    fn charge_search(&mut self, text: &str, position: usize) -> Result<(), DetectorError> {
+        let remaining_bytes = text.len().saturating_sub(position);
         let bytes = match (&self.pattern.lookahead, &mut self.cache) {
-            (Lookahead::Bounded(longest), _) => rest.min(*longest),
+            (Lookahead::Bounded(max_length), _) => remaining_bytes.min(*max_length),
             (Lookahead::Automaton(automaton), Some(cache)) => {
                 let limit = self.budget.0 / self.pattern.weight;
-                count_steps(automaton, cache, text, at, limit).unwrap_or(rest)
+                count_steps(automaton, cache, text, position, limit).unwrap_or(remaining_bytes)
             }
-            (Lookahead::Automaton(_) | Lookahead::Unknown, _) => rest,
+            (Lookahead::Automaton(_) | Lookahead::Unknown, _) => remaining_bytes,
         };
         self.charge(bytes)
     }
@@ -128,12 +128,12 @@ impl Search<'_> {
     }
 }
 
-/// The number of bytes that the search from position `at` reads, counted up to `limit` plus one; `None` if the
+/// The number of bytes that the search from `position` reads, counted up to `limit` plus one; `None` if the
 /// automaton quits.
-fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, at: usize, limit: u64) -> Option<usize> {
-    let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
+fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, position: usize, limit: u64) -> Option<usize> {
+    let mut state = automaton.start_state_forward(cache, &Input::new(text).range(position..)).ok()?;
     let mut steps = 0_usize;
-    for byte in text.as_bytes().get(at..)? {
+    for byte in text.as_bytes().get(position..)? {
         if u64::try_from(steps).unwrap_or(u64::MAX) > limit {
             break;
         }
@@ -155,9 +155,9 @@ mod tests {
 
     /// The masked text or the error, and the evaluations that the search charged to the budget.
     fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), DetectorError>, u64) {
-        let (pattern, mut left) = (BoundedPattern::compile(pattern).unwrap(), Budget(budget));
-        let done = pattern.search(&mut left).replace(text, "#", usize::MAX);
-        (done, budget - left.0)
+        let (pattern, mut remaining) = (BoundedPattern::compile(pattern).unwrap(), Budget(budget));
+        let result = pattern.search(&mut remaining).replace(text, "#", usize::MAX);
+        (result, budget - remaining.0)
     }
 
     #[test]
@@ -176,8 +176,8 @@ mod tests {
                         },
                     );
                 let count = regex.find_iter(text).filter(|found| !found.is_empty()).count();
-                let (done, _) = masked(pattern, text, 1 << 20);
-                assert_eq!(done, Ok((u64::try_from(count).unwrap(), expected.into_owned())), "{pattern} in {text}");
+                let (result, _) = masked(pattern, text, 1 << 20);
+                assert_eq!(result, Ok((u64::try_from(count).unwrap(), expected.into_owned())), "{pattern} in {text}");
             }
         }
     }
@@ -185,29 +185,29 @@ mod tests {
     #[test]
     fn charges_quadratically_for_unbounded_lookahead() {
         let capitals = "A".repeat(1_000);
-        let (done, taken) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
-        assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
+        let (result, charged) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
+        assert_eq!((result.unwrap().0, charged), (1_000, 500_500));
         assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
         assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
         // A search that reads only a bounded number of bytes beyond its match is charged only for those bytes.
-        let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
-        assert_eq!(done.unwrap().0, 1_000);
-        assert!((1_000..=8_000 * 16).contains(&taken), "{taken}");
+        let (result, charged) = masked("A{6}z|A", &capitals, 100_000);
+        assert_eq!(result.unwrap().0, 1_000);
+        assert!((1_000..=8_000 * 16).contains(&charged), "{charged}");
     }
 
     #[test]
     fn charges_linearly_for_bounded_lookahead() {
         let numbers = "12345 ".repeat(10_000);
-        let (done, taken) = masked(r"\d+", &numbers, 1 << 20);
-        assert_eq!(done.unwrap().0, 10_000);
-        assert!((60_000..=90_000).contains(&taken), "{taken}");
+        let (result, charged) = masked(r"\d+", &numbers, 1 << 20);
+        assert_eq!(result.unwrap().0, 10_000);
+        assert!((60_000..=90_000).contains(&charged), "{charged}");
     }
 
     #[test]
     fn charges_the_whole_rest_for_non_ascii_word_boundaries() {
         let text = "an@b ä ".repeat(10);
-        let (done, taken) = masked(r"\b\w+@\w+\b", &text, 1 << 20);
-        assert_eq!(done.unwrap().0, 10);
-        assert!(taken > u64::try_from(text.len()).unwrap(), "{taken}");
+        let (result, charged) = masked(r"\b\w+@\w+\b", &text, 1 << 20);
+        assert_eq!(result.unwrap().0, 10);
+        assert!(charged > u64::try_from(text.len()).unwrap(), "{charged}");
     }
 }

@@ -112,9 +112,9 @@ impl Detector {
 
     /// Whether the detector itself assigns this action to a class of matches; the guardrail's own action is not
     /// considered.
-    pub(super) fn can_trigger(&self, wanted: Action) -> bool {
+    pub(super) fn can_trigger(&self, action: Action) -> bool {
         match self {
-            Self::Pii(actions) => actions.values().any(|action| *action == wanted),
+            Self::Pii(actions) => actions.values().any(|assigned| *assigned == action),
             Self::Regex(_) | Self::MaxLength(_) | Self::JsonSchema(_) | Self::Unavailable { .. } => false,
         }
     }
@@ -128,13 +128,14 @@ impl Detector {
         }
     }
 
-    /// Inspects a value and its context within a budget. Fails if the masked texts would exceed `room` bytes.
+    /// Inspects a value and its context within a budget. Fails if the masked texts would exceed
+    /// `max_masked_bytes`.
     pub(super) fn inspect(
         &self,
         value: &Value,
         context: &Value,
         action: Action,
-        room: usize,
+        max_masked_bytes: usize,
         budget: &mut Budget,
         redactor: &Redactor,
     ) -> Result<DetectorResult, DetectorError> {
@@ -142,16 +143,17 @@ impl Detector {
         match self {
             Self::Pii(actions) => Ok(find_personal_data(value, context, actions, redactor)),
             Self::Regex(pattern) => {
-                let (mut masked, mut count, mut left) = ((value.clone(), context.clone()), 0_u64, room);
+                let (mut masked, mut count, mut remaining_bytes) =
+                    ((value.clone(), context.clone()), 0_u64, max_masked_bytes);
                 let mut search = pattern.search(budget);
-                let mut change = |text: &str| {
-                    let (found, without) = search.replace(text, MASK, left)?;
-                    left = left.saturating_sub(without.len());
-                    count = count.saturating_add(found);
-                    Ok(without)
+                let mut mask_text = |text: &str| {
+                    let (match_count, masked_text) = search.replace(text, MASK, remaining_bytes)?;
+                    remaining_bytes = remaining_bytes.saturating_sub(masked_text.len());
+                    count = count.saturating_add(match_count);
+                    Ok(masked_text)
                 };
-                rewrite_texts(&mut masked.0, &mut change)?;
-                rewrite_texts(&mut masked.1, &mut change)?;
+                rewrite_texts(&mut masked.0, &mut mask_text)?;
+                rewrite_texts(&mut masked.1, &mut mask_text)?;
                 let masked = (action == Action::Mask && count > 0).then_some(masked);
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
@@ -192,16 +194,16 @@ fn find_personal_data(
 
 /// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
 fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, DetectorError> {
-    let read = match value {
+    let parsed = match value {
         Value::String(text) => match json::read(text.as_bytes()) {
-            Ok(read) => Cow::Owned(read),
+            Ok(parsed) => Cow::Owned(parsed),
             Err(JsonRefusal::Malformed) => return Ok(true),
             Err(JsonRefusal::TooLarge) => return Err(DetectorError::BudgetExceeded),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Cow::Borrowed(value),
     };
-    budget.spend(schema.max_evaluations(&read))?;
-    match schema.check(&read) {
+    budget.spend(schema.max_evaluations(&parsed))?;
+    match schema.check(&parsed) {
         Ok(()) => Ok(false),
         Err(SchemaRejection::Mismatch) => Ok(true),
         Err(SchemaRejection::BudgetExceeded) => Err(DetectorError::BudgetExceeded),

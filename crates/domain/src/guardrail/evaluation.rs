@@ -95,13 +95,13 @@ enum FindingKind {
 }
 
 impl GuardrailFinding {
-    fn of(rail: &Guardrail, kind: FindingKind) -> Self {
+    fn of(guardrail: &Guardrail, kind: FindingKind) -> Self {
         Self {
-            asset: Arc::clone(&rail.asset),
-            id: rail.id.clone(),
-            detector: rail.detector.name(),
-            enforcement: rail.enforcement,
-            reason_code: rail.reason_code.clone(),
+            asset: Arc::clone(&guardrail.asset),
+            id: guardrail.id.clone(),
+            detector: guardrail.detector.name(),
+            enforcement: guardrail.enforcement,
+            reason_code: guardrail.reason_code.clone(),
             kind,
         }
     }
@@ -157,8 +157,8 @@ impl GuardrailCheck {
     /// Adds the context that is returned together with the value, such as metadata. Length and schema detectors
     /// ignore it.
     #[must_use]
-    pub fn with_context(self, beside: Value) -> Self {
-        Self { context: beside, ..self }
+    pub fn with_context(self, context: Value) -> Self {
+        Self { context, ..self }
     }
 
     /// The estimated number of bytes to inspect, summed over all guardrails of the stage.
@@ -180,26 +180,26 @@ impl GuardrailCheck {
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
         let result = self.clone().run_within(MAX_BRIEF_EVALUATIONS, redactor);
-        let is_cut_short =
+        let exceeds_budget =
             |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::Failed { error_code: Some(_), .. });
-        (!result.findings.iter().any(is_cut_short)).then_some(result)
+        (!result.findings.iter().any(exceeds_budget)).then_some(result)
     }
 
     fn run_within(self, evaluations: u64, redactor: &Redactor) -> GuardrailResult {
         let mut budget = Budget(evaluations);
-        let Self { guardrails, stage, value, context: beside, remaining_bytes: left, max_masked_bytes: room } = self;
+        let Self { guardrails, stage, value, context, remaining_bytes, max_masked_bytes } = self;
         let mut result = GuardrailResult {
             stage,
             value,
-            context: beside,
+            context,
             is_changed: false,
             findings: Vec::new(),
             outcome: GuardrailOutcome::Passed,
             requires_review: false,
-            remaining_bytes: left,
+            remaining_bytes,
         };
-        for rail in guardrails.for_stage(stage) {
-            result.apply(rail, room, &mut budget, redactor);
+        for guardrail in guardrails.for_stage(stage) {
+            result.apply(guardrail, max_masked_bytes, &mut budget, redactor);
             if result.outcome != GuardrailOutcome::Passed {
                 break;
             }
@@ -209,47 +209,54 @@ impl GuardrailCheck {
 }
 
 impl GuardrailResult {
-    fn apply(&mut self, rail: &Guardrail, max_masked_bytes: usize, budget: &mut Budget, redactor: &Redactor) {
+    fn apply(&mut self, guardrail: &Guardrail, max_masked_bytes: usize, budget: &mut Budget, redactor: &Redactor) {
         let bytes = estimate_bytes(&self.value).saturating_add(estimate_bytes(&self.context));
-        let found = match self.remaining_bytes.checked_sub(bytes) {
-            Some(left) => {
-                self.remaining_bytes = left;
-                rail.detector.inspect(&self.value, &self.context, rail.action, max_masked_bytes, budget, redactor)
+        let detection = match self.remaining_bytes.checked_sub(bytes) {
+            Some(remaining) => {
+                self.remaining_bytes = remaining;
+                guardrail.detector.inspect(
+                    &self.value,
+                    &self.context,
+                    guardrail.action,
+                    max_masked_bytes,
+                    budget,
+                    redactor,
+                )
             }
             None => Err(DetectorError::Unavailable),
         };
-        match (found, rail.enforcement) {
-            (Ok(found), _) if found.count == 0 => {}
-            (Ok(found), effect) => self.record(rail, effect, found),
+        match (detection, guardrail.enforcement) {
+            (Ok(detection), _) if detection.count == 0 => {}
+            (Ok(detection), enforcement) => self.record(guardrail, enforcement, detection),
             (Err(DetectorError::OutOfMemory), Enforcement::Enforced) => self.outcome = GuardrailOutcome::OutOfMemory,
-            (Err(blind @ (DetectorError::Unavailable | DetectorError::BudgetExceeded)), Enforcement::Enforced) => {
-                if rail.on_error == OnError::FailClosed {
+            (Err(error @ (DetectorError::Unavailable | DetectorError::BudgetExceeded)), Enforcement::Enforced) => {
+                if guardrail.on_error == OnError::FailClosed {
                     self.outcome = GuardrailOutcome::Unavailable;
                 }
-                let what = FindingKind::Failed { on_error: rail.on_error, error_code: blind.code() };
-                self.findings.push(GuardrailFinding::of(rail, what));
+                let kind = FindingKind::Failed { on_error: guardrail.on_error, error_code: error.code() };
+                self.findings.push(GuardrailFinding::of(guardrail, kind));
             }
             // A logging-only guardrail never stops the run, even when it fails.
-            (Err(blind), Enforcement::LoggingOnly) => {
-                let what = FindingKind::Failed { on_error: OnError::FailOpen, error_code: blind.code() };
-                self.findings.push(GuardrailFinding::of(rail, what));
+            (Err(error), Enforcement::LoggingOnly) => {
+                let kind = FindingKind::Failed { on_error: OnError::FailOpen, error_code: error.code() };
+                self.findings.push(GuardrailFinding::of(guardrail, kind));
             }
         }
     }
 
-    fn record(&mut self, rail: &Guardrail, effect: Enforcement, found: DetectorResult) {
-        let action = found.actions.iter().copied().max().unwrap_or(rail.action);
-        let what = FindingKind::Matched { count: found.count, classes: found.classes, action };
-        self.findings.push(GuardrailFinding::of(rail, what));
-        if effect == Enforcement::LoggingOnly {
+    fn record(&mut self, guardrail: &Guardrail, enforcement: Enforcement, detection: DetectorResult) {
+        let action = detection.actions.iter().copied().max().unwrap_or(guardrail.action);
+        let kind = FindingKind::Matched { count: detection.count, classes: detection.classes, action };
+        self.findings.push(GuardrailFinding::of(guardrail, kind));
+        if enforcement == Enforcement::LoggingOnly {
             return;
         }
-        if let Some((value, beside)) = found.masked {
-            (self.value, self.context) = (value, beside);
+        if let Some((value, context)) = detection.masked {
+            (self.value, self.context) = (value, context);
             self.is_changed = true;
         }
-        self.requires_review |= found.actions.contains(&Action::RequireApproval);
-        if found.actions.contains(&Action::Block) {
+        self.requires_review |= detection.actions.contains(&Action::RequireApproval);
+        if detection.actions.contains(&Action::Block) {
             self.outcome = GuardrailOutcome::Blocked;
         }
     }

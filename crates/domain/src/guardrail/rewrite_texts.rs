@@ -11,9 +11,9 @@ pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) 
     match value {
         Value::Null | Value::Bool(_) => {}
         Value::Number(number) => {
-            let written = number.to_string();
-            let changed = change(&written)?;
-            if changed != written {
+            let digits = number.to_string();
+            let changed = change(&digits)?;
+            if changed != digits {
                 *value = Value::String(changed);
             }
         }
@@ -37,10 +37,10 @@ pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) 
 
 /// Returns the key, with a suffix if the object already contains it.
 fn unused_key(members: &Map<String, Value>, key: String) -> String {
-    let (mut name, mut nth) = (key.clone(), 1_u64);
+    let (mut name, mut suffix) = (key.clone(), 1_u64);
     while members.contains_key(&name) {
-        nth = nth.saturating_add(1);
-        name = format!("{key} {nth}");
+        suffix = suffix.saturating_add(1);
+        name = format!("{key} {suffix}");
     }
     name
 }
@@ -57,36 +57,36 @@ pub(super) fn count_chars(value: &Value) -> usize {
 
 /// Truncates the texts of a value to `limit` characters in total, in document order.
 pub(super) fn truncate_texts(value: &Value, limit: usize) -> Value {
-    let mut left = limit;
-    let mut short = value.clone();
-    truncate_within(&mut short, &mut left);
-    short
+    let mut remaining = limit;
+    let mut truncated = value.clone();
+    truncate_within(&mut truncated, &mut remaining);
+    truncated
 }
 
-fn truncate_within(value: &mut Value, left: &mut usize) {
+fn truncate_within(value: &mut Value, remaining: &mut usize) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
         Value::String(text) => {
-            if let Some((end, _)) = text.char_indices().nth(*left) {
+            if let Some((end, _)) = text.char_indices().nth(*remaining) {
                 text.truncate(end);
             }
-            *left = left.saturating_sub(text.chars().count());
+            *remaining = remaining.saturating_sub(text.chars().count());
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| truncate_within(item, left)),
-        Value::Object(members) => members.values_mut().for_each(|member| truncate_within(member, left)),
+        Value::Array(items) => items.iter_mut().for_each(|item| truncate_within(item, remaining)),
+        Value::Object(members) => members.values_mut().for_each(|member| truncate_within(member, remaining)),
     }
 }
 
 /// Estimated size of a value as text, in bytes.
 pub(super) fn estimate_bytes(value: &Value) -> usize {
-    const SIGNS: usize = 8;
+    const OVERHEAD_BYTES: usize = 8;
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => SIGNS,
-        Value::String(text) => text.len().saturating_add(SIGNS),
-        Value::Array(items) => items.iter().map(estimate_bytes).fold(SIGNS, usize::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) => OVERHEAD_BYTES,
+        Value::String(text) => text.len().saturating_add(OVERHEAD_BYTES),
+        Value::Array(items) => items.iter().map(estimate_bytes).fold(OVERHEAD_BYTES, usize::saturating_add),
         Value::Object(members) => members
             .iter()
             .map(|(key, member)| key.len().saturating_add(estimate_bytes(member)))
-            .fold(SIGNS, usize::saturating_add),
+            .fold(OVERHEAD_BYTES, usize::saturating_add),
     }
 }

@@ -124,8 +124,8 @@ impl HookResponse {
 
 /// Whether a text has the form of a code, so that evidence may contain it.
 fn is_code(text: &str) -> bool {
-    let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+    let is_code_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
     text.len() <= MAX_REASON_CODE_BYTES
         && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
-        && text.bytes().all(rest)
+        && text.bytes().all(is_code_byte)
 }

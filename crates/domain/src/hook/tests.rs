@@ -1,18 +1,18 @@
 use super::*;
 use crate::policy::Obligation;
 
-fn hook(more: Value) -> Hook {
+fn hook(fields: Value) -> Hook {
     let mut content = json!({ "event": "pre_llm", "handler": { "type": "http", "ref": "https://hooks.example.com" } });
-    content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    content.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     Hook::parse("hook", &content, None).unwrap()
 }
 
 #[test]
 fn rejects_malformed_responses() {
-    let read = |answer: Value| HookResponse::parse(answer);
-    let allowed = read(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
+    let parse = |body: Value| HookResponse::parse(body);
+    let allowed = parse(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
     assert_eq!((allowed.decision, allowed.reason_code.as_deref()), (Decision::Allow, Some("fine.1")));
-    assert_eq!(read(json!({ "decision": "modify", "modified": [] })).unwrap().modified, Some(json!([])));
+    assert_eq!(parse(json!({ "decision": "modify", "modified": [] })).unwrap().modified, Some(json!([])));
     for malformed in [
         json!(null),
         json!("allow"),
@@ -25,7 +25,7 @@ fn rejects_malformed_responses() {
         json!({ "decision": "deny", "reason_code": "two words" }),
         json!({ "decision": "deny", "reason_code": "x".repeat(129) }),
     ] {
-        assert_eq!(read(malformed.clone()), Err(HookError::Malformed), "{malformed}");
+        assert_eq!(parse(malformed.clone()), Err(HookError::Malformed), "{malformed}");
     }
 }
 
@@ -37,32 +37,32 @@ fn selects_hooks_by_order_and_full_name_match() {
         hook(json!({ "order": 1, "matcher": "*" })),
         hook(json!({ "order": 0, "event": "post_llm" })),
     ]);
-    let places = |subject: &str| {
-        let (mut places, mut from) = (Vec::new(), 0);
-        while let Some((place, _)) = hooks.next(Event::PreLlm, subject, from) {
-            places.push(place);
-            from = place + 1;
+    let indexes = |subject: &str| {
+        let (mut indexes, mut start) = (Vec::new(), 0);
+        while let Some((index, _)) = hooks.next(Event::PreLlm, subject, start) {
+            indexes.push(index);
+            start = index + 1;
         }
-        places
+        indexes
     };
-    assert_eq!(places("ask"), [1, 2, 3]);
-    assert_eq!(places("find_all"), [1, 2, 3]);
-    assert_eq!(places("asking"), [1, 3]);
+    assert_eq!(indexes("ask"), [1, 2, 3]);
+    assert_eq!(indexes("find_all"), [1, 2, 3]);
+    assert_eq!(indexes("asking"), [1, 3]);
 }
 
 #[test]
 fn default_decisions_are_allow_and_deny() {
-    let plain = hook(json!({}));
-    assert_eq!(plain.allowed_decisions, [Decision::Allow, Decision::Deny]);
+    let default_hook = hook(json!({}));
+    assert_eq!(default_hook.allowed_decisions, [Decision::Allow, Decision::Deny]);
     assert_eq!(
-        (plain.mode, plain.on_error, plain.timeout),
+        (default_hook.mode, default_hook.on_error, default_hook.timeout),
         (EnforcementMode::Enforce, OnError::FailClosed, Duration::from_secs(5))
     );
 }
 
 #[test]
 fn buffers_responses_for_later_hooks() {
-    for (more, expected) in [
+    for (fields, expected) in [
         (json!({}), false),
         (json!({ "may": ["ask"] }), true),
         (json!({ "event": "post_llm" }), true),
@@ -70,33 +70,33 @@ fn buffers_responses_for_later_hooks() {
         (json!({ "event": "post_execute", "mode": "observe" }), false),
         (json!({ "event": "on_error" }), false),
     ] {
-        assert_eq!(hook(more.clone()).requires_buffering(), expected, "{more}");
+        assert_eq!(hook(fields.clone()).requires_buffering(), expected, "{fields}");
     }
 }
 
 #[test]
 fn reports_unsupported_parts() {
-    let named = |content: Value| unsupported_parts(&content).unwrap();
+    let pointers = |content: Value| unsupported_parts(&content).unwrap();
     for kind in ["mcp_tool", "prompt", "code"] {
         let handler = json!({ "type": kind, "ref": { "slug": "x" } });
         assert_eq!(
-            named(json!({ "event": "pre_llm", "handler": handler, "mode": "observe" })),
+            pointers(json!({ "event": "pre_llm", "handler": handler, "mode": "observe" })),
             ["/handler/type"],
             "{kind}"
         );
     }
     let policy = json!({ "type": "policy", "ref": { "slug": "x" } });
-    assert!(named(json!({ "event": "pre_llm", "handler": policy })).is_empty());
+    assert!(pointers(json!({ "event": "pre_llm", "handler": policy })).is_empty());
     // Versions stored by an earlier server may contain unsupported parts.
     let content = json!({ "event": "pre_llm", "handler": policy, "matcher": "(a)\\1", "if": "amount > 1" });
-    assert_eq!(named(content.clone()), ["/matcher", "/if"]);
-    let read = Hook::parse("hook", &content, None).unwrap();
-    assert!(read.matches("anything"), "an unreadable matcher matches every subject");
+    assert_eq!(pointers(content.clone()), ["/matcher", "/if"]);
+    let parsed_hook = Hook::parse("hook", &content, None).unwrap();
+    assert!(parsed_hook.matches("anything"), "an unreadable matcher matches every subject");
     assert_eq!(
-        read.check_condition(|_| panic!("an unreadable condition is not evaluated")),
+        parsed_hook.check_condition(|_| panic!("an unreadable condition is not evaluated")),
         HookConditionResult::Unknown
     );
-    assert!(matches!(read.handler, HookHandler::Unavailable));
+    assert!(matches!(parsed_hook.handler, HookHandler::Unavailable));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn converts_policy_decisions_to_responses() {
         failed_rules: Vec::new(),
     };
     use crate::policy::{Outcome, PolicyDecision};
-    let answer = HookResponse::from_policy(decision(Outcome::AllowWithObligations));
-    assert_eq!((answer.decision, answer.obligations), (Decision::Allow, vec![Obligation::NotifyOwner]));
+    let response = HookResponse::from_policy(decision(Outcome::AllowWithObligations));
+    assert_eq!((response.decision, response.obligations), (Decision::Allow, vec![Obligation::NotifyOwner]));
     assert_eq!(HookResponse::from_policy(decision(Outcome::Deny)).decision, Decision::Deny);
 }

@@ -58,7 +58,7 @@ impl AccessMode {
     /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text)
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
@@ -165,7 +165,7 @@ impl ContractReason {
     /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 
@@ -236,25 +236,25 @@ impl AccessContract {
     /// Returns the name of a field that is missing, unknown, of the wrong type, or in contradiction to another
     /// field.
     pub fn parse(value: &Value) -> Result<Self, MalformedContract> {
-        let at = |field| MalformedContract { field };
-        let members = value.as_object().ok_or(at(""))?;
+        let malformed = |field| MalformedContract { field };
+        let members = value.as_object().ok_or(malformed(""))?;
         if !members.keys().all(|name| FIELDS.contains(&name.as_str())) {
-            return Err(at(""));
+            return Err(malformed(""));
         }
-        let text = |field: &'static str, longest: usize, marks: &[u8]| {
+        let text = |field: &'static str, max_bytes: usize, punctuation: &[u8]| {
             let text = members.get(field).and_then(Value::as_str);
-            text.filter(|text| is_identifier(text, longest, marks)).map(str::to_owned).ok_or(at(field))
+            text.filter(|text| is_identifier(text, max_bytes, punctuation)).map(str::to_owned).ok_or(malformed(field))
         };
         let contract_id = text("contract_id", 128, b"._:-")?;
         let version = text("version", 64, b"._-")?;
         if members.get("default_decision").and_then(Value::as_str) != Some("deny") {
-            return Err(at("default_decision"));
+            return Err(malformed("default_decision"));
         }
         let revoked = parse_bool(members, "revoked")?;
-        let moment = members.get("revoked_at").filter(|moment| !moment.is_null());
-        let is_moment = |moment: &Value| moment.as_str().and_then(Timestamp::parse).is_some();
-        if moment.is_some() != revoked || !moment.is_none_or(is_moment) {
-            return Err(at("revoked_at"));
+        let revoked_at = members.get("revoked_at").filter(|time| !time.is_null());
+        let is_timestamp = |revoked_at: &Value| revoked_at.as_str().and_then(Timestamp::parse).is_some();
+        if revoked_at.is_some() != revoked || !revoked_at.is_none_or(is_timestamp) {
+            return Err(malformed("revoked_at"));
         }
         Ok(Self {
             contract_id,
@@ -285,21 +285,21 @@ impl AccessContract {
             ContractState::Revoked => reasons.push(Reason::Revoked),
             ContractState::Unknown => reasons.push(Reason::Unknown),
         }
-        let by_name = request.principals.iter().any(|principal| self.principals.contains(principal));
-        let by_group = request.principals.iter().any(|principal| self.groups.contains(principal));
-        if by_name {
+        let lists_principal = request.principals.iter().any(|principal| self.principals.contains(principal));
+        let lists_group = request.principals.iter().any(|principal| self.groups.contains(principal));
+        if lists_principal {
             reasons.push(Reason::PrincipalAllowed);
         }
-        if by_group {
+        if lists_group {
             reasons.push(Reason::GroupAllowed);
         }
-        if !by_name && !by_group {
+        if !lists_principal && !lists_group {
             reasons.push(Reason::PrincipalNotAllowed);
         }
-        let here = self.workspaces.contains(&request.workspace);
-        reasons.push(if here { Reason::WorkspaceAllowed } else { Reason::WorkspaceNotAllowed });
-        let mode = self.modes.contains(&request.mode);
-        reasons.push(if mode { Reason::ModeAllowed } else { Reason::ModeNotAllowed });
+        let lists_workspace = self.workspaces.contains(&request.workspace);
+        reasons.push(if lists_workspace { Reason::WorkspaceAllowed } else { Reason::WorkspaceNotAllowed });
+        let lists_mode = self.modes.contains(&request.mode);
+        reasons.push(if lists_mode { Reason::ModeAllowed } else { Reason::ModeNotAllowed });
         ContractDecision {
             contract_id: Some(self.contract_id.clone()),
             version: Some(self.version.clone()),
@@ -317,13 +317,13 @@ enum Presence {
     Optional,
 }
 
-/// Whether the text consists of letters, digits and `marks`, starts with a letter or a digit, and has at most
-/// `longest` bytes.
-pub(super) fn is_identifier(text: &str, longest: usize, marks: &[u8]) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || marks.contains(&byte);
-    text.len() <= longest
+/// Whether the text consists of letters, digits and `punctuation`, starts with a letter or a digit, and has at most
+/// `max_bytes`.
+pub(super) fn is_identifier(text: &str, max_bytes: usize, punctuation: &[u8]) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || punctuation.contains(&byte);
+    text.len() <= max_bytes
         && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
-        && text.bytes().all(inner)
+        && text.bytes().all(is_allowed)
 }
 
 fn parse_bool(members: &Map<String, Value>, field: &'static str) -> Result<bool, MalformedContract> {
@@ -334,19 +334,19 @@ fn parse_bool(members: &Map<String, Value>, field: &'static str) -> Result<bool,
 fn parse_list<T: Ord>(
     members: &Map<String, Value>,
     field: &'static str,
-    needed: Presence,
-    read: impl Fn(&str) -> Option<T>,
+    presence: Presence,
+    parse_item: impl Fn(&str) -> Option<T>,
 ) -> Result<BTreeSet<T>, MalformedContract> {
     let malformed = MalformedContract { field };
     let Some(value) = members.get(field) else {
-        return if needed == Presence::Required { Err(malformed) } else { Ok(BTreeSet::new()) };
+        return if presence == Presence::Required { Err(malformed) } else { Ok(BTreeSet::new()) };
     };
     let items = value.as_array().filter(|items| items.len() <= MAX_LIST_ENTRIES).ok_or(malformed)?;
     let texts: BTreeSet<&str> = items.iter().map(|item| item.as_str().ok_or(malformed)).collect::<Result<_, _>>()?;
     if texts.len() != items.len() {
         return Err(malformed);
     }
-    texts.into_iter().map(|text| read(text).ok_or(malformed)).collect()
+    texts.into_iter().map(|text| parse_item(text).ok_or(malformed)).collect()
 }
 
 fn parse_principal(text: &str) -> Option<ActorRef> {

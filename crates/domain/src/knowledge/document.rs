@@ -73,8 +73,8 @@ impl DocumentId {
 }
 
 impl fmt::Display for DocumentId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
@@ -371,32 +371,32 @@ pub fn check_accepts_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
 ///
 /// # Errors
 /// Returns the first document that is refused.
-pub fn validate_drafts(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
+pub fn validate_drafts(drafts: &[DocumentDraft], source_type: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
     if !(1..=MAX_DOCUMENTS).contains(&drafts.len()) {
         return Err(KnowledgeRefusal::DocumentCount);
     }
-    let (mut ids, mut seen) = (Vec::new(), HashSet::new());
+    let (mut ids, mut unique_ids) = (Vec::new(), HashSet::new());
     for (position, draft) in drafts.iter().enumerate() {
-        let refused = |fault| KnowledgeRefusal::InvalidDocument { position, fault };
-        let id = DocumentId::parse(&draft.document_id).ok_or(refused(DocumentFault::InvalidId))?;
-        if !seen.insert(id.clone()) {
-            return Err(refused(DocumentFault::DuplicateId));
+        let refusal = |fault| KnowledgeRefusal::InvalidDocument { position, fault };
+        let id = DocumentId::parse(&draft.document_id).ok_or(refusal(DocumentFault::InvalidId))?;
+        if !unique_ids.insert(id.clone()) {
+            return Err(refusal(DocumentFault::DuplicateId));
         }
         if draft.title.as_deref().is_some_and(|title| !is_name(title, MAX_TITLE_CHARS)) {
-            return Err(refused(DocumentFault::InvalidTitle));
+            return Err(refusal(DocumentFault::InvalidTitle));
         }
         if !is_valid_metadata(&draft.metadata) {
-            return Err(refused(DocumentFault::InvalidMetadata));
+            return Err(refusal(DocumentFault::InvalidMetadata));
         }
-        match (from, &draft.source) {
-            (SourceType::Inline, DocumentSource::Text(text)) => validate_text(text).map_err(refused)?,
-            (SourceType::Inline, DocumentSource::Reference(_)) => return Err(refused(DocumentFault::TextExpected)),
+        match (source_type, &draft.source) {
+            (SourceType::Inline, DocumentSource::Text(text)) => validate_text(text).map_err(refusal)?,
+            (SourceType::Inline, DocumentSource::Reference(_)) => return Err(refusal(DocumentFault::TextExpected)),
             (SourceType::Artifact | SourceType::Http, DocumentSource::Text(_)) => {
-                return Err(refused(DocumentFault::SourceExpected));
+                return Err(refusal(DocumentFault::SourceExpected));
             }
             (SourceType::Artifact | SourceType::Http, DocumentSource::Reference(source)) => {
                 if !(1..=MAX_SOURCE_REF_BYTES).contains(&source.len()) {
-                    return Err(refused(DocumentFault::SourceNotFound));
+                    return Err(refusal(DocumentFault::SourceNotFound));
                 }
             }
         }
@@ -454,15 +454,15 @@ impl Ingest {
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
-        let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();
-        if chunks > MAX_CHUNKS_PER_INGEST {
+        let chunk_count: usize = documents.iter().map(|document| document.chunks.len()).sum();
+        if chunk_count > MAX_CHUNKS_PER_INGEST {
             return Err(KnowledgeRefusal::TooManyChunks);
         }
         let digests: Vec<&str> = documents.iter().map(|document| document.digest.as_str()).collect();
         let detail = json!({
             "ingest_id": ingest_id,
             "documents": documents.len(),
-            "chunks": chunks,
+            "chunks": chunk_count,
             "digest": Checksum::blake3_of(digests.concat().as_bytes()).as_str(),
         });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };

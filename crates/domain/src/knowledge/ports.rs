@@ -125,7 +125,11 @@ pub trait IndexRevisionStore: Send + Sync {
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError>;
     /// Whether a vector search compares all searchable chunks, or only a part of them.
-    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError>;
+    async fn vector_coverage(
+        &self,
+        scope: TenantScope,
+        search_scope: &SearchScope,
+    ) -> Result<VectorCoverage, StoreError>;
     /// The index revisions with which a release was approved, one for each bound knowledge base.
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
 }
@@ -137,7 +141,7 @@ pub trait ChunkSearch: Send + Sync {
     async fn text_search(
         &self,
         scope: TenantScope,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         words: &WordSet,
     ) -> Result<SearchResults, StoreError>;
     /// Finds the chunks with the nearest vectors. `vector` must have length one. If there are more chunks than one
@@ -145,7 +149,7 @@ pub trait ChunkSearch: Send + Sync {
     async fn vector_search(
         &self,
         scope: TenantScope,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         vector: &[f32],
     ) -> Result<SearchResults, StoreError>;
     /// Loads the texts of chunks, in any order and with score zero. Erased chunks are absent from the result.

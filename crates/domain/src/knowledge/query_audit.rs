@@ -27,7 +27,7 @@ pub enum QueryAudit<'a> {
 impl QueryAudit<'_> {
     /// The fact of this stage. It names the chunks, but omits the texts of the query and of the results.
     #[must_use]
-    pub fn fact(self, asset: &Asset, from: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
+    pub fn fact(self, asset: &Asset, workspace: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let reasons: Vec<&str> = decision.reasons.iter().copied().map(ContractReason::as_str).collect();
         let detail = json!({
@@ -35,7 +35,7 @@ impl QueryAudit<'_> {
             "access_mode": decision.mode.as_str(),
             "reasons": reasons,
         });
-        let fact = |kind| Fact::new(kind, subject, Some(from), stamp, detail.clone());
+        let fact = |kind| Fact::new(kind, subject, Some(workspace), stamp, detail.clone());
         match self {
             Self::Returned(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();

@@ -154,7 +154,9 @@ impl WordSearchPlan {
     /// them.
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
-        words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
+        words.sort_by(|(left_word, left_count), (right_word, right_count)| {
+            left_count.cmp(right_count).then_with(|| left_word.cmp(right_word))
+        });
         words.truncate(MAX_QUERY_WORDS);
         let weights: Vec<f64> = words.iter().map(|(_, chunks)| inverse_document_frequency(*chunks, total)).collect();
         let sum: f64 = weights.iter().sum();
@@ -185,8 +187,8 @@ impl WordSearchPlan {
 /// Inverse document frequency in the variant `ln(1 + x)` of BM25, which gives frequent words no negative weight.
 #[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
 fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
-    let without = total.saturating_sub(chunks) as f64;
-    ((without + 0.5) / (chunks as f64 + 0.5)).ln_1p()
+    let chunks_without_word = total.saturating_sub(chunks) as f64;
+    ((chunks_without_word + 0.5) / (chunks as f64 + 0.5)).ln_1p()
 }
 
 /// A chunk and its score.
@@ -212,9 +214,9 @@ impl SearchResults {
     /// is deterministic.
     #[must_use]
     pub fn top(mut self, limit: u32) -> Self {
-        self.hits.sort_by(|one, other| {
-            let by_score = other.score.partial_cmp(&one.score).unwrap_or(Ordering::Equal);
-            by_score.then_with(|| one.chunk_id.cmp(&other.chunk_id))
+        self.hits.sort_by(|left, right| {
+            let by_score = right.score.partial_cmp(&left.score).unwrap_or(Ordering::Equal);
+            by_score.then_with(|| left.chunk_id.cmp(&right.chunk_id))
         });
         self.hits.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         self
@@ -225,9 +227,9 @@ impl SearchResults {
     #[must_use]
     pub fn fuse(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
-        for (found, weight) in [(text_results, 1.0 - vector_weight), (vector_results, vector_weight)] {
+        for (results, weight) in [(text_results, 1.0 - vector_weight), (vector_results, vector_weight)] {
             let mut rank = RANK_FUSION_CONSTANT;
-            for hit in &found.hits {
+            for hit in &results.hits {
                 rank += 1.0;
                 *scores.entry(hit.chunk_id).or_default() += weight * (RANK_FUSION_CONSTANT + 1.0) / rank;
             }
@@ -260,11 +262,11 @@ pub struct RetrievedChunk {
     pub score: f64,
 }
 
-/// The maximum number of vectors that one query compares, for vectors with `parts` dimensions.
+/// The maximum number of vectors that one query compares, for vectors with `dimensions`.
 /// [`MAX_COMPARED_BYTES`] and [`MAX_COMPARED_VECTORS`] limit this number.
 #[must_use]
-pub fn max_compared_vectors(parts: usize) -> u32 {
-    let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
+pub fn max_compared_vectors(dimensions: usize) -> u32 {
+    let bytes = dimensions.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(MAX_COMPARED_VECTORS, |vectors| vectors.min(MAX_COMPARED_VECTORS))
 }
 
@@ -273,15 +275,15 @@ pub fn max_compared_vectors(parts: usize) -> u32 {
 #[must_use]
 pub fn select_chunks(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
     let mut tokens = 0_u32;
-    let mut used: Vec<RetrievedChunk> = Vec::new();
+    let mut selected: Vec<RetrievedChunk> = Vec::new();
     for chunk in chunks.into_iter().filter(|chunk| chunk.score >= settings.score_threshold) {
         tokens = tokens.saturating_add(chunk.tokens);
-        if !used.is_empty() && settings.max_context_tokens.is_some_and(|limit| tokens > limit) {
+        if !selected.is_empty() && settings.max_context_tokens.is_some_and(|limit| tokens > limit) {
             break;
         }
-        used.push(chunk);
+        selected.push(chunk);
     }
-    used
+    selected
 }
 
 /// Truncates a query to the maximum length at a character boundary.
@@ -294,16 +296,16 @@ pub fn truncate_query(query: &str) -> &str {
 /// Scales a vector to length one; `None` for a zero vector or a vector with a non-finite number.
 #[must_use]
 pub fn normalize_vector(vector: &[f32]) -> Option<Vec<f32>> {
-    let length = vector.iter().map(|part| f64::from(*part).powi(2)).sum::<f64>().sqrt();
+    let length = vector.iter().map(|component| f64::from(*component).powi(2)).sum::<f64>().sqrt();
     #[expect(clippy::cast_possible_truncation, reason = "the parts of a vector of length one are within ±1")]
-    let scaled = |part: &f32| (f64::from(*part) / length) as f32;
+    let scaled = |component: &f32| (f64::from(*component) / length) as f32;
     (length.is_finite() && length > 0.0).then(|| vector.iter().map(scaled).collect())
 }
 
 /// The cosine similarity of two vectors of length one. Negative similarities count as zero.
 #[must_use]
-pub fn cosine_similarity(one: &[f32], other: &[f32]) -> f64 {
-    let product: f32 = one.iter().zip(other).map(|(one, other)| one * other).sum();
+pub fn cosine_similarity(left: &[f32], right: &[f32]) -> f64 {
+    let product: f32 = left.iter().zip(right).map(|(left, right)| left * right).sum();
     f64::from(product.clamp(0.0, 1.0))
 }
 

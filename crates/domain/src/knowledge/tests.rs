@@ -43,22 +43,22 @@ fn reads_explicit_settings() {
     for (field, value) in
         [("top_k", json!(0.5)), ("top_k", json!(-1)), ("score_threshold", json!(2)), ("filters", json!([]))]
     {
-        let mut wrong = content_with_values.clone();
-        wrong["retrieval"][field] = value;
-        assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedKnowledgeBase), "{field}");
+        let mut invalid = content_with_values.clone();
+        invalid["retrieval"][field] = value;
+        assert_eq!(KnowledgeBase::parse(&invalid), Err(MalformedKnowledgeBase), "{field}");
     }
 }
 
 #[test]
 fn spellings_match_the_schema() {
     let schema: Value = serde_json::from_str(include_str!("../asset/schemas/knowledge_base.json")).unwrap();
-    let of = |pointer: &str| schema.pointer(pointer).unwrap()["enum"].clone();
-    assert_eq!(of("/properties/source_type"), json!(SourceType::ALL.map(SourceType::as_str)));
-    assert_eq!(of("/properties/chunk_strategy"), json!(ChunkStrategy::ALL.map(ChunkStrategy::as_str)));
+    let values = |pointer: &str| schema.pointer(pointer).unwrap()["enum"].clone();
+    assert_eq!(values("/properties/source_type"), json!(SourceType::ALL.map(SourceType::as_str)));
+    assert_eq!(values("/properties/chunk_strategy"), json!(ChunkStrategy::ALL.map(ChunkStrategy::as_str)));
     let retrieval = "/properties/retrieval/properties";
-    assert_eq!(of(&format!("{retrieval}/strategy")), json!(RetrievalStrategy::ALL.map(RetrievalStrategy::as_str)));
+    assert_eq!(values(&format!("{retrieval}/strategy")), json!(RetrievalStrategy::ALL.map(RetrievalStrategy::as_str)));
     let modes = "/properties/access_contract/properties/allowed_access_modes/items";
-    assert_eq!(of(modes), json!(contract::AccessMode::ALL.map(contract::AccessMode::as_str)));
+    assert_eq!(values(modes), json!(contract::AccessMode::ALL.map(contract::AccessMode::as_str)));
 }
 
 #[test]

@@ -31,11 +31,15 @@ pub trait MemoryStore: Send + Sync {
     async fn recall(
         &self,
         scope: TenantScope,
-        place: &ConversationKey,
-        wanted: &RecallQuery,
+        conversation: &ConversationKey,
+        query: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError>;
     /// Lists every unexpired turn of a conversation, oldest first.
-    async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError>;
+    async fn list_turns(
+        &self,
+        scope: TenantScope,
+        conversation: &ConversationKey,
+    ) -> Result<Vec<StoredTurn>, StoreError>;
     /// Erases a conversation. Active runs that started before the erasure store no turn. Fails with `Stale` if the
     /// number of turns has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError>;

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn accepts_only_safe_session_ids() {
-    for good in ["a", "0", "_x", "-x", "2026-11-22T10:00:00+01:00", "ada@example.com", "a.b~c=", &"x".repeat(128)] {
-        assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
+    for id in ["a", "0", "_x", "-x", "2026-11-22T10:00:00+01:00", "ada@example.com", "a.b~c=", &"x".repeat(128)] {
+        assert_eq!(SessionId::parse(id).unwrap().as_str(), id);
     }
     let long = "x".repeat(129);
-    let bad = [
+    let invalid_ids = [
         "", ".", "..", ".a", "~a", "a b", " a", "a\n", "a/b", "a\\b", "a%2e", "a?b", "a#b", "é", "a\u{0}", "a'", &long,
     ];
-    for bad in bad {
-        assert_eq!(SessionId::parse(bad), Err(MalformedSession), "{bad:?}");
+    for id in invalid_ids {
+        assert_eq!(SessionId::parse(id), Err(MalformedSession), "{id:?}");
     }
 }
 
@@ -24,18 +24,14 @@ fn anonymous_callers_own_no_conversation() {
         let owner = ActorRef::parse(owner).unwrap();
         assert_eq!(ConversationKey::for_caller(workload, &owner, session()).unwrap().owner, owner);
     }
-    for nobody in ["anonymous", "share_link:0190"] {
-        assert_eq!(
-            ConversationKey::for_caller(workload, &ActorRef::parse(nobody).unwrap(), session()),
-            None,
-            "{nobody}"
-        );
+    for guest in ["anonymous", "share_link:0190"] {
+        assert_eq!(ConversationKey::for_caller(workload, &ActorRef::parse(guest).unwrap(), session()), None, "{guest}");
     }
 }
 
 #[test]
 fn applies_cautious_defaults_and_bounds() {
-    let read = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
+    let config = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = MemoryConfig {
         scope: MemoryScope::Session,
         max_turns: DEFAULT_MAX_TURNS,
@@ -44,9 +40,9 @@ fn applies_cautious_defaults_and_bounds() {
         personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,
     };
-    assert_eq!(read, expected);
-    let all = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2, "write_policy": "off",
-        "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
+    assert_eq!(config, expected);
+    let full_content = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2,
+        "write_policy": "off", "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
     let expected = MemoryConfig {
         scope: MemoryScope::User,
         max_turns: MAX_TURNS,
@@ -55,7 +51,7 @@ fn applies_cautious_defaults_and_bounds() {
         personal_data: PersonalDataPolicy::Allow,
         on_revoke: OnRevoke::Erase,
     };
-    assert_eq!(MemoryConfig::parse(&all).unwrap(), expected);
+    assert_eq!(MemoryConfig::parse(&full_content).unwrap(), expected);
 }
 
 #[test]
@@ -81,17 +77,17 @@ fn reports_unsupported_settings() {
 
 #[test]
 fn stores_the_last_user_message_or_the_inputs() {
-    let said = |inputs: Value| question_of(inputs.as_object().unwrap());
+    let question = |inputs: Value| question_of(inputs.as_object().unwrap());
     let messages = json!([
         { "role": "user", "content": "first" }, { "role": "user", "content": "last" },
         { "role": "assistant", "content": "answer" },
     ]);
-    assert_eq!(said(json!({ "messages": messages, "message": "other" })), "last");
-    assert_eq!(said(json!({ "message": "hello", "x": 1 })), "hello");
-    assert_eq!(said(json!({ "message": { "a": 1 } })), r#"{"a":1}"#);
-    assert_eq!(said(json!({ "ticket": "broken" })), r#"{"ticket":"broken"}"#);
-    let nobody = json!({ "messages": [{ "role": "assistant", "content": "x" }] });
-    assert_eq!(said(nobody.clone()), nobody.to_string());
+    assert_eq!(question(json!({ "messages": messages, "message": "other" })), "last");
+    assert_eq!(question(json!({ "message": "hello", "x": 1 })), "hello");
+    assert_eq!(question(json!({ "message": { "a": 1 } })), r#"{"a":1}"#);
+    assert_eq!(question(json!({ "ticket": "broken" })), r#"{"ticket":"broken"}"#);
+    let without_user_message = json!({ "messages": [{ "role": "assistant", "content": "x" }] });
+    assert_eq!(question(without_user_message.clone()), without_user_message.to_string());
 }
 
 #[test]

@@ -158,8 +158,8 @@ mod tests {
         let fact = String::from_utf8(change.fact.canonical_bytes(Uuid::from_u128(9).into())).unwrap();
         assert!(!fact.contains("Maintenance") && !fact.contains("Tonight"), "{fact}");
         assert_eq!(change.fact.detail["text_digest"], json!(change.next.text_digest().unwrap()));
-        let shown = disclosed_detail(change.fact.kind.as_str(), change.fact.detail.clone());
-        assert_eq!(shown.as_ref(), Some(&change.fact.detail), "an auditor recomputes the leaf hash from it");
+        let disclosed = disclosed_detail(change.fact.kind.as_str(), change.fact.detail.clone());
+        assert_eq!(disclosed.as_ref(), Some(&change.fact.detail), "an auditor recomputes the leaf hash from it");
         let mut altered = change.next.clone();
         altered.0.body.push('.');
         assert_ne!(altered.text_digest(), change.next.text_digest());

@@ -273,8 +273,8 @@ mod tests {
     use super::*;
 
     fn delay(attempts: u32, random: u8, retry_after: Option<u64>) -> Option<Duration> {
-        let asked = retry_after.map(Duration::from_secs);
-        match decide_retry(attempts, DeliveryError::ReceiverFailed, random, asked) {
+        let requested_delay = retry_after.map(Duration::from_secs);
+        match decide_retry(attempts, DeliveryError::ReceiverFailed, random, requested_delay) {
             RetryDecision::Retry(delay) => Some(delay),
             RetryDecision::GiveUp => None,
         }
@@ -282,12 +282,12 @@ mod tests {
 
     #[test]
     fn eight_attempts_wait_five_seconds_to_twelve_hours() {
-        let all: Vec<_> = (1..=MAX_ATTEMPTS).map(|attempt| delay(attempt, u8::MAX, None)).collect();
-        assert_eq!(all.iter().filter(|delay| delay.is_some()).count(), 7);
-        assert_eq!(all[0], Some(Duration::from_secs(5)));
-        assert_eq!(all[6], Some(MAX_DELIVERY_RETRY_DELAY));
-        assert_eq!(all[7], None, "the eighth attempt is the last");
-        assert!(all[..7].windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+        let delays: Vec<_> = (1..=MAX_ATTEMPTS).map(|attempt| delay(attempt, u8::MAX, None)).collect();
+        assert_eq!(delays.iter().filter(|delay| delay.is_some()).count(), 7);
+        assert_eq!(delays[0], Some(Duration::from_secs(5)));
+        assert_eq!(delays[6], Some(MAX_DELIVERY_RETRY_DELAY));
+        assert_eq!(delays[7], None, "the eighth attempt is the last");
+        assert!(delays[..7].windows(2).all(|pair| pair[0] < pair[1]), "{delays:?}");
     }
 
     #[test]

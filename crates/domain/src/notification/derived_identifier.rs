@@ -11,7 +11,7 @@ use uuid::Uuid;
 /// The bits of a UUIDv7 that contain its time, in milliseconds since 1970.
 const TIME_MASK: u128 = 0xffff_ffff_ffff << 80;
 /// The version bits (7) and the variant bits of a UUIDv7 (RFC 9562).
-const SHAPE: u128 = 0x7 << 76 | 0b10 << 62;
+const VERSION_AND_VARIANT: u128 = 0x7 << 76 | 0b10 << 62;
 /// The bits that are neither time, version nor variant.
 const RANDOM_MASK: u128 = !(TIME_MASK | 0xf << 76 | 0b11 << 62);
 
@@ -118,8 +118,8 @@ fn derive(millis: u64, parts: &[&[u8]]) -> Uuid {
         hasher.update(part);
     }
     let digest = hasher.finalize();
-    let random = digest.iter().take(16).fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
-    Uuid::from_u128((u128::from(millis) << 80 & TIME_MASK) | SHAPE | (random & RANDOM_MASK))
+    let random = digest.iter().take(16).fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+    Uuid::from_u128((u128::from(millis) << 80 & TIME_MASK) | VERSION_AND_VARIANT | (random & RANDOM_MASK))
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ impl DestinationRefusal {
 /// credentials.
 fn is_key(key: &str) -> bool {
     key.len() <= MAX_KEY
-        && key.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && key.starts_with(|character: char| character.is_ascii_alphabetic())
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
@@ -220,14 +220,14 @@ fn has_valid_keys(value: &Value) -> bool {
 
 /// Validates a configuration, and returns it without its secrets.
 fn ingest(configuration: Map<String, Value>) -> Result<Map<String, Value>, DestinationRefusal> {
-    let sent = Value::Object(configuration);
-    if !has_valid_keys(&sent) {
+    let value = Value::Object(configuration);
+    if !has_valid_keys(&value) {
         return Err(DestinationRefusal::Key);
     }
-    if sent.to_string().len() > MAX_CONFIGURATION_BYTES {
+    if value.to_string().len() > MAX_CONFIGURATION_BYTES {
         return Err(DestinationRefusal::ConfigurationSize);
     }
-    match sent {
+    match value {
         Value::Object(members) => Ok(redact_configuration(members)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
     }
@@ -404,26 +404,30 @@ mod tests {
 
     #[test]
     fn refuses_invalid_fields_without_their_values() {
-        let with = |change: fn(&mut NewDestination)| {
+        let refusal_of = |change: fn(&mut NewDestination)| {
             let mut destination = new(json!({ "url": "https://h.example" }));
             change(&mut destination);
             Destination::create(destination, &stamp()).unwrap_err()
         };
-        assert_eq!(with(|new| new.destination_type = Channel::Portal), DestinationRefusal::Type);
-        assert_eq!(with(|new| new.display_name = "a\nb".to_owned()), DestinationRefusal::Name);
-        assert_eq!(with(|new| new.secret_ref = Some("hunter2".to_owned())), DestinationRefusal::SecretRef);
-        assert_eq!(with(|new| new.secret_ref = Some("file:../acme/key".to_owned())), DestinationRefusal::SecretRef);
-        let long = |new: &mut NewDestination| drop(new.configuration.insert("a".to_owned(), json!("x".repeat(9_000))));
-        assert_eq!(with(long), DestinationRefusal::ConfigurationSize);
+        assert_eq!(refusal_of(|new| new.destination_type = Channel::Portal), DestinationRefusal::Type);
+        assert_eq!(refusal_of(|new| new.display_name = "a\nb".to_owned()), DestinationRefusal::Name);
+        assert_eq!(refusal_of(|new| new.secret_ref = Some("hunter2".to_owned())), DestinationRefusal::SecretRef);
+        assert_eq!(
+            refusal_of(|new| new.secret_ref = Some("file:../acme/key".to_owned())),
+            DestinationRefusal::SecretRef
+        );
+        let oversize =
+            |new: &mut NewDestination| drop(new.configuration.insert("a".to_owned(), json!("x".repeat(9_000))));
+        assert_eq!(refusal_of(oversize), DestinationRefusal::ConfigurationSize);
         for key in ["", "1a", "a b", "https://u:p@h", "a/b", "ä", &"k".repeat(65)] {
-            let refused = Destination::create(new(json!({ "a": [{ key: 1 }] })), &stamp()).unwrap_err();
-            assert_eq!(refused, DestinationRefusal::Key, "{key}");
+            let refusal = Destination::create(new(json!({ "a": [{ key: 1 }] })), &stamp()).unwrap_err();
+            assert_eq!(refusal, DestinationRefusal::Key, "{key}");
         }
     }
 
     #[test]
-    fn requires_what_a_delivery_of_the_type_needs() {
-        let make = |kind: Channel, configuration: Value, secret_ref: Option<&str>| {
+    fn requires_address_and_known_format_by_type() {
+        let create = |kind: Channel, configuration: Value, secret_ref: Option<&str>| {
             let mut destination = new(configuration);
             (destination.destination_type, destination.secret_ref) = (kind, secret_ref.map(str::to_owned));
             Destination::create(destination, &stamp()).map(drop)
@@ -446,7 +450,7 @@ mod tests {
             (Channel::ChatA, json!({ "format": "irc" }), key, Err(DestinationRefusal::Format)),
             (Channel::ChatA, json!({ "format": null }), key, Err(DestinationRefusal::Format)),
         ] {
-            assert_eq!(make(kind, configuration.clone(), secret_ref), expected, "{kind:?} {configuration}");
+            assert_eq!(create(kind, configuration.clone(), secret_ref), expected, "{kind:?} {configuration}");
         }
         let created = Destination::create(new(url), &stamp()).unwrap().next.clone();
         let patch = |configuration: Value| {
@@ -474,7 +478,8 @@ mod tests {
         assert_eq!((change.decided_on, change.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
         assert_eq!((change.next.secret_ref.as_ref(), change.next.is_enabled), (None, false));
         assert_eq!(change.next.configuration, first.configuration);
-        let same = DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
-        assert!(first.amend(same, &stamp()).unwrap().is_none());
+        let unchanged_name =
+            DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
+        assert!(first.amend(unchanged_name, &stamp()).unwrap().is_none());
     }
 }

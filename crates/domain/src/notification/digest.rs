@@ -127,8 +127,8 @@ impl Zone {
             DigestFrequency::Off => None,
             DigestFrequency::Hourly => self.hour(micros),
             DigestFrequency::Daily => {
-                let moment = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(self.zone.clone());
-                let start = moment.start_of_day().ok()?;
+                let zoned_time = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(self.zone.clone());
+                let start = zoned_time.start_of_day().ok()?;
                 let end = start.checked_add(1.day()).ok()?.start_of_day().ok()?;
                 Some(DigestWindow { kind: DigestKind::Daily, start: timestamp(&start)?, end: timestamp(&end)? })
             }
@@ -139,16 +139,16 @@ impl Zone {
     /// change of the zone's offset ends the current hour, so that every time belongs to exactly one window. Such a
     /// window can be shorter than an hour.
     fn hour(&self, micros: i64) -> Option<DigestWindow> {
-        let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
-        let offset = i64::from(self.zone.to_offset(moment).seconds()).checked_mul(SECOND_MICROS)?;
+        let instant = jiff::Timestamp::from_microsecond(micros).ok()?;
+        let offset = i64::from(self.zone.to_offset(instant).seconds()).checked_mul(SECOND_MICROS)?;
         let into_hour = micros.checked_add(offset)?.checked_rem_euclid(HOUR_MICROS)?;
         let start = micros.checked_sub(into_hour)?;
         let end = start.checked_add(HOUR_MICROS)?;
-        let change = |transition: jiff::tz::TimeZoneTransition<'_>| transition.timestamp().as_microsecond();
+        let to_micros = |transition: jiff::tz::TimeZoneTransition<'_>| transition.timestamp().as_microsecond();
         // The iterator excludes a change at its start time, so it starts one microsecond later.
-        let after = jiff::Timestamp::from_microsecond(micros.checked_add(1)?).ok()?;
-        let start = self.zone.preceding(after).next().map(change).map_or(start, |last| last.max(start));
-        let end = self.zone.following(moment).next().map(change).map_or(end, |next| next.min(end));
+        let search_start = jiff::Timestamp::from_microsecond(micros.checked_add(1)?).ok()?;
+        let start = self.zone.preceding(search_start).next().map(to_micros).map_or(start, |last| last.max(start));
+        let end = self.zone.following(instant).next().map(to_micros).map_or(end, |next| next.min(end));
         let (start, end) = (Timestamp::from_micros(start)?, Timestamp::from_micros(end)?);
         Some(DigestWindow { kind: DigestKind::Hourly, start, end })
     }
@@ -180,8 +180,8 @@ fn millis(at: Timestamp) -> u64 {
     u64::try_from(at.micros() / 1_000).unwrap_or(0)
 }
 
-fn timestamp(moment: &Zoned) -> Option<Timestamp> {
-    Timestamp::from_micros(moment.timestamp().as_microsecond())
+fn timestamp(zoned_time: &Zoned) -> Option<Timestamp> {
+    Timestamp::from_micros(zoned_time.timestamp().as_microsecond())
 }
 
 #[cfg(test)]
@@ -228,8 +228,8 @@ mod tests {
             ("Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"),
             ("Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"),
         ] {
-            let found = window(zone, DigestFrequency::Hourly, at);
-            assert_eq!(found, (start.to_owned(), end.to_owned()), "{zone} {at}");
+            let range = window(zone, DigestFrequency::Hourly, at);
+            assert_eq!(range, (start.to_owned(), end.to_owned()), "{zone} {at}");
         }
     }
 
@@ -248,14 +248,14 @@ mod tests {
             for frequency in [DigestFrequency::Hourly, DigestFrequency::Daily] {
                 let mut at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
                 let end = Timestamp::parse("2027-01-01T00:00:00Z").unwrap();
-                let mut last: Option<DigestWindow> = None;
+                let mut previous: Option<DigestWindow> = None;
                 while at < end {
                     let window = zone.window(frequency, at).unwrap();
                     assert!(window.start <= at && at < window.end, "{name} {window:?} {at}");
-                    if let Some(last) = last.filter(|last| last.start != window.start) {
-                        assert_eq!(last.end, window.start, "{name}");
+                    if let Some(previous) = previous.filter(|previous| previous.start != window.start) {
+                        assert_eq!(previous.end, window.start, "{name}");
                     }
-                    (last, at) = (Some(window), at.plus(std::time::Duration::from_secs(1_500)));
+                    (previous, at) = (Some(window), at.plus(std::time::Duration::from_secs(1_500)));
                 }
             }
         }

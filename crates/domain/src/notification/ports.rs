@@ -71,12 +71,12 @@ pub trait InboxStore: Send + Sync {
         fact: Fact,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Lists the recipient's notifications about facts from log index `from` on, oldest first, at most `limit`.
+    /// Lists the recipient's notifications about facts from log index `start` on, oldest first, at most `limit`.
     async fn list_from(
         &self,
         scope: TenantScope,
         recipient: &ActorRef,
-        from: u64,
+        start: u64,
         limit: u32,
     ) -> Result<Vec<Notification>, StoreError>;
     /// Counts the facts of the tenant's log for which the projector has written the notifications.
@@ -110,18 +110,18 @@ pub trait PreferenceStore: Send + Sync {
 /// Stores destinations. A lookup in a scope does not find destinations of other scopes.
 #[async_trait]
 pub trait DestinationStore: Send + Sync {
-    /// Finds a destination within the scope `at`.
+    /// Finds a destination within `destination_scope`.
     async fn find(
         &self,
         scope: TenantScope,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
     ) -> Result<Option<Destination>, StoreError>;
-    /// Lists the destinations of the scope `at`, newest first.
+    /// Lists the destinations of `destination_scope`, newest first.
     async fn list(
         &self,
         scope: TenantScope,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError>;
     /// Stores a new destination. Fails with `Stale` if the scope already has

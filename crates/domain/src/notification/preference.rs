@@ -183,9 +183,9 @@ pub struct RepeatedPreference {
 
 /// Refuses a list with a repeated key; the error contains the position of the repetition.
 fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedPreference> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut unique_keys = std::collections::BTreeSet::new();
     for (position, key) in keys.enumerate() {
-        if !seen.insert(key) {
+        if !unique_keys.insert(key) {
             return Err(RepeatedPreference { position });
         }
     }
@@ -193,21 +193,21 @@ fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedP
 }
 
 impl PreferenceSet {
-    /// Sets preferences in a scope. `before` contains the earlier preferences. Settings that the request does not
+    /// Sets preferences in a scope. `previous` contains the earlier preferences. Settings that the request does not
     /// name remain unchanged, and a setting cannot be removed. `None` if nothing changes.
     ///
     /// # Errors
     /// If a pair of category and channel occurs twice.
     pub fn upsert(
         new_id: PreferenceSetId,
-        before: Option<&Self>,
+        previous: Option<&Self>,
         principal: &ActorRef,
         scope: PreferenceScope,
         preferences: &[Preference],
         stamp: &Stamp,
     ) -> Result<Option<Change<Self>>, RepeatedPreference> {
         check_distinct(preferences.iter().map(|preference| (preference.category, preference.channel)))?;
-        let mut settings = before.map(|before| before.settings.clone()).unwrap_or_default();
+        let mut settings = previous.map(|previous| previous.settings.clone()).unwrap_or_default();
         let mut changed = Vec::new();
         for Preference { category, channel, enabled } in preferences.iter().copied() {
             if settings.insert((category, channel), enabled) != Some(enabled) {
@@ -217,7 +217,7 @@ impl PreferenceSet {
         if changed.is_empty() {
             return Ok(None);
         }
-        let preference_set_id = before.map_or(new_id, |before| before.preference_set_id);
+        let preference_set_id = previous.map_or(new_id, |previous| previous.preference_set_id);
         let workspace = match &scope {
             PreferenceScope::Workspace(id) => Some(*id),
             PreferenceScope::Global | PreferenceScope::Project(_) | PreferenceScope::Environment(..) => None,
@@ -232,13 +232,13 @@ impl PreferenceSet {
             "changed": changed,
         });
         let fact = Fact::new(FactKind::PreferencesChanged, subject, workspace, stamp, detail);
-        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let principal = principal.clone();
         let next =
             Self(PreferenceSetRecord { preference_set_id, principal, scope, settings, updated_at: stamp.at, revision });
-        Ok(Some(match before {
+        Ok(Some(match previous {
             None => Change::create(next, fact),
-            Some(before) => Change::replace(next, before.revision, fact),
+            Some(previous) => Change::replace(next, previous.revision, fact),
         }))
     }
 
@@ -249,18 +249,18 @@ impl PreferenceSet {
 }
 
 impl DefaultProfiles {
-    /// Sets default settings of roles. `before` contains the earlier settings. `None` if nothing changes.
+    /// Sets default settings of roles. `previous` contains the earlier settings. `None` if nothing changes.
     ///
     /// # Errors
     /// If a role, category and channel occur twice.
     pub fn upsert(
         tenant: TenantId,
-        before: Option<&Self>,
+        previous: Option<&Self>,
         defaults: &[DefaultPreference],
         stamp: &Stamp,
     ) -> Result<Option<Change<Self>>, RepeatedPreference> {
         check_distinct(defaults.iter().map(|entry| (entry.role, entry.preference.category, entry.preference.channel)))?;
-        let mut settings = before.map(|before| before.settings.clone()).unwrap_or_default();
+        let mut settings = previous.map(|previous| previous.settings.clone()).unwrap_or_default();
         let mut changed = Vec::new();
         for DefaultPreference { role, preference: Preference { category, channel, enabled } } in
             defaults.iter().copied()
@@ -277,12 +277,12 @@ impl DefaultProfiles {
         let subject = Subject { kind: "tenant", id: tenant.uuid() };
         let fact = Fact::new(FactKind::DefaultProfilesChanged, subject, None, stamp, json!({ "changed": changed }));
         let fact = fact.with_categories([FactCategory::PolicyChanges]);
-        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(DefaultProfilesRecord { settings, updated_at, updated_by, revision });
-        Ok(Some(match before {
+        Ok(Some(match previous {
             None => Change::create(next, fact),
-            Some(before) => Change::replace(next, before.revision, fact),
+            Some(previous) => Change::replace(next, previous.revision, fact),
         }))
     }
 
@@ -296,9 +296,9 @@ impl DefaultProfiles {
 
     /// The default setting for a recipient with these roles. If the roles disagree, the channel is on; `None` if
     /// no role has a setting.
-    fn opinion(&self, roles: Roles, category: FactCategory, channel: Channel) -> Option<bool> {
-        let opinions = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
-        opinions.reduce(|some, other| some || other)
+    fn role_default(&self, roles: Roles, category: FactCategory, channel: Channel) -> Option<bool> {
+        let settings = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
+        settings.reduce(|left, right| left || right)
     }
 }
 
@@ -338,11 +338,11 @@ impl PreferenceLayers<'_> {
     /// environments have no effect.
     #[must_use]
     pub fn effective_preference(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
-        let deep = match tier {
+        let narrow_sets = match tier {
             Tier::Advanced => [self.environment, self.project],
             Tier::Standard => [None, None],
         };
-        let sets = deep.into_iter().chain([self.workspace, self.global]).flatten();
+        let sets = narrow_sets.into_iter().chain([self.workspace, self.global]).flatten();
         let mut explicit = sets.filter_map(|set| {
             let enabled = *set.settings.get(&(category, channel))?;
             Some((enabled, set.scope.deciding(), set.revision))
@@ -352,7 +352,7 @@ impl PreferenceLayers<'_> {
         }
         let default = self
             .profiles
-            .and_then(|profiles| Some((profiles.opinion(self.roles, category, channel)?, profiles.revision)));
+            .and_then(|profiles| Some((profiles.role_default(self.roles, category, channel)?, profiles.revision)));
         match default {
             Some((enabled, revision)) => {
                 let scope = DecidingScope::DefaultProfile;
@@ -378,25 +378,27 @@ impl PreferenceLayers<'_> {
     pub fn decide_delivery(
         &self,
         category: FactCategory,
-        switches: NotificationSettings,
+        settings: NotificationSettings,
         has_receiver: impl Fn(Channel) -> bool,
     ) -> DeliveryDecision {
-        let NotificationSettings::Enabled(tier) = switches else {
+        let NotificationSettings::Enabled(tier) = settings else {
             let reason = ReasonCode::NotificationsDisabled;
             let (scope, revision, channel, unreachable) = (None, None, None, Vec::new());
             return DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable });
         };
-        let all = self.explain(category, tier);
-        let on: Vec<Channel> = all.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
-        if on.iter().any(|channel| has_receiver(*channel)) {
-            return DeliveryDecision::Channels(on);
+        let effective = self.explain(category, tier);
+        let enabled_channels: Vec<Channel> =
+            effective.iter().filter(|setting| setting.enabled).map(|setting| setting.channel).collect();
+        if enabled_channels.iter().any(|channel| has_receiver(*channel)) {
+            return DeliveryDecision::Channels(enabled_channels);
         }
         let with_tier = self.explain(category, Tier::Advanced);
-        let lost = with_tier.iter().find(|one| one.enabled && !on.contains(&one.channel));
-        let (reason, decisive) = match lost {
+        let needs_tier =
+            with_tier.iter().find(|setting| setting.enabled && !enabled_channels.contains(&setting.channel));
+        let (reason, deciding) = match needs_tier {
             // A stored preference for a workload or an environment would enable a channel, but has no effect
             // without the tier.
-            Some(lost) => (ReasonCode::CapabilityDisabled, *lost),
+            Some(needs_tier) => (ReasonCode::CapabilityDisabled, *needs_tier),
             None => {
                 // The inbox always has a receiver and is on by default. Therefore an explicit setting turned the
                 // inbox off.
@@ -409,8 +411,8 @@ impl PreferenceLayers<'_> {
                 (reason, inbox)
             }
         };
-        let EffectivePreference { channel, enabled: _, scope, revision } = decisive;
-        let (scope, channel, unreachable) = (Some(scope), Some(channel), on);
+        let EffectivePreference { channel, enabled: _, scope, revision } = deciding;
+        let (scope, channel, unreachable) = (Some(scope), Some(channel), enabled_channels);
         DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable })
     }
 }

@@ -58,22 +58,22 @@ impl NotificationProfile {
     pub fn replace(
         tenant: TenantId,
         profile_id: NotificationProfileId,
-        before: Option<&Self>,
+        previous: Option<&Self>,
         settings: ProfileSettings,
         stamp: &Stamp,
     ) -> Result<Option<Change<Self>>, InvalidChatSecret> {
         if let Some(reference) = &settings.chat_secret_ref {
             SecretRef::parse(reference).map_err(|_| InvalidChatSecret)?;
         }
-        if before.is_some_and(|before| before.settings == settings) {
+        if previous.is_some_and(|previous| previous.settings == settings) {
             return Ok(None);
         }
         let next = Self(NotificationProfileRecord {
-            profile_id: before.map_or(profile_id, |before| before.profile_id),
+            profile_id: previous.map_or(profile_id, |previous| previous.profile_id),
             principal: stamp.actor.clone(),
             settings,
             updated_at: stamp.at,
-            revision: before.map_or(Revision::FIRST, |before| before.revision.next()),
+            revision: previous.map_or(Revision::FIRST, |previous| previous.revision.next()),
         });
         let subject = Subject { kind: "notification_profile", id: next.profile_id.uuid() };
         let digest: BTreeMap<&str, &str> =
@@ -84,8 +84,8 @@ impl NotificationProfile {
             "has_chat_secret_ref": next.settings.chat_secret_ref.is_some(),
         });
         let fact = Fact::new(FactKind::NotificationProfileChanged, subject, None, stamp, detail);
-        Ok(Some(match before {
-            Some(before) => Change::replace(next, before.revision, fact),
+        Ok(Some(match previous {
+            Some(previous) => Change::replace(next, previous.revision, fact),
             None => Change::create(next, fact),
         }))
     }

@@ -133,19 +133,19 @@ impl RecipientPreferences {
     /// Whether a preference of the recipient or a default of any role turns the inbox off for some category.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
-        let by_default = |profiles: &DefaultProfiles| {
+        let default_turns_inbox_off = |profiles: &DefaultProfiles| {
             profiles.settings.iter().any(|((_, _, channel), enabled)| *channel == Channel::Portal && !enabled)
         };
-        let in_set = |set: &PreferenceSet| {
+        let set_turns_inbox_off = |set: &PreferenceSet| {
             set.settings.iter().any(|((_, channel), enabled)| *channel == Channel::Portal && !enabled)
         };
-        self.profiles.as_ref().is_some_and(by_default)
-            || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(in_set))
+        self.profiles.as_ref().is_some_and(default_turns_inbox_off)
+            || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(set_turns_inbox_off))
     }
 
     /// The recipient's profile; `None` without the advanced tier, in which alone profiles have an effect.
-    fn profile(&self, recipient: &ActorRef, switches: NotificationSettings) -> Option<&ProfileSettings> {
-        match switches {
+    fn profile(&self, recipient: &ActorRef, settings: NotificationSettings) -> Option<&ProfileSettings> {
+        match settings {
             NotificationSettings::Enabled(Tier::Advanced) => self.people.get(recipient),
             NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => None,
         }
@@ -156,14 +156,14 @@ impl RecipientPreferences {
         &self,
         (fact, subject): (&NotifiableFact, &SubjectContext),
         recipient: &ActorRef,
-        switches: NotificationSettings,
+        settings: NotificationSettings,
         channel: Channel,
     ) -> bool {
-        let is_own = match channel {
+        let has_own_receiver = match channel {
             Channel::Portal => true,
             Channel::Email => self.mailboxes.contains(recipient),
             Channel::ChatA | Channel::ChatB | Channel::ChatC => {
-                self.profile(recipient, switches).is_some_and(|profile| profile.chat_secret_ref.is_some())
+                self.profile(recipient, settings).is_some_and(|profile| profile.chat_secret_ref.is_some())
             }
             Channel::Paging | Channel::Webhook => false,
         };
@@ -171,7 +171,7 @@ impl RecipientPreferences {
             destination.destination_type == channel && destination.covers(fact.workspace_id)
         };
         // Announcements are never sent to destinations.
-        is_own || (subject.announcement.is_none() && self.destinations.iter().any(covers))
+        has_own_receiver || (subject.announcement.is_none() && self.destinations.iter().any(covers))
     }
 }
 
@@ -215,7 +215,7 @@ impl Projection {
         self.deliveries.extend(other.deliveries);
         for (decision, fact) in other.suppressed {
             let id = decision.suppressed_decision_id;
-            if !self.suppressed.iter().any(|(known, _)| known.suppressed_decision_id == id) {
+            if !self.suppressed.iter().any(|(existing, _)| existing.suppressed_decision_id == id) {
                 self.suppressed.push((decision, fact));
             }
         }
@@ -228,9 +228,9 @@ impl Projection {
 pub fn recipients_of(
     fact: &NotifiableFact,
     subject: &SubjectContext,
-    directory: &RecipientRights,
+    recipient_rights: &RecipientRights,
 ) -> Option<Recipients> {
-    Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, directory))
+    Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, recipient_rights))
 }
 
 /// Decides what the projector writes for a fact. `at` is the time of the written facts, and selects the windows of
@@ -239,20 +239,20 @@ pub fn recipients_of(
 pub fn project(
     fact: &NotifiableFact,
     subject: &SubjectContext,
-    directory: &RecipientRights,
-    book: &RecipientPreferences,
+    recipient_rights: &RecipientRights,
+    preferences: &RecipientPreferences,
     at: Timestamp,
 ) -> Projection {
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
-    let Recipients { actors, omitted } = recipients(fact, subject, &rule, directory);
+    let Recipients { actors, omitted } = recipients(fact, subject, &rule, recipient_rights);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::of(fact, subject);
-    let switches = book.turned_on.settings_at(book.switches, fact.occurred_at);
+    let settings = preferences.turned_on.settings_at(preferences.switches, fact.occurred_at);
     let mut projection = Projection { omitted_recipients: omitted, ..Projection::default() };
     for recipient in actors {
-        let layers = layers(&recipient, subject, directory, book);
-        let has_receiver = |channel| book.has_receiver((fact, subject), &recipient, switches, channel);
-        let decide = |category| layers.decide_delivery(category, switches, has_receiver);
+        let layers = layers(&recipient, subject, recipient_rights, preferences);
+        let has_receiver = |channel| preferences.has_receiver((fact, subject), &recipient, settings, channel);
+        let decide = |category| layers.decide_delivery(category, settings, has_receiver);
         let decisions = fact.categories.iter().map(|category| (*category, decide(*category)));
         let mut suppressions = Vec::new();
         let mut delivered = None;
@@ -265,9 +265,9 @@ pub fn project(
                 DeliveryDecision::Suppressed(suppression) => suppressions.push((category, suppression)),
             }
         }
-        let new_of = |category, channels| {
+        let new_notification = |category, channels| {
             let may_see_actor = recipient == fact.actor
-                || directory
+                || recipient_rights
                     .rights
                     .get(&recipient)
                     .is_some_and(|rights| rights.allow(rule.view_permission, &subject.position));
@@ -282,23 +282,25 @@ pub fn project(
             NewNotification { notification, channels, standard_channels }
         };
         if let Some((category, channels)) = delivered {
-            let new = new_of(category, channels);
-            projection.deliveries.extend(personal_deliveries(event, &new, (book, switches), at));
+            let new = new_notification(category, channels);
+            projection.deliveries.extend(personal_deliveries(event, &new, (preferences, settings), at));
             projection.notifications.push(new);
             continue;
         }
-        let unsent = suppressions.iter().find(|(_, why)| why.unreachable.contains(&Channel::Email));
-        let unsent =
-            unsent.map(|(category, why)| mail_without_address(event, &new_of(*category, why.unreachable.clone())));
-        projection.deliveries.extend(unsent);
+        let unsent_mail =
+            suppressions.iter().find(|(_, suppression)| suppression.unreachable.contains(&Channel::Email));
+        let unsent_mail = unsent_mail.map(|(category, suppression)| {
+            mail_without_address(event, &new_notification(*category, suppression.unreachable.clone()))
+        });
+        projection.deliveries.extend(unsent_mail);
         let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
-        projection.suppressed.extend(
-            relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
-        );
+        projection.suppressed.extend(relevant.map(|(category, suppression)| {
+            suppressed_decision(event, fact, subject, &recipient, category, suppression, at)
+        }));
     }
     // An announcement is intended for the people of its audience, and not for all readers of a destination.
     if subject.announcement.is_none() {
-        let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &book.destinations);
+        let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &preferences.destinations);
         projection.deliveries.extend(shared);
     }
     projection
@@ -367,11 +369,11 @@ fn shared_deliveries(
     notifications: &[NewNotification],
     destinations: &[ActiveDestination],
 ) -> Vec<NewDelivery> {
-    let reached = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
-    let deliveries = reached.filter_map(|destination| {
+    let covering_destinations = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
+    let deliveries = covering_destinations.filter_map(|destination| {
         let channel = destination.destination_type;
-        let reaching = || notifications.iter().filter(|new| new.channels.contains(&channel));
-        let first = reaching().next()?;
+        let enabled_notifications = || notifications.iter().filter(|new| new.channels.contains(&channel));
+        let first = enabled_notifications().next()?;
         Some(NewDelivery {
             delivery_id: event.delivery_id(&destination.destination_id.to_string(), channel),
             channel,
@@ -379,7 +381,7 @@ fn shared_deliveries(
             notification: event_texts.for_destination(&first.notification),
             event,
             digest: None,
-            requires_advanced_tier: reaching().all(|new| new.requires_advanced_tier(channel)),
+            requires_advanced_tier: enabled_notifications().all(|new| new.requires_advanced_tier(channel)),
             failure: None,
         })
     });
@@ -391,23 +393,23 @@ fn shared_deliveries(
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
-    (book, switches): (&RecipientPreferences, NotificationSettings),
+    (preferences, settings): (&RecipientPreferences, NotificationSettings),
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;
-    let profile = book.profile(&notification.recipient, switches);
+    let profile = preferences.profile(&notification.recipient, settings);
     let has_chat = profile.is_some_and(|profile| profile.chat_secret_ref.is_some());
     let is_chat = |channel: &&Channel| matches!(channel, Channel::ChatA | Channel::ChatB | Channel::ChatC);
     let mailbox = channels.iter().find(|channel| **channel == Channel::Email);
     let chat = channels.iter().find(is_chat).filter(|_| has_chat);
     let frequency = profile.map_or(DigestFrequency::Off, |profile| profile.frequency(notification.category));
     let recipient = notification.recipient.to_string();
-    let of_channel = |channel: Channel| {
+    let delivery_on = |channel: Channel| {
         let digest = profile.and_then(|profile| profile.zone.window(frequency, at));
         let delivery_id = match &digest {
             None => event.delivery_id(&recipient, channel),
             Some(window) => {
-                let log = (book.tenant, book.generation);
+                let log = (preferences.tenant, preferences.generation);
                 digest_delivery_id(log, &recipient, channel, notification.category, window)
             }
         };
@@ -424,7 +426,7 @@ fn personal_deliveries(
             failure: None,
         }
     };
-    mailbox.into_iter().chain(chat).map(|channel| of_channel(*channel)).collect()
+    mailbox.into_iter().chain(chat).map(|channel| delivery_on(*channel)).collect()
 }
 
 /// Creates the delivery of an e-mail to a recipient whom no channel reaches and who has no verified address. The
@@ -450,12 +452,12 @@ fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
     let is_denial = fact.kind == FactKind::ExecutionDenied
         || (fact.kind == FactKind::ExecutionEnded
             && fact.detail.get("outcome").and_then(Value::as_str) == Some("denied"));
-    let by_guest = |actor: &ActorRef| match actor.kind() {
+    let is_guest = |actor: &ActorRef| match actor.kind() {
         ActorKind::ShareLink | ActorKind::Anonymous => true,
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => false,
     };
     match subject.workload_id {
-        Some(workload) if is_denial && by_guest(subject.submitter.as_ref().unwrap_or(&fact.actor)) => {
+        Some(workload) if is_denial && is_guest(subject.submitter.as_ref().unwrap_or(&fact.actor)) => {
             let millis = u64::try_from(fact.occurred_at.micros() / 1_000).unwrap_or(0);
             EventKey::of_denials(workload.uuid(), millis - millis % HOUR_MILLIS)
         }
@@ -467,11 +469,11 @@ fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
 fn layers<'b>(
     recipient: &ActorRef,
     subject: &SubjectContext,
-    directory: &RecipientRights,
-    book: &'b RecipientPreferences,
+    recipient_rights: &RecipientRights,
+    preferences: &'b RecipientPreferences,
 ) -> PreferenceLayers<'b> {
     let environment = subject.environment.as_deref().and_then(|name| Slug::parse(name).ok());
-    let sets = book.sets.get(recipient).map_or(&[][..], Vec::as_slice);
+    let sets = preferences.sets.get(recipient).map_or(&[][..], Vec::as_slice);
     let find = |scope: Option<PreferenceScope>| scope.and_then(|scope| sets.iter().find(|set| set.scope == scope));
     let workload = subject.workload_id;
     PreferenceLayers {
@@ -479,8 +481,12 @@ fn layers<'b>(
         project: find(workload.map(PreferenceScope::Project)),
         workspace: find(subject.position.workspace.map(PreferenceScope::Workspace)),
         global: find(Some(PreferenceScope::Global)),
-        profiles: book.profiles.as_ref(),
-        roles: directory.rights.get(recipient).map(|rights| rights.roles_at(&subject.position)).unwrap_or_default(),
+        profiles: preferences.profiles.as_ref(),
+        roles: recipient_rights
+            .rights
+            .get(recipient)
+            .map(|rights| rights.roles_at(&subject.position))
+            .unwrap_or_default(),
     }
 }
 

@@ -44,12 +44,12 @@ pub fn recipients(
     fact: &NotifiableFact,
     subject: &SubjectContext,
     rule: &NotificationRule,
-    directory: &RecipientRights,
+    recipient_rights: &RecipientRights,
 ) -> Recipients {
     if let Some(announcement) = &subject.announcement {
-        return cut(announcement.audience.iter().filter(|actor| has_inbox(actor)).cloned().collect());
+        return limit_recipients(announcement.audience.iter().filter(|actor| has_inbox(actor)).cloned().collect());
     }
-    let rights_of = |actor: &ActorRef| directory.rights.get(actor);
+    let rights_of = |actor: &ActorRef| recipient_rights.rights.get(actor);
     let may_see = |actor: &ActorRef| {
         let is_submitter = subject.submitter.as_ref() == Some(actor);
         is_submitter || rights_of(actor).is_some_and(|rights| rights.allow(rule.view_permission, &subject.position))
@@ -60,18 +60,18 @@ pub fn recipients(
             actors.push(actor.clone());
         }
     }
-    let first = actors.clone();
-    let acting = directory.rights.iter().filter(|(actor, rights)| {
+    let concerned_actors = actors.clone();
+    let acting_entries = recipient_rights.rights.iter().filter(|(actor, rights)| {
         has_inbox(actor)
             && rule.acting_permission.is_some_and(|permission| rights.allow(permission, &subject.position))
             && rights.allow(rule.view_permission, &subject.position)
-            && !first.contains(actor)
+            && !concerned_actors.contains(actor)
     });
-    actors.extend(acting.map(|(actor, _)| actor.clone()));
-    cut(actors)
+    actors.extend(acting_entries.map(|(actor, _)| actor.clone()));
+    limit_recipients(actors)
 }
 
-fn cut(mut actors: Vec<ActorRef>) -> Recipients {
+fn limit_recipients(mut actors: Vec<ActorRef>) -> Recipients {
     let omitted = actors.len().saturating_sub(MAX_RECIPIENTS);
     actors.truncate(MAX_RECIPIENTS);
     Recipients { actors, omitted }
@@ -80,6 +80,6 @@ fn cut(mut actors: Vec<ActorRef>) -> Recipients {
 /// The owner of the subject or the people of the owning team, and the concerned actor. The concerned actor is the
 /// submitter of the run or the author of the release, otherwise the actor of the fact.
 fn concerned<'a>(fact: &'a NotifiableFact, subject: &'a SubjectContext) -> impl Iterator<Item = &'a ActorRef> {
-    let author = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
-    subject.owner.iter().chain(&subject.owner_team).chain([author])
+    let concerned_actor = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
+    subject.owner.iter().chain(&subject.owner_team).chain([concerned_actor])
 }

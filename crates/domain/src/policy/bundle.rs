@@ -50,13 +50,13 @@ impl CompiledPolicy {
     /// Returns all problems: conditions that do not compile or are too costly, unknown obligations, and repeated
     /// identifiers.
     pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let read = BundleContent::of(content)?;
+        let bundle = BundleContent::of(content)?;
         let mut problems = Vec::new();
-        if read.rules.len() > MAX_RULES || read.tests.len() > MAX_TESTS {
+        if bundle.rules.len() > MAX_RULES || bundle.tests.len() > MAX_TESTS {
             problems.push(ContentProblem::new("", "out_of_bounds", "a bundle has at most 200 rules and 100 tests"));
             return Err(problems);
         }
-        let parts: Vec<RuleParts<'_>> = read.rules.iter().map(RuleParts::of_content).collect();
+        let parts: Vec<RuleParts<'_>> = bundle.rules.iter().map(RuleParts::of_content).collect();
         let (rules, patterns) = compile_rules(&parts, &mut problems);
         let rules = rules.into_iter().map(|(_, rule)| rule).collect();
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
@@ -160,8 +160,8 @@ impl<'c> RuleParts<'c> {
 }
 
 fn never_boolean_problems<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Iterator<Item = ContentProblem> {
-    let refused = |index: usize| ConditionRefusal::NotBoolean.at(&format!("/rules/{index}"));
-    rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
+    let refusal = |index: usize| ConditionRefusal::NotBoolean.at(&format!("/rules/{index}"));
+    rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refusal(index))
 }
 
 /// Compiles the valid rules, and returns them with their positions and patterns. Reports all problems.

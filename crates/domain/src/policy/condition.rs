@@ -159,16 +159,16 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
             !select.test && matches!(&select.operand.expr, Expr::Ident(name) if variables::is_record(name))
         }
         Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
-            ("_?_:_", [_, one, other]) => is_never_boolean(one) && is_never_boolean(other),
+            ("_?_:_", [_, if_true, if_false]) => is_never_boolean(if_true) && is_never_boolean(if_false),
             ("!_", [inner]) => is_never_boolean(inner),
-            ("_&&_" | "_||_", [one, other]) => is_never_boolean(one) && is_never_boolean(other),
+            ("_&&_" | "_||_", [left, right]) => is_never_boolean(left) && is_never_boolean(right),
             (name, _) => NON_BOOLEAN_FUNCTIONS.contains(&name) || name.starts_with("get"),
         },
         // `map` and `filter` accumulate a list, `all` and `exists` start with a boolean, and `exists_one` ends
         // with a comparison.
         Expr::Comprehension(comprehension) => {
-            let gathered = matches!(comprehension.result.expr, Expr::Ident(_));
-            is_never_boolean(if gathered { &comprehension.accu_init } else { &comprehension.result })
+            let returns_accumulator = matches!(comprehension.result.expr, Expr::Ident(_));
+            is_never_boolean(if returns_accumulator { &comprehension.accu_init } else { &comprehension.result })
         }
         Expr::Struct(_) | Expr::Unspecified => false,
     }
@@ -248,15 +248,15 @@ pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>
             disjunctions.push(token.start..token.end);
         }
     }
-    let (joint, cuts) = match (disjunctions.is_empty(), conjunctions.is_empty()) {
+    let (operator, separators) = match (disjunctions.is_empty(), conjunctions.is_empty()) {
         (false, _) => (Some(LogicalOperator::Or), disjunctions),
         (true, false) => (Some(LogicalOperator::And), conjunctions),
         (true, true) => (None, conjunctions),
     };
-    let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
-    let ends = cuts.iter().map(|cut| cut.start).chain(std::iter::once(source.len()));
+    let starts = std::iter::once(0).chain(separators.iter().map(|separator| separator.end));
+    let ends = separators.iter().map(|separator| separator.start).chain(std::iter::once(source.len()));
     let clauses = starts.zip(ends).map(|(start, end)| source.get(start..end).unwrap_or_default().trim());
-    (joint, clauses.collect())
+    (operator, clauses.collect())
 }
 
 /// Whether the token ends the stream. A lexical error ends it too, because the parser reports the error with its
@@ -273,8 +273,8 @@ fn position(source: &str, name: &str) -> (usize, usize) {
         if is_end_token(token.kind) {
             break;
         }
-        let written = source.get(token.start..token.end).unwrap_or_default();
-        if written.trim_matches(['"', '\'']) == name {
+        let token_text = source.get(token.start..token.end).unwrap_or_default();
+        if token_text.trim_matches(['"', '\'']) == name {
             let before = source.get(..token.start).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
@@ -313,8 +313,8 @@ impl<'e> ExpressionWalk<'e> {
                 self.operand(&select.operand, depth, macros)
             }
             Expr::Call(call) => {
-                if let ("_[_]", [whole, key]) = (call.func_name.as_str(), call.args.as_slice()) {
-                    return self.index(whole, key, depth, macros);
+                if let ("_[_]", [container, key]) = (call.func_name.as_str(), call.args.as_slice()) {
+                    return self.index(container, key, depth, macros);
                 }
                 self.function(&call.func_name, call.target.is_some())?;
                 if call.func_name == "matches" {
@@ -396,19 +396,19 @@ impl<'e> ExpressionWalk<'e> {
 
     fn index(
         &mut self,
-        whole: &'e IdedExpr,
+        container: &'e IdedExpr,
         key: &'e IdedExpr,
         depth: usize,
         macros: usize,
     ) -> Result<(), ConditionRefusal> {
-        if let (Some(fields), Expr::Ident(name)) = (self.fields_of(whole), &whole.expr) {
+        if let (Some(fields), Expr::Ident(name)) = (self.fields_of(container), &container.expr) {
             let is_known = matches!(&key.expr, Expr::Literal(literal)
                 if fields.iter().any(|field| *literal == LiteralValue::String((*field).into())));
             if !is_known {
                 return Err(ConditionRefusal::UnknownField(UnknownName::find(self.source, name), fields));
             }
         }
-        self.operand(whole, depth, macros)?;
+        self.operand(container, depth, macros)?;
         self.visit(key, depth + 1, macros)
     }
 

@@ -96,23 +96,23 @@ impl<'e> Estimator<'e> {
     }
 
     fn variable(&self, name: &str) -> Size {
-        let bound = self.loop_variables.iter().rev().find(|(other, _)| *other == name);
-        bound.map_or(self.data, |(_, size)| *size)
+        let binding = self.loop_variables.iter().rev().find(|(variable, _)| *variable == name);
+        binding.map_or(self.data, |(_, size)| *size)
     }
 
     /// Estimates a collection literal. Its construction copies the parts, and a loop can iterate over the
     /// collection or over one of its parts.
     fn collection(&mut self, parts: &[&'e IdedExpr]) -> Estimate {
         let mut largest = 0_u64;
-        let mut whole = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
+        let mut collection = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
         for part in parts {
             let part = self.estimate(part);
-            whole.steps = whole.steps.saturating_add(part.steps).saturating_add(part.size.weight);
-            whole.size.weight = whole.size.weight.saturating_add(part.size.weight);
+            collection.steps = collection.steps.saturating_add(part.steps).saturating_add(part.size.weight);
+            collection.size.weight = collection.size.weight.saturating_add(part.size.weight);
             largest = largest.max(part.size.items);
         }
-        whole.size.items = largest.max(u64::try_from(parts.len()).unwrap_or(u64::MAX));
-        whole
+        collection.size.items = largest.max(u64::try_from(parts.len()).unwrap_or(u64::MAX));
+        collection
     }
 
     fn call(&mut self, call: &'e CallExpr) -> Estimate {
@@ -120,24 +120,24 @@ impl<'e> Estimator<'e> {
         for part in call.target.iter().map(AsRef::as_ref).chain(&call.args) {
             parts.push(self.estimate(part));
         }
-        let inner = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.steps));
-        let together = parts.iter().fold(Size { items: 0, weight: 0 }, |sum, part| sum.combined(part.size));
-        let lightest = parts.iter().map(|part| part.size.weight).min().unwrap_or(0);
-        let (work, size) = match call.func_name.as_str() {
+        let operand_steps = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.steps));
+        let combined = parts.iter().fold(Size { items: 0, weight: 0 }, |sum, part| sum.combined(part.size));
+        let min_weight = parts.iter().map(|part| part.size.weight).min().unwrap_or(0);
+        let (own_steps, size) = match call.func_name.as_str() {
             "_&&_" | "_||_" | "!_" | "@not_strictly_false" => (0, Size::SCALAR),
-            "_?_:_" => (0, together),
-            "_[_]" => (1, parts.first().map_or(Size::SCALAR, |whole| whole.size)),
+            "_?_:_" => (0, combined),
+            "_[_]" => (1, parts.first().map_or(Size::SCALAR, |container| container.size)),
             // A comparison ends at the end of the shorter operand.
-            "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
-            "_+_" => (together.weight, together),
+            "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (min_weight, Size::SCALAR),
+            "_+_" => (combined.weight, combined),
             "matches" => {
-                let steps = together.weight.saturating_mul(BYTES_PER_STEP);
+                let steps = combined.weight.saturating_mul(BYTES_PER_STEP);
                 (steps.saturating_mul(self.pattern_weight(&call.args)), Size::SCALAR)
             }
-            "string" | "dyn" => (together.weight, together),
-            _ => (together.weight, Size::SCALAR),
+            "string" | "dyn" => (combined.weight, combined),
+            _ => (combined.weight, Size::SCALAR),
         };
-        Estimate { steps: inner.saturating_add(work), size }
+        Estimate { steps: operand_steps.saturating_add(own_steps), size }
     }
 
     /// The steps for each byte of the text in a `matches` call.
@@ -165,8 +165,8 @@ impl<'e> Estimator<'e> {
         let step = self.estimate(&comprehension.loop_step);
         let result = self.estimate(&comprehension.result);
         self.loop_variables.truncate(self.loop_variables.len().saturating_sub(2));
-        let once = condition.steps.saturating_add(step.steps).saturating_add(1);
-        let steps = [range.steps, start.steps, range.size.items.saturating_mul(once), result.steps]
+        let steps_per_item = condition.steps.saturating_add(step.steps).saturating_add(1);
+        let steps = [range.steps, start.steps, range.size.items.saturating_mul(steps_per_item), result.steps]
             .into_iter()
             .fold(0_u64, u64::saturating_add);
         let weight = range.size.items.saturating_mul(step.size.weight).saturating_add(1);

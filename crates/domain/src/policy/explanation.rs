@@ -112,8 +112,8 @@ impl CompiledPolicy {
             let mut rules = Evaluator::new(&policy, input, MAX_DECISION_STEPS);
             let mut clauses = Evaluator::new(&policy, input, MAX_DECISION_STEPS);
             let parts = policy.rules.iter().zip(&policy.fast_paths).zip(&sources);
-            let explained = parts.map(|((rule, plain), source)| {
-                let (holds, _) = result(rules.try_holds(&rule.condition, plain.as_ref()));
+            let explained = parts.map(|((rule, fast_path), source)| {
+                let (holds, _) = result(rules.try_holds(&rule.condition, fast_path.as_ref()));
                 explain_rule(rule, holds, source, &mut clauses)
             });
             DecisionExplanation { decision: policy.decide(input), rules: explained.collect() }
@@ -122,13 +122,13 @@ impl CompiledPolicy {
 }
 
 fn explain_rule(rule: &Rule, holds: ConditionResult, source: &str, clauses: &mut Evaluator<'_>) -> RuleExplanation {
-    let (joint, sources) = split_clauses(source);
+    let (operator, sources) = split_clauses(source);
     RuleExplanation {
         rule: rule.id.clone(),
         holds,
         outcome: rule.outcome,
         reason_code: rule.reason_code.clone(),
-        operator: joint.map(LogicalOperator::as_str),
+        operator: operator.map(LogicalOperator::as_str),
         clauses: sources.into_iter().map(|source| explain_clause(source, clauses)).collect(),
     }
 }
@@ -140,13 +140,13 @@ fn explain_clause(source: &str, clauses: &mut Evaluator<'_>) -> ClauseExplanatio
     let Ok(condition) = Condition::compile(source, &mut patterns) else {
         return ClauseExplanation { source: source.to_owned(), holds: ConditionResult::Failed, missing_field: None };
     };
-    let plain = FastPath::compile(&condition);
-    let (holds, missing_field) = result(clauses.try_holds(&condition, plain.as_ref()));
+    let fast_path = FastPath::compile(&condition);
+    let (holds, missing_field) = result(clauses.try_holds(&condition, fast_path.as_ref()));
     ClauseExplanation { source: source.to_owned(), holds, missing_field }
 }
 
-fn result(held: Result<bool, EvaluationError>) -> (ConditionResult, Option<String>) {
-    match held {
+fn result(evaluated: Result<bool, EvaluationError>) -> (ConditionResult, Option<String>) {
+    match evaluated {
         Ok(true) => (ConditionResult::Yes, None),
         Ok(false) => (ConditionResult::No, None),
         Err(EvaluationError::MissingField(name)) => (ConditionResult::Failed, Some(name)),
@@ -165,9 +165,9 @@ mod tests {
     fn explain(condition: &str, input: &Value) -> (ConditionResult, Option<&'static str>, Vec<Clause>) {
         let bundle =
             json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
-        let found = CompiledPolicy::explain(&bundle, input).unwrap();
-        let rule = found.rules.into_iter().next().unwrap();
-        assert_eq!(rule.holds == ConditionResult::Yes, found.decision.matched_rules == ["r"], "{condition}");
+        let explanation = CompiledPolicy::explain(&bundle, input).unwrap();
+        let rule = explanation.rules.into_iter().next().unwrap();
+        assert_eq!(rule.holds == ConditionResult::Yes, explanation.decision.matched_rules == ["r"], "{condition}");
         let clauses = rule.clauses.into_iter().map(|clause| (clause.source, clause.holds, clause.missing_field));
         (rule.holds, rule.operator, clauses.collect())
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_each_part_of_a_condition() {
+    fn explains_each_clause_of_a_condition() {
         let input = json!({ "environment": "dev", "inputs": { "n": 7.0, "a": ["x&&y"] } });
         for (condition, expected) in [
             ("always", (ConditionResult::Yes, None, vec![clause("always", ConditionResult::Yes, None)])),
@@ -232,7 +232,7 @@ mod tests {
     /// Without a shared limit, a bundle could take minutes: 200 rules with hundreds of clauses, each with the
     /// steps of a decision.
     #[test]
-    fn rules_and_their_parts_share_the_steps_of_a_decision() {
+    fn rules_and_clauses_share_the_steps_of_a_decision() {
         let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";
         let rule = |index: usize| {
             json!({
@@ -242,23 +242,23 @@ mod tests {
         };
         let bundle = json!({ "rules": (0..12).map(rule).collect::<Vec<_>>() });
         let input = json!({ "inputs": { "list": (0..90).collect::<Vec<_>>() } });
-        let found = CompiledPolicy::explain(&bundle, &input).unwrap();
-        let failed: Vec<&str> = found
+        let explanation = CompiledPolicy::explain(&bundle, &input).unwrap();
+        let failed: Vec<&str> = explanation
             .rules
             .iter()
             .filter(|rule| rule.holds == ConditionResult::Failed)
             .map(|rule| rule.rule.as_str())
             .collect();
-        let expected: Vec<&str> = found.decision.failed_rules.iter().map(|failed| failed.rule.as_str()).collect();
+        let expected: Vec<&str> = explanation.decision.failed_rules.iter().map(|failed| failed.rule.as_str()).collect();
         assert_eq!(failed, expected, "rules fail as in the decision");
         assert!((1..12).contains(&failed.len()), "{failed:?}");
         let clauses: Vec<ConditionResult> =
-            found.rules.iter().flat_map(|rule| &rule.clauses).map(|part| part.holds).collect();
+            explanation.rules.iter().flat_map(|rule| &rule.clauses).map(|clause| clause.holds).collect();
         assert_eq!((clauses.first(), clauses.last()), (Some(&ConditionResult::No), Some(&ConditionResult::Failed)));
     }
 
     #[test]
-    fn a_part_uses_the_patterns_of_its_bundle() {
+    fn clause_uses_the_patterns_of_its_bundle() {
         let condition = "inputs.a.matches('^x+$') && inputs.b.matches('^y+$')";
         let input = json!({ "inputs": { "a": "xx", "b": "z" } });
         let expected = vec![
@@ -271,11 +271,17 @@ mod tests {
     #[test]
     fn refuses_invalid_bundles_and_inputs() {
         let bundle = json!({ "rules": [{ "id": "r", "condition": "1 +", "outcome": "allow", "reason_code": "x" }] });
-        let refused = CompiledPolicy::explain(&bundle, &json!({}));
-        assert!(matches!(refused, Err(ExplanationRefusal::Bundle(problems)) if problems.len() == 1));
+        let refusal = CompiledPolicy::explain(&bundle, &json!({}));
+        assert!(matches!(refusal, Err(ExplanationRefusal::Bundle(problems)) if problems.len() == 1));
         let bundle = json!({ "rules": [] });
-        for wrong in [json!({ "input": {} }), json!([]), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-            assert_eq!(CompiledPolicy::explain(&bundle, &wrong), Err(ExplanationRefusal::Input), "{wrong}");
+        for invalid_input in
+            [json!({ "input": {} }), json!([]), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })]
+        {
+            assert_eq!(
+                CompiledPolicy::explain(&bundle, &invalid_input),
+                Err(ExplanationRefusal::Input),
+                "{invalid_input}"
+            );
         }
     }
 }

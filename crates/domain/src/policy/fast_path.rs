@@ -144,10 +144,10 @@ impl FastPath {
                 Some(Self::In(parse_operand(item)?, literals?))
             }
             (function, [left, right]) => {
-                let relation = Comparison::parse(function)?;
+                let comparison = Comparison::parse(function)?;
                 match (parse_operand(left), parse_literal(right)) {
-                    (Some(read), Some(literal)) => Some(Self::Compare(read, relation, literal)),
-                    _ => Some(Self::Compare(parse_operand(right)?, relation.swapped(), parse_literal(left)?)),
+                    (Some(operand), Some(literal)) => Some(Self::Compare(operand, comparison, literal)),
+                    _ => Some(Self::Compare(parse_operand(right)?, comparison.swapped(), parse_literal(left)?)),
                 }
             }
             _ => None,
@@ -166,20 +166,20 @@ impl FastPath {
                 false => right.evaluate(input),
             },
             Self::Not(inner) => inner.evaluate(input).map(|holds| !holds),
-            Self::IsTrue(read) => match read.value(input)? {
+            Self::IsTrue(operand) => match operand.value(input)? {
                 OperandValue::Bool(truth) => Some(truth),
                 OperandValue::Text(_) | OperandValue::Int(_) | OperandValue::Double(_) => None,
             },
-            Self::Compare(read, relation, literal) => {
-                read.value(input)?.compare(literal).map(|ordering| relation.holds(ordering))
+            Self::Compare(operand, comparison, literal) => {
+                operand.value(input)?.compare(literal).map(|ordering| comparison.holds(ordering))
             }
-            Self::In(read, literals) => {
-                let found = read.value(input)?;
-                let mut among = false;
+            Self::In(operand, literals) => {
+                let value = operand.value(input)?;
+                let mut is_listed = false;
                 for literal in literals {
-                    among |= found.compare(literal)?.is_eq();
+                    is_listed |= value.compare(literal)?.is_eq();
                 }
-                Some(among)
+                Some(is_listed)
             }
         }
     }
@@ -188,10 +188,10 @@ impl FastPath {
 impl FastPath {
     /// Whether the fast path returns a result for every run: it compares only texts that are always present, and
     /// only with text literals.
-    pub(super) fn always_answers(&self) -> bool {
+    pub(super) fn is_total(&self) -> bool {
         match self {
-            Self::And(left, right) | Self::Or(left, right) => left.always_answers() && right.always_answers(),
-            Self::Not(inner) => inner.always_answers(),
+            Self::And(left, right) | Self::Or(left, right) => left.is_total() && right.is_total(),
+            Self::Not(inner) => inner.is_total(),
             Self::IsTrue(_) => false,
             Self::Compare(Operand::Builtin(_), _, literal) => matches!(literal, Literal::Text(_)),
             Self::In(Operand::Builtin(_), literals) => {
@@ -269,7 +269,7 @@ enum OperandValue<'a> {
 impl Operand {
     fn value<'a>(&self, input: &PolicyInput<'a>) -> Option<OperandValue<'a>> {
         let path = match self {
-            Self::Builtin(known) => return Some(OperandValue::Text(known.text(input))),
+            Self::Builtin(builtin) => return Some(OperandValue::Text(builtin.text(input))),
             Self::Input(path) => path,
         };
         let (first, rest) = path.split_first()?;
@@ -312,10 +312,10 @@ impl OperandValue<'_> {
     /// Compares the value with a literal of the same type; `None` if the types differ.
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
-            (OperandValue::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),
-            (OperandValue::Int(found), Literal::Int(literal)) => Some(found.cmp(literal)),
-            (OperandValue::Double(found), Literal::Double(literal)) => found.partial_cmp(literal),
-            (OperandValue::Bool(found), Literal::Bool(literal)) => Some(found.cmp(literal)),
+            (OperandValue::Text(value), Literal::Text(literal)) => Some(value.cmp(literal.as_str())),
+            (OperandValue::Int(value), Literal::Int(literal)) => Some(value.cmp(literal)),
+            (OperandValue::Double(value), Literal::Double(literal)) => value.partial_cmp(literal),
+            (OperandValue::Bool(value), Literal::Bool(literal)) => Some(value.cmp(literal)),
             (OperandValue::Text(_) | OperandValue::Int(_) | OperandValue::Double(_) | OperandValue::Bool(_), _) => None,
         }
     }

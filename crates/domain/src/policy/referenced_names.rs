@@ -17,15 +17,15 @@ impl Condition {
     /// test is `has(inputs.x)` or `"x" in inputs` anywhere in the condition.
     pub(super) fn required_inputs(&self) -> BTreeSet<String> {
         let Self::Expression(expression) = self else { return BTreeSet::new() };
-        let (mut read, mut tested) = (BTreeSet::new(), BTreeSet::new());
+        let (mut read_names, mut tested_names) = (BTreeSet::new(), BTreeSet::new());
         walk(expression, &mut |node| match &node.expr {
             Expr::Select(select) if is_inputs(&select.operand) => {
-                let names = if select.test { &mut tested } else { &mut read };
+                let names = if select.test { &mut tested_names } else { &mut read_names };
                 names.insert(select.field.clone());
             }
             Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
-                ("_[_]", [whole, key]) if is_inputs(whole) => read.extend(text_literal(key)),
-                ("@in", [key, whole]) if is_inputs(whole) => tested.extend(text_literal(key)),
+                ("_[_]", [container, key]) if is_inputs(container) => read_names.extend(text_literal(key)),
+                ("@in", [key, container]) if is_inputs(container) => tested_names.extend(text_literal(key)),
                 _ => {}
             },
             Expr::Unspecified
@@ -37,16 +37,16 @@ impl Condition {
             | Expr::Select(_)
             | Expr::Struct(_) => {}
         });
-        read.into_iter().filter(|name| !tested.contains(name)).collect()
+        read_names.into_iter().filter(|name| !tested_names.contains(name)).collect()
     }
 
     /// Whether the source of the condition contains the name of a field. Only such names are reported, because
     /// other names are data of a run.
     pub(super) fn mentions_field(&self, name: &str) -> bool {
         let Self::Expression(expression) = self else { return false };
-        let mut found = false;
+        let mut is_mentioned = false;
         walk(expression, &mut |node| {
-            found |= match &node.expr {
+            is_mentioned |= match &node.expr {
                 Expr::Select(select) => select.field == name,
                 Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
                     ("_[_]", [_, key]) => text_literal(key).is_some_and(|key| key == name),
@@ -61,7 +61,7 @@ impl Condition {
                 | Expr::Struct(_) => false,
             };
         });
-        found && name.len() <= MAX_NAME
+        is_mentioned && name.len() <= MAX_NAME
     }
 }
 

@@ -162,10 +162,11 @@ impl Scenario {
         self.decide_within(policy, &mut { MAX_DECISION_STEPS })
     }
 
-    /// Decides within `left` steps, and subtracts the used steps. `left` becomes 0 when the limit is exceeded.
-    pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
-        let (decision, remaining) = self.input.with_policy_input(|input| policy.decide_within(input, *left));
-        *left = remaining;
+    /// Decides within the remaining steps, and subtracts the used steps. `remaining_steps` becomes 0 when the limit is
+    /// exceeded.
+    pub(super) fn decide_within(&self, policy: &CompiledPolicy, remaining_steps: &mut u64) -> PolicyDecision {
+        let (decision, remaining) = self.input.with_policy_input(|input| policy.decide_within(input, *remaining_steps));
+        *remaining_steps = remaining;
         decision
     }
 
@@ -173,16 +174,26 @@ impl Scenario {
     #[must_use]
     pub fn differences(&self, decision: &PolicyDecision) -> Vec<Difference> {
         let Expectation { outcome, reason_code, obligations, matched_rules } = &self.expect;
-        let obliged = |names: &BTreeSet<Obligation>| format_list(names.iter().map(|name| name.as_str()));
-        let matched = |rules: &BTreeSet<String>| format_list(rules.iter().map(String::as_str));
+        let format_obligations = |names: &BTreeSet<Obligation>| format_list(names.iter().map(|name| name.as_str()));
+        let format_rules = |rules: &BTreeSet<String>| format_list(rules.iter().map(String::as_str));
         let parts = [
             Some((DecisionPart::Outcome, outcome.as_str().to_owned(), decision.outcome.as_str().to_owned())),
-            reason_code.as_ref().map(|it| (DecisionPart::ReasonCode, it.clone(), decision.reason_code.clone())),
-            obligations.as_ref().map(|it| {
-                (DecisionPart::Obligations, obliged(it), obliged(&decision.obligations.iter().copied().collect()))
+            reason_code
+                .as_ref()
+                .map(|expected| (DecisionPart::ReasonCode, expected.clone(), decision.reason_code.clone())),
+            obligations.as_ref().map(|expected| {
+                (
+                    DecisionPart::Obligations,
+                    format_obligations(expected),
+                    format_obligations(&decision.obligations.iter().copied().collect()),
+                )
             }),
-            matched_rules.as_ref().map(|it| {
-                (DecisionPart::MatchedRules, matched(it), matched(&decision.matched_rules.iter().cloned().collect()))
+            matched_rules.as_ref().map(|expected| {
+                (
+                    DecisionPart::MatchedRules,
+                    format_rules(expected),
+                    format_rules(&decision.matched_rules.iter().cloned().collect()),
+                )
             }),
         ];
         let compared = parts.into_iter().flatten().filter(|(_, expected, decided)| expected != decided);
@@ -212,22 +223,25 @@ mod tests {
     fn differences(expect: Value) -> Vec<(&'static str, String, String)> {
         let value = json!({ "name": "s", "input": { "lane": "guided", "inputs": { "n": 6.0 } }, "expect": expect });
         let scenario = Scenario::parse(&value).unwrap();
-        let found = scenario.differences(&scenario.decide(&policy()));
-        found.into_iter().map(|one| (one.part.as_str(), one.expected, one.decided)).collect()
+        let differences = scenario.differences(&scenario.decide(&policy()));
+        differences
+            .into_iter()
+            .map(|difference| (difference.part.as_str(), difference.expected, difference.decided))
+            .collect()
     }
 
     #[test]
     fn reports_every_difference() {
-        let owed = json!({
+        let matching = json!({
             "outcome": "allow_with_obligations", "reason_code": "big", "obligations": ["human_review", "notify_owner"],
             "matched_rules": ["all", "big"],
         });
-        assert_eq!(differences(owed), []);
+        assert_eq!(differences(matching), []);
         assert_eq!(differences(json!({ "outcome": "allow_with_obligations" })), [], "omitted parts are not compared");
-        let wrong = json!({ "outcome": "deny", "reason_code": "x", "obligations": [], "matched_rules": ["big"] });
+        let mismatching = json!({ "outcome": "deny", "reason_code": "x", "obligations": [], "matched_rules": ["big"] });
         let text = str::to_owned;
         assert_eq!(
-            differences(wrong),
+            differences(mismatching),
             [
                 ("outcome", text("deny"), text("allow_with_obligations")),
                 ("reason_code", text("x"), text("big")),
@@ -239,14 +253,14 @@ mod tests {
 
     #[test]
     fn refuses_unknown_scenario_fields() {
-        for wrong in [
+        for value in [
             json!({ "name": "s" }),
             json!({ "name": "s", "expect": { "outcome": "perhaps" } }),
             json!({ "name": "s", "expect": { "outcome": "deny", "because": "x" } }),
             json!({ "name": "s", "input": { "actor": { "name": "x" } }, "expect": { "outcome": "deny" } }),
             json!({ "name": "s", "input": { "inputs": { "n": 1e300 } }, "when": "now", "expect": { "outcome": "deny" } }),
         ] {
-            assert_eq!(Scenario::parse(&wrong), None, "{wrong}");
+            assert_eq!(Scenario::parse(&value), None, "{value}");
         }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use time::OffsetDateTime;
 
-fn moment(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     serde_json::from_value(json!(text)).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn decide(rules: Value, inputs: Value) -> PolicyDecision {
         inputs: &inputs,
         environment: "production",
         lane: "standard",
-        now: moment("2026-03-01T12:30:00Z"),
+        now: timestamp("2026-03-01T12:30:00Z"),
     })
 }
 
@@ -53,13 +53,13 @@ fn refusal(condition: &str) -> &'static str {
 fn deny_wins_then_errors_then_obligations_then_allow() {
     let allow = rule("allow", "always", "allow");
     let deny = rule("deny", "actor.ref == 'user:ada'", "deny");
-    let broken = rule("broken", "inputs.absent == 1", "allow");
+    let failing = rule("broken", "inputs.absent == 1", "allow");
     let first = obligation_rule("first", "lane == 'standard'", &["redact_output", "notify_owner"]);
     let second = obligation_rule("second", "always", &["notify_owner", "human_review"]);
 
     let cases = [
-        (json!([allow, first, broken, deny]), "deny", "because_deny", 3),
-        (json!([allow, first, broken]), "deny", EVALUATION_ERROR, 2),
+        (json!([allow, first, failing, deny]), "deny", "because_deny", 3),
+        (json!([allow, first, failing]), "deny", EVALUATION_ERROR, 2),
         (json!([allow, first, second]), "allow_with_obligations", "because_first", 3),
         (json!([rule("no", "never", "deny"), allow]), "allow", "because_allow", 1),
         (json!([rule("no", "never", "allow")]), "deny", NO_MATCHING_RULE, 0),
@@ -69,9 +69,9 @@ fn deny_wins_then_errors_then_obligations_then_allow() {
         assert_eq!((decision.outcome.as_str(), decision.reason_code.as_str()), (outcome, reason));
         assert_eq!(decision.matched_rules.len(), matched);
     }
-    let united = decide(json!([allow, first, second]), json!({}));
+    let combined = decide(json!([allow, first, second]), json!({}));
     let expected = [Obligation::RedactOutput, Obligation::NotifyOwner, Obligation::HumanReview];
-    assert_eq!(united.obligations, expected);
+    assert_eq!(combined.obligations, expected);
     assert!(decide(json!([first, deny]), json!({})).obligations.is_empty());
 }
 
@@ -92,10 +92,10 @@ fn combines_decisions_to_the_strictest() {
     assert_eq!(stricter_decision(allow.clone(), deny.clone()).reason_code, "d");
     assert_eq!(stricter_decision(deny, review.clone()).obligations, []);
     assert_eq!(stricter_decision(allow, review.clone()).obligations, [Obligation::HumanReview]);
-    let both = stricter_decision(review, redact);
-    assert_eq!(both.reason_code, "b");
-    assert_eq!(both.obligations, [Obligation::HumanReview, Obligation::RedactOutput]);
-    assert_eq!(both.matched_rules, ["b", "c"]);
+    let combined = stricter_decision(review, redact);
+    assert_eq!(combined.reason_code, "b");
+    assert_eq!(combined.obligations, [Obligation::HumanReview, Obligation::RedactOutput]);
+    assert_eq!(combined.matched_rules, ["b", "c"]);
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn enforces_every_condition_bound() {
     assert_eq!(refusal(&wide(1_200)), ConditionRefusal::TooManyNodes.code());
 
     assert_eq!(refusal("inputs.a.exists(x, inputs.b.exists(y, y == 1))"), "accepted");
-    let three = "inputs.a.exists(x, x.exists(y, y.exists(z, z == 1)))";
-    assert_eq!(refusal(three), ConditionRefusal::NestedMacros.code());
+    let three_levels = "inputs.a.exists(x, x.exists(y, y.exists(z, z == 1)))";
+    assert_eq!(refusal(three_levels), ConditionRefusal::NestedMacros.code());
 
     let product = "inputs.a.map(x, inputs.b.map(y, inputs)) == inputs.c";
     assert_eq!(refusal(product), ConditionRefusal::TooCostly.code());
@@ -208,8 +208,8 @@ fn limits_patterns_to_linear_time_and_count() {
     };
     assert!(compile(json!(rules(pattern::MAX_PATTERNS))).is_ok());
     assert_eq!(compile(json!(rules(pattern::MAX_PATTERNS + 1))).unwrap_err()[0].code, "policy_pattern");
-    let same = vec![rule("r", "inputs.a.matches('a+')", "allow"), rule("s", "inputs.a.matches('a+')", "allow")];
-    assert!(compile(json!(same)).is_ok());
+    let same_pattern = vec![rule("r", "inputs.a.matches('a+')", "allow"), rule("s", "inputs.a.matches('a+')", "allow")];
+    assert!(compile(json!(same_pattern)).is_ok());
     // A backtracking regex engine would not terminate in reasonable time.
     let hostile = json!({"text": format!("{}!", "a".repeat(20_000))});
     assert_eq!(holds("inputs.text.matches('^(a+)+$')", hostile), "no");
@@ -223,9 +223,9 @@ fn slow_pattern_exhausts_steps_of_decision() {
     let slow = "inputs.text.matches('1[01]{0,400}[2-9a-z]')";
     assert_eq!(holds(slow, json!({"text": "01".repeat(500)})), "no");
     assert_eq!(holds(slow, json!({"text": "01".repeat(10_000)})), "error");
-    let each = "inputs.texts.exists(text, text.matches('1[01]{0,400}[2-9a-z]'))";
-    assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 10]})), "no");
-    assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 200]})), "error");
+    let many_texts = "inputs.texts.exists(text, text.matches('1[01]{0,400}[2-9a-z]'))";
+    assert_eq!(holds(many_texts, json!({"texts": vec!["01".repeat(50); 10]})), "no");
+    assert_eq!(holds(many_texts, json!({"texts": vec!["01".repeat(50); 200]})), "error");
     // An allow rule does not override a failed rule.
     let rules = json!([rule("slow", slow, "deny"), rule("all", "always", "allow")]);
     let decision = decide(rules.clone(), json!({"text": "01".repeat(10_000)}));
@@ -249,8 +249,8 @@ fn denies_when_steps_are_exhausted() {
     assert_eq!(holds(condition, list(20)), "yes");
     assert_eq!(holds(condition, list(5_000)), "error");
     assert_eq!(holds("inputs.text + inputs.text != ''", json!({"text": "x".repeat(1 << 20)})), "yes");
-    let many: Vec<Value> = (0..200).map(|id| rule(&id.to_string(), "inputs.text + 'x' == ''", "allow")).collect();
-    let decision = decide(json!(many), json!({"text": "x".repeat(1 << 20)}));
+    let rules: Vec<Value> = (0..200).map(|id| rule(&id.to_string(), "inputs.text + 'x' == ''", "allow")).collect();
+    let decision = decide(json!(rules), json!({"text": "x".repeat(1 << 20)}));
     assert_eq!(decision.reason_code, EVALUATION_ERROR);
 }
 
@@ -264,9 +264,9 @@ fn reports_all_bundle_problems_at_once() {
         {"id": "d", "condition": "always", "outcome": "deny", "reason_code": "x", "obligations": ["human_review"]},
     ]))
     .unwrap_err();
-    let found: Vec<_> = problems.iter().map(|problem| (problem.pointer.as_str(), problem.code)).collect();
+    let reported: Vec<_> = problems.iter().map(|problem| (problem.pointer.as_str(), problem.code)).collect();
     assert_eq!(
-        found,
+        reported,
         [
             ("/rules/1/id", "duplicate_rule_id"),
             ("/rules/1/condition", "policy_unknown_variable"),
@@ -331,17 +331,21 @@ fn limits_total_steps_of_bundle_tests() {
 
 #[test]
 fn counts_pattern_memory() {
-    let of = |rules: Value| compile(rules).unwrap().pattern_bytes();
-    let one = of(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
-    assert!(one > 64 << 10, "{one}");
-    assert_eq!(of(json!([rule("r", "lane.matches('^a+$') || lane.matches('^b+$')", "allow")])), 2 * one);
-    assert_eq!(of(json!([rule("r", "lane == 'x'", "allow")])), 0);
+    let pattern_bytes = |rules: Value| compile(rules).unwrap().pattern_bytes();
+    let one_pattern =
+        pattern_bytes(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
+    assert!(one_pattern > 64 << 10, "{one_pattern}");
+    assert_eq!(
+        pattern_bytes(json!([rule("r", "lane.matches('^a+$') || lane.matches('^b+$')", "allow")])),
+        2 * one_pattern
+    );
+    assert_eq!(pattern_bytes(json!([rule("r", "lane == 'x'", "allow")])), 0);
 }
 
 #[test]
 fn compiled_policy_is_send_and_sync() {
-    fn shared<T: Send + Sync>(_: &T) {}
-    shared(&compile(json!([rule("r", "lane == 'x'", "allow")])).unwrap());
+    fn assert_send_and_sync<T: Send + Sync>(_: &T) {}
+    assert_send_and_sync(&compile(json!([rule("r", "lane == 'x'", "allow")])).unwrap());
     assert_eq!(Timestamp::new(OffsetDateTime::UNIX_EPOCH).micros(), 0);
 }
 
@@ -377,12 +381,13 @@ fn decision_names_failed_rules_and_absent_fields() {
     let mut with_denial = rules.as_array().unwrap().clone();
     with_denial.push(rule("no", "true", "deny"));
     assert!(decide(Value::Array(with_denial), inputs).failed_rules.is_empty());
-    let many: Vec<Value> = (0..50).map(|number| rule(&format!("r{number}"), "inputs.x == 1", "allow")).collect();
-    assert_eq!(decide(Value::Array(many), json!({})).failed_rules.len(), MAX_FAILED_RULES);
+    let failing_rules: Vec<Value> =
+        (0..50).map(|number| rule(&format!("r{number}"), "inputs.x == 1", "allow")).collect();
+    assert_eq!(decide(Value::Array(failing_rules), json!({})).failed_rules.len(), MAX_FAILED_RULES);
 }
 
 #[test]
-fn refusals_name_what_is_unknown_and_what_exists() {
+fn refusals_name_the_unknown_and_the_existing_names() {
     for (condition, expected) in [
         (
             "user.ref == 'x'",

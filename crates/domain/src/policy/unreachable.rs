@@ -24,15 +24,15 @@ impl CompiledPolicy {
     /// The identifier of each rule in bundle order, with the reason if the rule is unreachable.
     #[must_use]
     pub fn unreachable_rules(&self) -> Vec<(&str, Option<Unreachable>)> {
-        let results = self.rules.iter().enumerate().map(|(place, rule)| {
+        let results = self.rules.iter().enumerate().map(|(index, rule)| {
             if rule.condition.is_constantly(false) {
                 return (rule.id.as_str(), Some(Unreachable::Unreachable));
             }
-            let earlier = self.rules.iter().take(place).map(|other| (other, true));
-            let later = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
+            let earlier = self.rules.iter().take(index).map(|other| (other, true));
+            let later = self.rules.iter().skip(index.saturating_add(1)).map(|other| (other, false));
             let shadow = earlier
                 .chain(later)
-                .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.is_covered_by(other));
+                .find(|(other, is_earlier)| rule.yields_to(other, *is_earlier) && rule.is_covered_by(other));
             (rule.id.as_str(), shadow.map(|(other, _)| Unreachable::ShadowedBy(other.id.clone())))
         });
         results.collect()
@@ -41,12 +41,14 @@ impl CompiledPolicy {
 
 impl Rule {
     /// Whether this rule adds nothing to a decision in which the other rule matches.
-    fn yields_to(&self, other: &Self, is_before: bool) -> bool {
+    fn yields_to(&self, other: &Self, is_earlier: bool) -> bool {
         match other.outcome.cmp(&self.outcome) {
             Ordering::Greater => true,
             // If the outcomes are equal, the earlier rule determines the reason, and the obligations of both are
             // combined.
-            Ordering::Equal => is_before && self.obligations.iter().all(|owed| other.obligations.contains(owed)),
+            Ordering::Equal => {
+                is_earlier && self.obligations.iter().all(|obligation| other.obligations.contains(obligation))
+            }
             Ordering::Less => false,
         }
     }
@@ -77,7 +79,7 @@ impl Condition {
     fn never_fails(&self) -> bool {
         self.is_constantly(true)
             || self.is_constantly(false)
-            || FastPath::compile(self).is_some_and(|plain| plain.always_answers())
+            || FastPath::compile(self).is_some_and(|fast_path| fast_path.is_total())
     }
 }
 
@@ -97,9 +99,10 @@ mod tests {
     const WITH_OBLIGATIONS: &str = "allow_with_obligations";
 
     fn compiled(rules: &[RuleSpec]) -> CompiledPolicy {
-        let rules = rules.iter().enumerate().map(|(place, (condition, outcome, obligations))| {
+        let rules = rules.iter().enumerate().map(|(index, (condition, outcome, obligations))| {
             let mut rule = json!({
-                "id": format!("r{place}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{place}"),
+                "id": format!("r{index}"), "condition": condition, "outcome": outcome,
+                "reason_code": format!("c{index}"),
             });
             if *outcome == WITH_OBLIGATIONS {
                 rule["obligations"] = json!(obligations);
@@ -110,13 +113,13 @@ mod tests {
     }
 
     /// The result for each rule: the identifier of the shadowing rule, `unreachable`, or an empty text.
-    fn idle(rules: &[RuleSpec]) -> Vec<String> {
-        let told = |(_, idle): (&str, Option<Unreachable>)| match idle {
+    fn unreachable_results(rules: &[RuleSpec]) -> Vec<String> {
+        let describe = |(_, reason): (&str, Option<Unreachable>)| match reason {
             Some(Unreachable::Unreachable) => "unreachable".to_owned(),
             Some(Unreachable::ShadowedBy(other)) => other,
             None => String::new(),
         };
-        compiled(rules).unreachable_rules().into_iter().map(told).collect()
+        compiled(rules).unreachable_rules().into_iter().map(describe).collect()
     }
 
     fn decide(policy: &CompiledPolicy, lane: &str, inputs: &Map<String, Value>) -> PolicyDecision {
@@ -133,44 +136,54 @@ mod tests {
 
     #[test]
     fn reports_unreachable_rules() {
-        let (here, big) = ("lane == \"guided\"", "inputs.n > 5");
+        let (guided, big) = ("lane == \"guided\"", "inputs.n > 5");
         for (rules, expected) in [
-            (vec![(here, "allow", &[][..]), (here, "deny", &[])], vec!["r1", ""]),
-            (vec![(here, "deny", &[]), ("always", "allow", &[])], vec!["", ""]),
-            (vec![("always", "deny", &[]), (here, "deny", &[]), (big, "allow", &[])], vec!["", "r0", "r0"]),
-            (vec![(here, "allow", &[]), ("always", "allow", &[])], vec!["", ""]),
-            (vec![("always", "allow", &[]), (here, "allow", &[])], vec!["", "r0"]),
+            (vec![(guided, "allow", &[][..]), (guided, "deny", &[])], vec!["r1", ""]),
+            (vec![(guided, "deny", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "deny", &[]), (guided, "deny", &[]), (big, "allow", &[])], vec!["", "r0", "r0"]),
+            (vec![(guided, "allow", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "allow", &[]), (guided, "allow", &[])], vec!["", "r0"]),
             (vec![("true", "allow", &[]), ("false", "deny", &[])], vec!["", "unreachable"]),
-            (vec![("never", "allow", &[]), (here, "allow", &[])], vec!["unreachable", ""]),
+            (vec![("never", "allow", &[]), (guided, "allow", &[])], vec!["unreachable", ""]),
             (
-                vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, WITH_OBLIGATIONS, &["human_review"])],
+                vec![(guided, WITH_OBLIGATIONS, &["notify_owner"]), (guided, WITH_OBLIGATIONS, &["human_review"])],
                 vec!["", ""],
             ),
             (
                 vec![
-                    (here, WITH_OBLIGATIONS, &["notify_owner", "human_review"]),
+                    (guided, WITH_OBLIGATIONS, &["notify_owner", "human_review"]),
                     ("lane==\"guided\" ", WITH_OBLIGATIONS, &["human_review"]),
                 ],
                 vec!["", "r0"],
             ),
-            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
+            (vec![(guided, WITH_OBLIGATIONS, &["notify_owner"]), (guided, "allow", &[])], vec!["", "r0"]),
         ] {
-            assert_eq!(idle(&rules), expected, "{rules:?}");
+            assert_eq!(unreachable_results(&rules), expected, "{rules:?}");
         }
     }
 
     #[test]
     fn rule_that_denies_by_failing_is_reachable() {
         let rules: [RuleSpec; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
-        assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
-        let nothing = Map::new();
-        assert_eq!(decide(&compiled(&rules), "", &nothing).outcome, Outcome::Deny);
-        assert_eq!(decide(&compiled(&rules[..1]), "", &nothing).outcome, Outcome::Allow);
         assert_eq!(
-            idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]),
+            unreachable_results(&rules),
+            ["", ""],
+            "without `n` the second rule turns the decision into a denial"
+        );
+        let empty_inputs = Map::new();
+        assert_eq!(decide(&compiled(&rules), "", &empty_inputs).outcome, Outcome::Deny);
+        assert_eq!(decide(&compiled(&rules[..1]), "", &empty_inputs).outcome, Outcome::Allow);
+        assert_eq!(
+            unreachable_results(&[
+                ("always", WITH_OBLIGATIONS, &["notify_owner"]),
+                ("inputs.n == \"x\"", "allow", &[])
+            ]),
             ["", ""]
         );
-        assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
+        assert_eq!(
+            unreachable_results(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]),
+            ["", ""]
+        );
     }
 
     fn rule() -> impl Strategy<Value = RuleSpec> {
@@ -209,12 +222,12 @@ mod tests {
             rules in prop::collection::vec(rule(), 1..6),
             situations in prop::collection::vec(situation(), 8),
         ) {
-            let whole = compiled(&rules);
-            let kept: Vec<Rule> = whole.rules.iter().zip(whole.unreachable_rules())
-                .filter(|(_, (_, idle))| idle.is_none()).map(|(rule, _)| rule.clone()).collect();
-            let rest = CompiledPolicy::of(kept, whole.patterns.clone());
+            let policy = compiled(&rules);
+            let reachable_rules: Vec<Rule> = policy.rules.iter().zip(policy.unreachable_rules())
+                .filter(|(_, (_, reason))| reason.is_none()).map(|(rule, _)| rule.clone()).collect();
+            let reduced = CompiledPolicy::of(reachable_rules, policy.patterns.clone());
             for (lane, inputs) in &situations {
-                let (before, after) = (decide(&whole, lane, inputs), decide(&rest, lane, inputs));
+                let (before, after) = (decide(&policy, lane, inputs), decide(&reduced, lane, inputs));
                 prop_assert_eq!(
                     (before.outcome, before.reason_code, before.obligations),
                     (after.outcome, after.reason_code, after.obligations)

@@ -63,11 +63,11 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     /// Converts the values of the variables that the conditions read.
-    pub(super) fn new(input: &PolicyInput<'_>, reads: &BTreeSet<String>, patterns: &Patterns, steps: u64) -> Self {
+    pub(super) fn new(input: &PolicyInput<'_>, names: &BTreeSet<String>, patterns: &Patterns, steps: u64) -> Self {
         let mut data = DataSize::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
         patterns.register(&mut context);
-        for name in reads {
+        for name in names {
             let value = match name.as_str() {
                 "actor" => record([
                     ("ref", text(input.actor.reference, &mut data)),
@@ -107,12 +107,12 @@ impl Evaluation {
     /// # Errors
     /// If the expression fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn try_evaluate(&mut self, expression: &IdedExpr) -> Result<bool, EvaluationError> {
-        let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
+        let Some(remaining) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
         else {
             self.is_exhausted = true;
             return Err(EvaluationError::Other);
         };
-        self.steps_left = left;
+        self.steps_left = remaining;
         match cel::Value::resolve(expression, &self.context) {
             Ok(cel::Value::Bool(holds)) => Ok(holds),
             Err(cel::ExecutionError::NoSuchKey(name)) => Err(EvaluationError::MissingField(name.to_string())),
@@ -179,7 +179,7 @@ fn value(json: &Value, data: &mut DataSize) -> cel::Value {
                 cel::Value::Float(number.as_f64().unwrap_or(f64::NAN))
             }
         }
-        Value::String(letters) => text(letters, data),
+        Value::String(string) => text(string, data),
         Value::Array(items) => {
             data.values = data.values.saturating_add(u64::try_from(items.len()).unwrap_or(u64::MAX));
             cel::Value::List(Arc::new(items.iter().map(|item| value(item, data)).collect()))

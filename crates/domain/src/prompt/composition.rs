@@ -162,13 +162,13 @@ impl PromptTemplate {
             if indexes.contains_key(reference) {
                 continue;
             }
-            let found = body(reference).ok_or(PromptRefusal::UnknownAsset { offset })?;
-            bytes = bytes.saturating_add(found.bytes);
+            let included_body = body(reference).ok_or(PromptRefusal::UnknownAsset { offset })?;
+            bytes = bytes.saturating_add(included_body.bytes);
             if bytes > MAX_RENDERED_BYTES {
                 return Err(PromptRefusal::TooLarge { offset });
             }
             indexes.insert(reference.clone(), bodies.len());
-            bodies.push(found);
+            bodies.push(included_body);
         }
         let parts = build_parts(self.segments, &self.variables, |reference| indexes.get(reference).copied());
         Ok(ComposedPrompt { parts, bodies, response_schema: ResponseSchema::of(self.output_schema.as_ref()) })
@@ -178,21 +178,21 @@ impl PromptTemplate {
 /// Converts segments to parts, and merges adjacent literals. Commands remain in the text, because they are
 /// instructions for the model.
 fn build_parts(
-    pieces: Vec<TemplateSegment>,
+    segments: Vec<TemplateSegment>,
     variables: &[Variable],
     index_of: impl Fn(&IncludedAsset) -> Option<usize>,
 ) -> Vec<Part> {
     let kinds: BTreeMap<&str, VariableType> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
-    let mut parts = Vec::with_capacity(pieces.len());
+    let mut parts = Vec::with_capacity(segments.len());
     let push_text = |parts: &mut Vec<Part>, text: &str| match parts.last_mut() {
-        Some(Part::Literal(before)) => before.push_str(text),
+        Some(Part::Literal(preceding)) => preceding.push_str(text),
         Some(Part::Argument { .. } | Part::Placeholder { .. } | Part::Body { .. }) | None => {
             parts.push(Part::Literal(text.to_owned()));
         }
     };
-    for piece in pieces {
-        match piece {
+    for segment in segments {
+        match segment {
             TemplateSegment::Literal(text) => push_text(&mut parts, &text),
             TemplateSegment::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
             // Parsing has checked that every variable is declared, so the default type is never used.
@@ -216,30 +216,30 @@ impl ComposedPrompt {
     /// Returns a refusal when an argument is missing or has another type than declared, or when the result is too
     /// large. A problem inside an included body is reported at the token that includes the body.
     pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
-        let mut written = Renderer { text: String::with_capacity(self.estimate_length()), arguments };
+        let mut renderer = Renderer { text: String::with_capacity(self.estimate_length()), arguments };
         for part in &self.parts {
             match part {
                 Part::Body { index, offset } => {
                     for part in self.bodies.get(*index).into_iter().flat_map(|body| &body.parts) {
-                        written.write_part(part, Some(*offset))?;
+                        renderer.write_part(part, Some(*offset))?;
                     }
                 }
                 Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => {
-                    written.write_part(part, None)?
+                    renderer.write_part(part, None)?
                 }
             }
         }
-        Ok(written.text)
+        Ok(renderer.text)
     }
 
     /// Checks a model response against the `output_schema` of the template, if it has one.
     ///
     /// # Errors
     /// Returns a rejection when the response does not satisfy the schema, or is too large to be checked.
-    pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
+    pub fn check_response(&self, response: &str) -> Result<(), SchemaRejection> {
         match &self.response_schema {
             ResponseSchema::Unchecked => Ok(()),
-            ResponseSchema::Compiled(schema) => schema.check_text(answer),
+            ResponseSchema::Compiled(schema) => schema.check_text(response),
             ResponseSchema::Invalid => Err(SchemaRejection::Mismatch),
         }
     }
@@ -268,21 +268,21 @@ impl ComposedPrompt {
         }
     }
 
-    /// The maximum length of the rendered prompt in bytes, if each argument has at most `longest` bytes.
+    /// The maximum length of the rendered prompt in bytes, if each argument has at most `max_argument_bytes`.
     #[must_use]
-    pub fn max_rendered_bytes(&self, longest: usize) -> usize {
+    pub fn max_rendered_bytes(&self, max_argument_bytes: usize) -> usize {
         let argument_bytes = |part: &Part| match part {
             Part::Literal(_) | Part::Body { .. } => 0,
-            Part::Argument { .. } | Part::Placeholder { .. } => longest,
+            Part::Argument { .. } | Part::Placeholder { .. } => max_argument_bytes,
         };
-        let body = |part: &Part| match part {
+        let part_bytes = |part: &Part| match part {
             Part::Body { index, .. } => self
                 .bodies
                 .get(*index)
                 .map_or(0, |body| body.parts.iter().map(argument_bytes).fold(0, usize::saturating_add)),
             Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => argument_bytes(part),
         };
-        self.parts.iter().map(body).fold(self.estimate_length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
+        self.parts.iter().map(part_bytes).fold(self.estimate_length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
     }
 
     /// The estimated length of the rendered prompt, in bytes.
@@ -304,14 +304,14 @@ struct Renderer<'a> {
 
 impl Renderer<'_> {
     fn write_part(&mut self, part: &Part, included_at: Option<usize>) -> Result<(), PromptRefusal> {
-        let at = |offset: &usize| included_at.unwrap_or(*offset);
+        let error_offset = |offset: &usize| included_at.unwrap_or(*offset);
         let (name, kind, offset) = match part {
             Part::Literal(text) => {
                 self.text.push_str(text);
                 return self.check_length(included_at.unwrap_or(0));
             }
-            Part::Argument { name, kind, offset } => (name, Some(*kind), at(offset)),
-            Part::Placeholder { name, offset } => (name, None, at(offset)),
+            Part::Argument { name, kind, offset } => (name, Some(*kind), error_offset(offset)),
+            Part::Placeholder { name, offset } => (name, None, error_offset(offset)),
             // A body never contains another body.
             Part::Body { .. } => return Ok(()),
         };

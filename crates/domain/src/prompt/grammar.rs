@@ -65,76 +65,76 @@ enum TokenScan {
 /// # Errors
 /// Returns a refusal when a token is malformed or the template has too many tokens.
 pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
-    let mut pieces = Vec::new();
+    let mut segments = Vec::new();
     let mut tokens = 0_usize;
     let mut literal = String::new();
-    let mut at = 0;
-    while let Some(rest) = text.get(at..) {
+    let mut offset = 0;
+    while let Some(rest) = text.get(offset..) {
         let Some(gap) = rest.find(['@', '!', '$', '{']) else {
             literal.push_str(rest);
             break;
         };
         literal.push_str(rest.get(..gap).unwrap_or_default());
-        at += gap;
-        match scan_token(text, at)? {
+        offset += gap;
+        match scan_token(text, offset)? {
             TokenScan::Literal => {
-                literal.push_str(text.get(at..=at).unwrap_or_default());
-                at += 1;
+                literal.push_str(text.get(offset..=offset).unwrap_or_default());
+                offset += 1;
             }
-            TokenScan::Token(piece, end) => {
+            TokenScan::Token(segment, end) => {
                 tokens += 1;
                 if tokens > MAX_TOKENS {
-                    return Err(PromptRefusal::TooLarge { offset: at });
+                    return Err(PromptRefusal::TooLarge { offset });
                 }
                 if !literal.is_empty() {
-                    pieces.push(TemplateSegment::Literal(std::mem::take(&mut literal)));
+                    segments.push(TemplateSegment::Literal(std::mem::take(&mut literal)));
                 }
-                pieces.push(piece);
-                at = end;
+                segments.push(segment);
+                offset = end;
             }
         }
     }
     if !literal.is_empty() {
-        pieces.push(TemplateSegment::Literal(literal));
+        segments.push(TemplateSegment::Literal(literal));
     }
-    Ok(pieces)
+    Ok(segments)
 }
 
 /// Whether a text contains the start of an asset reference, including disguised and malformed ones.
 #[must_use]
 pub fn contains_asset_reference(text: &str) -> bool {
-    text.match_indices('@').any(|(at, _)| match scan_keyword(text, at + 1, "asset-ref:") {
+    text.match_indices('@').any(|(offset, _)| match scan_keyword(text, offset + 1, "asset-ref:") {
         Keyword::Exact(_) | Keyword::Confusable => true,
         Keyword::Absent => false,
     })
 }
 
-fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
-    let malformed = || PromptRefusal::MalformedToken { offset: at };
-    let (word, sigil) = match text.as_bytes().get(at) {
+fn scan_token(text: &str, offset: usize) -> Result<TokenScan, PromptRefusal> {
+    let malformed = || PromptRefusal::MalformedToken { offset };
+    let (keyword, sigil) = match text.as_bytes().get(offset) {
         Some(b'@') => ("asset-ref:", '@'),
         Some(b'!') => ("command:", '!'),
         Some(b'$') => ("arg:", '$'),
-        _ => return scan_placeholder(text, at),
+        _ => return scan_placeholder(text, offset),
     };
-    let start = match scan_keyword(text, at + 1, word) {
+    let start = match scan_keyword(text, offset + 1, keyword) {
         Keyword::Absent => return Ok(TokenScan::Literal),
         Keyword::Confusable => return Err(malformed()),
         Keyword::Exact(end) => end,
     };
-    let found = match sigil {
-        '@' => scan_asset(text, at, start),
-        '!' => scan_slug(text, start).map(|(slug, end)| (TemplateSegment::Command { slug, offset: at }, end)),
-        _ => scan_name(text, start).map(|(name, end)| (TemplateSegment::Argument { name, offset: at }, end)),
+    let scanned = match sigil {
+        '@' => scan_asset(text, offset, start),
+        '!' => scan_slug(text, start).map(|(slug, end)| (TemplateSegment::Command { slug, offset }, end)),
+        _ => scan_name(text, start).map(|(name, end)| (TemplateSegment::Argument { name, offset }, end)),
     };
-    let (piece, end) = found.ok_or_else(malformed)?;
-    if is_token_end(text, end) { Ok(TokenScan::Token(piece, end)) } else { Err(malformed()) }
+    let (segment, end) = scanned.ok_or_else(malformed)?;
+    if is_token_end(text, end) { Ok(TokenScan::Token(segment, end)) } else { Err(malformed()) }
 }
 
-fn scan_asset(text: &str, at: usize, start: usize) -> Option<(TemplateSegment, usize)> {
+fn scan_asset(text: &str, offset: usize, start: usize) -> Option<(TemplateSegment, usize)> {
     let (slug, end) = scan_slug(text, start)?;
     if text.as_bytes().get(end) != Some(&b'@') {
-        return Some((TemplateSegment::Asset { reference: IncludedAsset { slug, label: None }, offset: at }, end));
+        return Some((TemplateSegment::Asset { reference: IncludedAsset { slug, label: None }, offset }, end));
     }
     let run = matching_prefix(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
     // Full stops after a label end the sentence. Therefore a label in a template cannot end with a full stop.
@@ -145,26 +145,26 @@ fn scan_asset(text: &str, at: usize, start: usize) -> Option<(TemplateSegment, u
     let reference = IncludedAsset { slug, label: Some(label.to_owned()) };
     let end = end + 1 + label.len();
     // A second `@` would start another version label, which is malformed.
-    (text.as_bytes().get(end) != Some(&b'@')).then_some((TemplateSegment::Asset { reference, offset: at }, end))
+    (text.as_bytes().get(end) != Some(&b'@')).then_some((TemplateSegment::Asset { reference, offset }, end))
 }
 
 fn scan_slug(text: &str, start: usize) -> Option<(Slug, usize)> {
     let run = matching_prefix(text, start, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    let word = run.trim_end_matches('-');
-    Some((Slug::parse(word).ok()?, start + word.len()))
+    let slug_text = run.trim_end_matches('-');
+    Some((Slug::parse(slug_text).ok()?, start + slug_text.len()))
 }
 
 fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
     let name = matching_prefix(text, start, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let begins = name.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    (begins && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
+    let is_valid_start = name.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+    (is_valid_start && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
 }
 
 /// Scans `{{name}}` with optional spaces. Double braces around any other text remain literal, for compatibility
 /// with older templates. Nested placeholders, and names with invisible characters, are refused.
-fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
-    let malformed = PromptRefusal::MalformedToken { offset: at };
-    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Literal) };
+fn scan_placeholder(text: &str, offset: usize) -> Result<TokenScan, PromptRefusal> {
+    let malformed = PromptRefusal::MalformedToken { offset };
+    let Some(body) = text.get(offset..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Literal) };
     let inner = body.trim_start_matches(' ');
     let start = text.len() - inner.len();
     if inner.starts_with("{{") && inner.len() < body.len() {
@@ -175,21 +175,21 @@ fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     };
     let tail = text.get(end..).unwrap_or_default();
     if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
-        return Ok(TokenScan::Token(TemplateSegment::Placeholder { name, offset: at }, text.len() - after.len()));
+        return Ok(TokenScan::Token(TemplateSegment::Placeholder { name, offset }, text.len() - after.len()));
     }
     if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Literal) }
 }
 
 /// Whether the text is `name}}` with invisible characters, so that readers would mistake it for a placeholder.
 fn is_disguised_placeholder(inner: &str) -> bool {
-    let mut hidden = false;
+    let mut has_hidden = false;
     let mut length = 0_usize;
-    for letter in inner.chars() {
-        match letter {
-            '}' => return hidden && length > 0,
+    for character in inner.chars() {
+        match character {
+            '}' => return has_hidden && length > 0,
             ' ' => {}
-            _ if is_invisible(letter) => hidden = true,
-            _ if letter.is_ascii_alphanumeric() || letter == '_' => length += 1,
+            _ if is_invisible(character) => has_hidden = true,
+            _ if character.is_ascii_alphanumeric() || character == '_' => length += 1,
             _ => return false,
         }
         if length > MAX_NAME_CHARS {
@@ -209,32 +209,33 @@ enum Keyword {
     Absent,
 }
 
-fn scan_keyword(text: &str, start: usize, word: &str) -> Keyword {
+fn scan_keyword(text: &str, start: usize, keyword: &str) -> Keyword {
     let rest = text.get(start..).unwrap_or_default();
-    if rest.starts_with(word) {
-        return Keyword::Exact(start + word.len());
+    if rest.starts_with(keyword) {
+        return Keyword::Exact(start + keyword.len());
     }
-    if is_confusable(rest, word) { Keyword::Confusable } else { Keyword::Absent }
+    if is_confusable(rest, keyword) { Keyword::Confusable } else { Keyword::Absent }
 }
 
 /// Whether the start of a text looks like an ASCII word. The upper-case form is compared too, because some letters
 /// are confusable in only one case. The comparison stops at the first difference, because a token could start at
 /// every byte.
-fn is_confusable(text: &str, word: &str) -> bool {
-    let visible = || text.chars().filter(|letter| !is_invisible(*letter));
-    starts_confusably(visible(), word) || starts_confusably(visible().flat_map(char::to_uppercase), word)
+fn is_confusable(text: &str, keyword: &str) -> bool {
+    let visible = || text.chars().filter(|character| !is_invisible(*character));
+    starts_confusably(visible(), keyword) || starts_confusably(visible().flat_map(char::to_uppercase), keyword)
 }
 
-fn starts_confusably(letters: impl Iterator<Item = char>, word: &str) -> bool {
-    let mut seen = letters.flat_map(skeleton_of).flat_map(fold_letter);
-    word.chars().flat_map(fold_letter).all(|letter| seen.next() == Some(letter))
+fn starts_confusably(letters: impl Iterator<Item = char>, keyword: &str) -> bool {
+    let mut folded = letters.flat_map(skeleton_of).flat_map(fold_letter);
+    keyword.chars().flat_map(fold_letter).all(|letter| folded.next() == Some(letter))
 }
 
 /// The letters with which a letter can be confused: its skeleton in Unicode Technical Standard 39.
 fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
-    let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
-    ascii.into_iter().chain(others)
+    let confusable_letters =
+        if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
+    ascii.into_iter().chain(confusable_letters)
 }
 
 /// Maps ASCII letters to lower case, and confusable ASCII letters to the same letters.
@@ -251,8 +252,8 @@ fn fold_letter(letter: char) -> impl Iterator<Item = char> {
 fn is_token_end(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
     // A combining mark would change the last letter of the name, and so make it another name.
-    next.is_none_or(|letter| {
-        !letter.is_alphanumeric() && letter != '_' && !is_invisible(letter) && !is_combining_mark(letter)
+    next.is_none_or(|character| {
+        !character.is_alphanumeric() && character != '_' && !is_invisible(character) && !is_combining_mark(character)
     })
 }
 
@@ -263,9 +264,9 @@ fn matching_prefix(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &s
 }
 
 /// Whether a character has no glyph and can hide between letters (Unicode: Default_Ignorable_Code_Point).
-const fn is_invisible(letter: char) -> bool {
+const fn is_invisible(character: char) -> bool {
     matches!(
-        letter,
+        character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
@@ -277,9 +278,9 @@ mod tests {
     use super::*;
 
     fn render_segments(text: &str) -> String {
-        let mut out = String::new();
-        for piece in scan(text).unwrap() {
-            out.push_str(&match piece {
+        let mut rendered = String::new();
+        for segment in scan(text).unwrap() {
+            rendered.push_str(&match segment {
                 TemplateSegment::Literal(text) => text,
                 TemplateSegment::Asset { reference, offset } => {
                     format!("<asset {} {} {offset}>", reference.slug, reference.label.unwrap_or_default())
@@ -289,7 +290,7 @@ mod tests {
                 TemplateSegment::Placeholder { name, offset } => format!("<old {name} {offset}>"),
             });
         }
-        out
+        rendered
     }
 
     #[test]

@@ -71,19 +71,19 @@ fn inserts_skills_literally_and_renders_included_prompts() {
 
 #[test]
 fn rejects_assets_without_body_or_with_references() {
-    let of = |kind, content: Value| IncludedBody::of(kind, &content).unwrap_err().to_prompt_refusal(7).code();
-    assert_eq!(of(AssetKind::PromptTemplate, content("a @asset-ref:tone")), "prompt_nested_reference");
-    assert_eq!(of(AssetKind::Skill, json!({"body": "see @Asset-Ref:tone"})), "prompt_nested_reference");
-    assert_eq!(of(AssetKind::Skill, json!({"text": "x"})), "prompt_unknown_asset");
-    assert_eq!(of(AssetKind::PromptTemplate, json!({})), "prompt_unknown_asset");
-    assert_eq!(of(AssetKind::Agent, json!({"body": "x"})), "prompt_unknown_asset");
+    let refusal_code = |kind, content: Value| IncludedBody::of(kind, &content).unwrap_err().to_prompt_refusal(7).code();
+    assert_eq!(refusal_code(AssetKind::PromptTemplate, content("a @asset-ref:tone")), "prompt_nested_reference");
+    assert_eq!(refusal_code(AssetKind::Skill, json!({"body": "see @Asset-Ref:tone"})), "prompt_nested_reference");
+    assert_eq!(refusal_code(AssetKind::Skill, json!({"text": "x"})), "prompt_unknown_asset");
+    assert_eq!(refusal_code(AssetKind::PromptTemplate, json!({})), "prompt_unknown_asset");
+    assert_eq!(refusal_code(AssetKind::Agent, json!({"body": "x"})), "prompt_unknown_asset");
 }
 
 #[test]
 fn legacy_placeholders_ignore_declared_types() {
     for count in [json!(5), json!("5"), json!(true)] {
-        let written = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
-        assert_eq!(render("<{{count}}>", json!({ "count": count })).unwrap(), format!("<{written}>"));
+        let count_text = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
+        assert_eq!(render("<{{count}}>", json!({ "count": count })).unwrap(), format!("<{count_text}>"));
         let typed = render("<$arg:count>", json!({ "count": count }));
         assert_eq!(typed.is_ok(), count.is_number(), "{count}");
     }
@@ -124,8 +124,8 @@ fn limits_rendered_length_and_included_assets() {
     let refusal = render(&"$arg:topic".repeat(5), json!({"topic": "x".repeat(1 << 20)})).unwrap_err();
     assert_eq!(refusal.code(), "prompt_too_large");
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
-    let many: String = (0..=MAX_INCLUDED_ASSETS).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
-    assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
+    let text: String = (0..=MAX_INCLUDED_ASSETS).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
+    assert_eq!(template(&text).unwrap_err().code(), "prompt_too_large");
     // Repeated references include one asset, but its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
     let body = |_: &IncludedAsset| IncludedBody::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
@@ -144,19 +144,20 @@ fn rejects_responses_that_violate_the_output_schema() {
         PromptTemplate::parse(&content).unwrap().compose(|_| None).unwrap()
     };
     let mismatch = Err(SchemaRejection::Mismatch);
-    let free = composed(None);
-    assert!(free.check_response("anything").is_ok() && free.compiled_response_schema_bytes() == 0);
-    let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
-    assert!(plain.check_response("{\"a\": 1}").is_ok());
+    let without_schema = composed(None);
+    assert!(without_schema.check_response("anything").is_ok() && without_schema.compiled_response_schema_bytes() == 0);
+    let with_object_schema = composed(Some(json!({"type": "object", "required": ["a"]})));
+    assert!(with_object_schema.check_response("{\"a\": 1}").is_ok());
     // Parsers differ in whether they use the first or the last of two equal names, so such a response is rejected.
-    for wrong in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
-        assert_eq!(plain.check_response(wrong), mismatch, "{wrong}");
+    for response in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
+        assert_eq!(with_object_schema.check_response(response), mismatch, "{response}");
     }
-    let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
-    assert!(matched.check_response("\"aa\"").is_ok() && matched.check_response("\"b\"") == mismatch);
+    let with_pattern = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
+    assert!(with_pattern.check_response("\"aa\"").is_ok() && with_pattern.check_response("\"b\"") == mismatch);
     assert!(
-        plain.compiled_response_schema_bytes() > 0
-            && matched.compiled_response_schema_bytes() > plain.compiled_response_schema_bytes() + (64 << 10)
+        with_object_schema.compiled_response_schema_bytes() > 0
+            && with_pattern.compiled_response_schema_bytes()
+                > with_object_schema.compiled_response_schema_bytes() + (64 << 10)
     );
     // If the schema does not compile, every response is rejected.
     assert!(composed(Some(json!({"type": "sting"}))).check_response("1") == mismatch);

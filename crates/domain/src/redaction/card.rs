@@ -9,31 +9,33 @@ const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
 
 /// The end of a card number that starts at this position, if any.
-pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
+pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     // Digits after a decimal point are the fraction of a number.
-    if !place.starts_word() || place.previous_char() == Some('.') {
+    if !position.starts_word() || position.previous_char() == Some('.') {
         return None;
     }
-    let first = place.digits(place.offset(), MAX_DIGITS)?;
+    let first = position.digits(position.offset(), MAX_DIGITS)?;
     if first.digits.len() >= MIN_DIGITS {
-        return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
+        return (is_card(first.digits) && position.ends_word(first.end)).then_some(first.end);
     }
     let is_printed = LAYOUTS.iter().any(|layout| layout.starts_with(&[first.digits.len()]));
-    if !is_printed || !is_issued(first.digits) || place.skip_separators(first.end).is_none() {
+    if !is_printed || !is_issued(first.digits) || position.skip_separators(first.end).is_none() {
         return None;
     }
-    let (mut written, mut lengths, mut end) = (first.digits.to_owned(), vec![first.digits.len()], first.end);
-    let mut longest = None;
+    let (mut digits, mut lengths, mut end) = (first.digits.to_owned(), vec![first.digits.len()], first.end);
+    let mut latest_end = None;
     while LAYOUTS.iter().any(|layout| layout.starts_with(&lengths)) {
-        if LAYOUTS.contains(&lengths.as_slice()) && is_card(&written) && place.ends_word(end) {
-            longest = Some(end);
+        if LAYOUTS.contains(&lengths.as_slice()) && is_card(&digits) && position.ends_word(end) {
+            latest_end = Some(end);
         }
-        let Some(group) = place.skip_separators(end).and_then(|next| place.digits(next, MAX_DIGITS)) else { break };
-        written.push_str(group.digits);
+        let Some(group) = position.skip_separators(end).and_then(|next| position.digits(next, MAX_DIGITS)) else {
+            break;
+        };
+        digits.push_str(group.digits);
         lengths.push(group.digits.len());
         end = group.end;
     }
-    longest
+    latest_end
 }
 
 fn is_card(digits: &str) -> bool {

@@ -36,20 +36,20 @@ pub(super) struct DigitGroup<'t> {
 
 impl<'t> Position<'t> {
     /// The end of the separators at an offset. There must be 1 to [`MAX_GAP_CHARS`] separators, in any mix.
-    pub(super) fn skip_separators(self, from: usize) -> Option<usize> {
-        let rest = self.rest_at(from)?;
+    pub(super) fn skip_separators(self, offset: usize) -> Option<usize> {
+        let rest = self.rest_at(offset)?;
         let separators = || rest.chars().take_while(|character| is_separator(*character));
         let bytes: usize = separators().take(MAX_GAP_CHARS).map(char::len_utf8).sum();
         let is_short = separators().nth(MAX_GAP_CHARS).is_none();
-        (bytes > 0 && is_short).then_some(from + bytes)
+        (bytes > 0 && is_short).then_some(offset + bytes)
     }
 
     /// The digits at an offset. The run is cut after `limit + 1` digits, so that callers can recognize a longer
     /// run.
-    pub(super) fn digits(self, from: usize, limit: usize) -> Option<DigitGroup<'t>> {
-        let rest = self.rest_at(from)?;
+    pub(super) fn digits(self, offset: usize, limit: usize) -> Option<DigitGroup<'t>> {
+        let rest = self.rest_at(offset)?;
         let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();
         let digits = rest.get(..count).filter(|digits| !digits.is_empty())?;
-        Some(DigitGroup { digits, end: from + count })
+        Some(DigitGroup { digits, end: offset + count })
     }
 }

@@ -4,23 +4,23 @@ use std::ops::Range;
 
 /// Reports the addresses in a text, in order. Each character is read at most twice, because an address never
 /// extends across a second `@` sign.
-pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
-    let mut done = 0;
+pub(super) fn find(text: &str, mut report: impl FnMut(Range<usize>)) {
+    let mut searched_end = 0;
     for (sign, _) in text.match_indices('@') {
-        let local = text.get(done..sign).and_then(local_part_start).map(|begin| done + begin);
+        let local = text.get(searched_end..sign).and_then(local_part_start).map(|start| searched_end + start);
         let domain = text.get(sign + 1..).and_then(domain_end).map(|end| sign + 1 + end);
-        let (Some(begin), Some(end)) = (local, domain) else { continue };
-        found(begin..end);
-        done = end;
+        let (Some(start), Some(end)) = (local, domain) else { continue };
+        report(start..end);
+        searched_end = end;
     }
 }
 
 /// The start of the local part with which this text ends, if any.
 fn local_part_start(text: &str) -> Option<usize> {
-    let outside = |character: char| !is_local(character);
-    let local = text.rsplit(outside).next()?;
-    let begun = local.trim_start_matches(|character: char| !character.is_alphanumeric());
-    (!begun.is_empty()).then(|| text.len() - begun.len())
+    let is_outside = |character: char| !is_local(character);
+    let local = text.rsplit(is_outside).next()?;
+    let trimmed = local.trim_start_matches(|character: char| !character.is_alphanumeric());
+    (!trimmed.is_empty()).then(|| text.len() - trimmed.len())
 }
 
 /// Whether a character commonly occurs in a local part. The standard permits further characters.
@@ -35,7 +35,7 @@ fn domain_end(text: &str) -> Option<usize> {
     let mut label = Label::default();
     let mut labels = 0_usize;
     let mut characters = text.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
+    while let Some((offset, character)) = characters.next() {
         match character {
             '.' if label.length > 0 => {
                 labels += 1;
@@ -47,7 +47,7 @@ fn domain_end(text: &str) -> Option<usize> {
         }
         let word_ends = !characters.peek().is_some_and(|(_, next)| next.is_alphanumeric());
         if labels > 0 && word_ends && label.is_top_level() {
-            latest = Some(at + character.len_utf8());
+            latest = Some(offset + character.len_utf8());
         }
     }
     latest

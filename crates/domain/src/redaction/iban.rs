@@ -8,31 +8,32 @@ const MAX_LEN: usize = 34;
 const GROUP_LEN: usize = 4;
 
 /// The end of an IBAN that starts at this position, if any. The IBAN may be written in groups of four.
-pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
-    let head = place.rest().as_bytes();
+pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
+    let head = position.rest().as_bytes();
     let [country, letter, check, digit, ..] = head else { return None };
     let is_head = country.is_ascii_alphabetic() && letter.is_ascii_alphabetic();
-    if !is_head || !check.is_ascii_digit() || !digit.is_ascii_digit() || !place.starts_word() {
+    if !is_head || !check.is_ascii_digit() || !digit.is_ascii_digit() || !position.starts_word() {
         return None;
     }
-    let (mut written, mut end, mut longest) = (String::with_capacity(MAX_LEN), place.offset(), None);
+    let (mut characters, mut end, mut latest_end) = (String::with_capacity(MAX_LEN), position.offset(), None);
     loop {
-        let group = alphanumerics(place, end, MAX_LEN - written.len())?;
-        written.push_str(&group.to_ascii_uppercase());
+        let group = alphanumerics(position, end, MAX_LEN - characters.len())?;
+        characters.push_str(&group.to_ascii_uppercase());
         end += group.len();
-        if place.ends_word(end) && written.parse::<Iban>().is_ok() {
-            longest = Some(end);
+        if position.ends_word(end) && characters.parse::<Iban>().is_ok() {
+            latest_end = Some(end);
         }
-        let whole = written.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && written.len() < MAX_LEN;
-        let next = place.skip_separators(end).filter(|next| whole && alphanumerics(place, *next, 1).is_some());
-        let Some(next) = next else { return longest };
+        let is_full_group = characters.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && characters.len() < MAX_LEN;
+        let next =
+            position.skip_separators(end).filter(|next| is_full_group && alphanumerics(position, *next, 1).is_some());
+        let Some(next) = next else { return latest_end };
         end = next;
     }
 }
 
 /// The letters and digits that start at an offset, at most `limit`.
-fn alphanumerics(place: Position<'_>, from: usize, limit: usize) -> Option<&str> {
-    let rest = place.advance_to(from).rest();
+fn alphanumerics(position: Position<'_>, offset: usize, limit: usize) -> Option<&str> {
+    let rest = position.advance_to(offset).rest();
     let length = rest.bytes().take(limit).take_while(u8::is_ascii_alphanumeric).count();
-    rest.get(..length).filter(|word| !word.is_empty())
+    rest.get(..length).filter(|run| !run.is_empty())
 }

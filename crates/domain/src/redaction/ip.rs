@@ -7,49 +7,49 @@ const MAX_V4_LEN: usize = "255.255.255.255".len();
 const MAX_V6_LEN: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 /// The end of an IP address that starts at this position, if any.
-pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
-    match_v6(place).or_else(|| match_v4(place))
+pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
+    match_v6(position).or_else(|| match_v4(position))
 }
 
-fn match_v4(place: Position<'_>) -> Option<usize> {
+fn match_v4(position: Position<'_>) -> Option<usize> {
     // Digits after a full stop are a part of a longer token, such as a version number.
-    if !place.starts_word() || place.previous_char() == Some('.') {
+    if !position.starts_word() || position.previous_char() == Some('.') {
         return None;
     }
-    let end = address_end(place, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
-    text(place, end).parse::<Ipv4Addr>().ok().map(|_| end)
+    let end = address_end(position, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
+    text(position, end).parse::<Ipv4Addr>().ok().map(|_| end)
 }
 
-fn match_v6(place: Position<'_>) -> Option<usize> {
-    let apart = match place.next_char() {
+fn match_v6(position: Position<'_>) -> Option<usize> {
+    let is_separate = match position.next_char() {
         // Paths in programming languages also contain double colons, and some of their names consist of
         // hexadecimal digits.
-        Some(':') => place.previous_char().is_none_or(|before| {
-            before.is_whitespace() || matches!(before, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
+        Some(':') => position.previous_char().is_none_or(|previous| {
+            previous.is_whitespace() || matches!(previous, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
         }),
-        _ => place.starts_word() && place.previous_char() != Some(':'),
+        _ => position.starts_word() && position.previous_char() != Some(':'),
     };
-    if !apart {
+    if !is_separate {
         return None;
     }
-    let end = address_end(place, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
-    let written = text(place, end);
+    let end = address_end(position, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
+    let address = text(position, end);
     // `::` alone is a valid address, but does not identify anyone.
-    let is_somebodys = written.bytes().any(|byte| byte.is_ascii_hexdigit());
-    (is_somebodys && written.parse::<Ipv6Addr>().is_ok()).then_some(end)
+    let has_digits = address.bytes().any(|byte| byte.is_ascii_hexdigit());
+    (has_digits && address.parse::<Ipv6Addr>().is_ok()).then_some(end)
 }
 
-fn text(place: Position<'_>, end: usize) -> &str {
-    place.rest().get(..end.saturating_sub(place.offset())).unwrap_or_default()
+fn text(position: Position<'_>, end: usize) -> &str {
+    position.rest().get(..end.saturating_sub(position.offset())).unwrap_or_default()
 }
 
 /// The end of a run of matching characters, without a punctuation character that ends the sentence. Returns `None`
 /// if the run is too long, continues with letters, or ends in a character that ends no sentence.
-fn address_end(place: Position<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
-    let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
-    let end = place.offset() + length;
-    let run = text(place, end);
-    if !place.ends_word(end) || (run.ends_with(['.', ':']) && !place.ends_sentence(end)) {
+fn address_end(position: Position<'_>, max_length: usize, is_address_byte: impl Fn(u8) -> bool) -> Option<usize> {
+    let length = position.rest().bytes().take(max_length + 2).take_while(|byte| is_address_byte(*byte)).count();
+    let end = position.offset() + length;
+    let run = text(position, end);
+    if !position.ends_word(end) || (run.ends_with(['.', ':']) && !position.ends_sentence(end)) {
         return None;
     }
     // Two colons at the end are a part of the address.
@@ -57,5 +57,5 @@ fn address_end(place: Position<'_>, longest: usize, fits: impl Fn(u8) -> bool) -
         Some(trimmed) if !trimmed.ends_with(':') => trimmed,
         Some(_) | None => run,
     };
-    (trimmed.len() <= longest).then(|| place.offset() + trimmed.len())
+    (trimmed.len() <= max_length).then(|| position.offset() + trimmed.len())
 }

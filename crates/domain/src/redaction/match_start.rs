@@ -61,9 +61,9 @@ impl<'t> Position<'t> {
     }
 
     /// A later position in the same text.
-    pub(super) fn advance_to(self, at: usize) -> Self {
-        let before = self.text.get(..at).and_then(|text| text.chars().next_back());
-        Self { offset: at, previous: before, ..self }
+    pub(super) fn advance_to(self, offset: usize) -> Self {
+        let previous = self.text.get(..offset).and_then(|text| text.chars().next_back());
+        Self { offset, previous, ..self }
     }
 
     /// The position after a match, whose mask ends with a bracket.
@@ -86,13 +86,13 @@ impl<'t> Position<'t> {
     }
 
     /// The text from an offset on; `None` outside the text.
-    pub(super) fn rest_at(self, at: usize) -> Option<&'t str> {
-        self.text.get(at..)
+    pub(super) fn rest_at(self, offset: usize) -> Option<&'t str> {
+        self.text.get(offset..)
     }
 
     /// The character at an offset.
-    pub(super) fn char_at(self, at: usize) -> Option<char> {
-        self.rest_at(at).and_then(|rest| rest.chars().next())
+    pub(super) fn char_at(self, offset: usize) -> Option<char> {
+        self.rest_at(offset).and_then(|rest| rest.chars().next())
     }
 
     /// Whether no word character follows the offset.

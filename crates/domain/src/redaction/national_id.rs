@@ -47,12 +47,12 @@ impl NationalId {
     }
 
     /// The end of an identifier of this scheme that starts at this position, if any.
-    pub(super) fn match_end(self, place: Position<'_>) -> Option<usize> {
-        if !place.starts_word() {
+    pub(super) fn match_end(self, position: Position<'_>) -> Option<usize> {
+        if !position.starts_word() {
             return None;
         }
-        let (written, end) = match_form(place, self.form())?;
-        (place.ends_word(end) && self.is_valid(&written)).then_some(end)
+        let (characters, end) = match_form(position, self.form())?;
+        (position.ends_word(end) && self.is_valid(&characters)).then_some(end)
     }
 
     /// The form of the identifier: `d` is a digit, `l` a letter, `x` either, `-` a separator, and `_` an optional
@@ -69,73 +69,75 @@ impl NationalId {
     }
 
     /// Whether letters and digits that have the form of the scheme are a valid identifier.
-    fn is_valid(self, written: &str) -> bool {
+    fn is_valid(self, characters: &str) -> bool {
         match self {
-            Self::UsSsn => is_us_ssn(written),
-            Self::UkNino => is_uk_nino(written),
-            Self::DeSteuerId => is_de_steuer_id(written),
-            Self::FrInsee => is_fr_insee(written),
-            Self::EsDni => is_es_dni(written),
-            Self::EsNie => is_es_nie(written),
+            Self::UsSsn => is_us_ssn(characters),
+            Self::UkNino => is_uk_nino(characters),
+            Self::DeSteuerId => is_de_steuer_id(characters),
+            Self::FrInsee => is_fr_insee(characters),
+            Self::EsDni => is_es_dni(characters),
+            Self::EsNie => is_es_nie(characters),
         }
     }
 }
 
 /// The letters and digits that match a form, in upper case and without separators, and the end of the match.
-fn match_form(place: Position<'_>, form: &str) -> Option<(String, usize)> {
-    let (mut written, mut end) = (String::with_capacity(form.len()), place.offset());
-    for part in form.chars() {
-        let next = place.char_at(end)?;
-        let fits = match part {
+fn match_form(position: Position<'_>, form: &str) -> Option<(String, usize)> {
+    let (mut characters, mut end) = (String::with_capacity(form.len()), position.offset());
+    for form_char in form.chars() {
+        let next = position.char_at(end)?;
+        let is_match = match form_char {
             'd' => next.is_ascii_digit(),
             'l' => next.is_ascii_alphabetic(),
             'x' => next.is_ascii_alphanumeric(),
             '-' | '_' => {
-                let parts = SEPARATORS.contains(&next);
-                if parts {
+                let is_separator = SEPARATORS.contains(&next);
+                if is_separator {
                     end += next.len_utf8();
                 }
-                if parts || part == '_' {
+                if is_separator || form_char == '_' {
                     continue;
                 }
                 false
             }
             _ => false,
         };
-        if !fits {
+        if !is_match {
             return None;
         }
-        written.push(next.to_ascii_uppercase());
+        characters.push(next.to_ascii_uppercase());
         end += next.len_utf8();
     }
-    Some((written, end))
+    Some((characters, end))
 }
 
 /// Whether the digits are valid; some areas, groups and serial numbers are never issued.
 fn is_us_ssn(digits: &str) -> bool {
-    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    let part = |start: usize, end: usize| digits.get(start..end).unwrap_or_default();
     let area = part(0, 3);
     !matches!(area, "" | "000" | "666") && !area.starts_with('9') && part(3, 5) != "00" && part(5, 9) != "0000"
 }
 
 /// Whether the prefix is valid; some letters and prefixes are never issued.
-fn is_uk_nino(written: &str) -> bool {
-    let Some(prefix) = written.get(..2) else { return false };
-    let never = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
-    !prefix.contains(never)
+fn is_uk_nino(characters: &str) -> bool {
+    let Some(prefix) = characters.get(..2) else { return false };
+    let is_never_issued = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
+    !prefix.contains(is_never_issued)
         && !prefix.ends_with('O')
         && !matches!(prefix, "BG" | "GB" | "KN" | "NK" | "NT" | "TN" | "ZZ")
-        && written.ends_with(['A', 'B', 'C', 'D'])
+        && characters.ends_with(['A', 'B', 'C', 'D'])
 }
 
 /// Whether the digits are valid. Among the first ten digits, one digit occurs two or three times, and each other
 /// digit at most once.
 fn is_de_steuer_id(digits: &str) -> bool {
     let values: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(10)).collect();
-    let [first @ .., check] = values.as_slice() else { return false };
-    let repeated: Vec<usize> =
-        (0..10).map(|digit| first.iter().filter(|other| **other == digit).count()).filter(|count| *count > 1).collect();
-    let product = first.iter().fold(10, |product, digit| match (digit + product) % 10 {
+    let [leading @ .., check] = values.as_slice() else { return false };
+    let repeated: Vec<usize> = (0..10)
+        .map(|digit| leading.iter().filter(|value| **value == digit).count())
+        .filter(|count| *count > 1)
+        .collect();
+    let product = leading.iter().fold(10, |product, digit| match (digit + product) % 10 {
         0 => 20 % 11,
         sum => (2 * sum) % 11,
     });
@@ -144,8 +146,8 @@ fn is_de_steuer_id(digits: &str) -> bool {
 
 /// Whether the number and its check digits are valid. The departments of Corsica, `2A` and `2B`, count as 19 and
 /// 18.
-fn is_fr_insee(written: &str) -> bool {
-    let (Some(number), Some(key)) = (written.get(..13), written.get(13..)) else { return false };
+fn is_fr_insee(characters: &str) -> bool {
+    let (Some(number), Some(check_digits)) = (characters.get(..13), characters.get(13..)) else { return false };
     let Some(month) = number.get(3..5).and_then(|month| month.parse::<u32>().ok()) else { return false };
     let digits = match number.get(5..7) {
         Some("2A") => number.replacen("2A", "19", 1),
@@ -154,24 +156,24 @@ fn is_fr_insee(written: &str) -> bool {
     };
     // Months above twelve encode an unknown month of birth.
     let is_person = number.starts_with(['1', '2', '3', '4', '7', '8']) && matches!(month, 1..=12 | 20..=42 | 50..=99);
-    let (Ok(number), Ok(key)) = (digits.parse::<u64>(), key.parse::<u64>()) else { return false };
-    is_person && 97 - number % 97 == key
+    let (Ok(number), Ok(check_digits)) = (digits.parse::<u64>(), check_digits.parse::<u64>()) else { return false };
+    is_person && 97 - number % 97 == check_digits
 }
 
 /// Whether the letter encodes the remainder of the digits modulo 23.
-fn is_es_dni(written: &str) -> bool {
-    let Some((digits, letter)) = written.split_at_checked(8) else { return false };
-    let rest = digits.parse::<usize>().ok().map(|number| number % 23);
-    rest.and_then(|rest| "TRWAGMYFPDXBNJZSQVHLCKE".get(rest..=rest)) == Some(letter)
+fn is_es_dni(characters: &str) -> bool {
+    let Some((digits, letter)) = characters.split_at_checked(8) else { return false };
+    let remainder = digits.parse::<usize>().ok().map(|number| number % 23);
+    remainder.and_then(|remainder| "TRWAGMYFPDXBNJZSQVHLCKE".get(remainder..=remainder)) == Some(letter)
 }
 
 /// Whether the number is valid. Its first letter represents a digit, after which the rules of the DNI apply.
-fn is_es_nie(written: &str) -> bool {
-    let first = match written.get(..1) {
+fn is_es_nie(characters: &str) -> bool {
+    let first_digit = match characters.get(..1) {
         Some("X") => "0",
         Some("Y") => "1",
         Some("Z") => "2",
         Some(_) | None => return false,
     };
-    written.get(1..).is_some_and(|rest| is_es_dni(&format!("{first}{rest}")))
+    characters.get(1..).is_some_and(|rest| is_es_dni(&format!("{first_digit}{rest}")))
 }

@@ -63,52 +63,52 @@ pub(super) struct Replacer<'t> {
     text: &'t str,
     normalized: &'t str,
     /// The offset in the original text up to which the output is written.
-    at: usize,
-    /// The offset in the normalized text that corresponds to `at`.
-    normalized_at: usize,
-    written: String,
+    position: usize,
+    /// The offset in the normalized text that corresponds to `position`.
+    normalized_position: usize,
+    output: String,
 }
 
 impl<'t> Replacer<'t> {
     /// Starts with an empty output. `normalized` is the same string as `text` if nothing is disguised.
     pub(super) fn new(text: &'t str, normalized: &'t str) -> Self {
-        Self { text, normalized, at: 0, normalized_at: 0, written: String::with_capacity(text.len()) }
+        Self { text, normalized, position: 0, normalized_position: 0, output: String::with_capacity(text.len()) }
     }
 
     /// Writes the text before the range, and then the replacement, or the original range for `None`. Returns
     /// whether the range is disguised in the original text.
-    pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
-        let begin = self.original_offset(range.start, self.at, self.normalized_at, Edge::Start);
-        let end = self.original_offset(range.end, begin, range.start, Edge::End);
-        let was = self.text.get(begin..end).unwrap_or_default();
-        self.written.push_str(self.text.get(self.at..begin).unwrap_or_default());
-        self.written.push_str(with.unwrap_or(was));
-        (self.at, self.normalized_at) = (end, range.end);
-        self.normalized.get(range).is_some_and(|seen| seen != was)
+    pub(super) fn replace(&mut self, range: Range<usize>, replacement: Option<&str>) -> bool {
+        let start = self.original_offset(range.start, self.position, self.normalized_position, Edge::Start);
+        let end = self.original_offset(range.end, start, range.start, Edge::End);
+        let original = self.text.get(start..end).unwrap_or_default();
+        self.output.push_str(self.text.get(self.position..start).unwrap_or_default());
+        self.output.push_str(replacement.unwrap_or(original));
+        (self.position, self.normalized_position) = (end, range.end);
+        self.normalized.get(range).is_some_and(|normalized| normalized != original)
     }
 
     /// Writes the remaining text, and returns the output.
     pub(super) fn finish(mut self) -> String {
-        self.written.push_str(self.text.get(self.at..).unwrap_or_default());
-        self.written
+        self.output.push_str(self.text.get(self.position..).unwrap_or_default());
+        self.output
     }
 
-    /// Maps an offset of the normalized text to the original text. `at` and `seen_at` are a known pair of
-    /// corresponding offsets.
-    fn original_offset(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
+    /// Maps an offset of the normalized text to the original text. `offset` and `normalized_offset` are a known pair
+    /// of corresponding offsets.
+    fn original_offset(&self, target: usize, mut offset: usize, mut normalized_offset: usize, edge: Edge) -> usize {
         if self.text.len() == self.normalized.len() && self.text.as_ptr() == self.normalized.as_ptr() {
-            return wanted;
+            return target;
         }
-        for character in self.text.get(at..).unwrap_or_default().chars() {
-            let shows = visible_char(character).map_or(0, char::len_utf8);
+        for character in self.text.get(offset..).unwrap_or_default().chars() {
+            let visible_bytes = visible_char(character).map_or(0, char::len_utf8);
             // An invisible character belongs to the visible character before it.
-            if seen_at >= wanted && (edge == Edge::End || shows > 0) {
+            if normalized_offset >= target && (edge == Edge::End || visible_bytes > 0) {
                 break;
             }
-            at += character.len_utf8();
-            seen_at += shows;
+            offset += character.len_utf8();
+            normalized_offset += visible_bytes;
         }
-        at
+        offset
     }
 }
 

@@ -20,18 +20,18 @@ const MAX_NAMED_BYTES: usize = 60;
 const MAX_GROUPS: usize = 8;
 
 /// The end of a phone number that starts at this position, if any.
-pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
-    match place.next_char()? {
-        '+' => match_international(place, place.offset() + 1),
-        '(' => match_national(place, place.offset()),
+pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
+    match position.next_char()? {
+        '+' => match_international(position, position.offset() + 1),
+        '(' => match_national(position, position.offset()),
         // Digits after these characters are fractions, parts of dates, or parts of longer numbers.
-        _ if !place.starts_word() || matches!(place.previous_char(), Some('-' | '.' | '/' | ',')) => None,
-        '0' if place.rest().starts_with("00") => match_international(place, place.offset() + 2),
+        _ if !position.starts_word() || matches!(position.previous_char(), Some('-' | '.' | '/' | ',')) => None,
+        '0' if position.rest().starts_with("00") => match_international(position, position.offset() + 2),
         // The first group excludes most numbers in a text, so that no further group must be read.
-        '0'..='9' => match place.digits(place.offset(), *UNSEPARATED_DIGITS.end())?.digits {
+        '0'..='9' => match position.digits(position.offset(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
-            "1" => match_national(place, place.offset()),
-            digits if digits.len() == 3 || digits.starts_with('0') => match_national(place, place.offset()),
+            "1" => match_national(position, position.offset()),
+            digits if digits.len() == 3 || digits.starts_with('0') => match_national(position, position.offset()),
             _ => None,
         },
         _ => None,
@@ -42,7 +42,7 @@ pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
 pub(super) fn names_phone(key: &str) -> bool {
     let letters: String = key.chars().filter(|letter| letter.is_alphabetic()).flat_map(char::to_lowercase).collect();
     matches!(letters.as_str(), "tel" | "cell" | "fax")
-        || ["phone", "mobile", "telefon"].iter().any(|word| letters.contains(word))
+        || ["phone", "mobile", "telefon"].iter().any(|name| letters.contains(name))
 }
 
 /// Whether a text consists only of the digits of a phone number and separators.
@@ -54,14 +54,14 @@ pub(super) fn is_bare_number(text: &str) -> bool {
         && text.chars().all(|sign| sign.is_ascii_digit() || is_sign(sign))
 }
 
-fn match_international(place: Position<'_>, from: usize) -> Option<usize> {
-    longest_match(place, from, |number| {
+fn match_international(position: Position<'_>, start: usize) -> Option<usize> {
+    longest_match(position, start, |number| {
         !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len())
     })
 }
 
-fn match_national(place: Position<'_>, from: usize) -> Option<usize> {
-    longest_match(place, from, |number| {
+fn match_national(position: Position<'_>, start: usize) -> Option<usize> {
+    longest_match(position, start, |number| {
         if number.is_inconsistent {
             return false;
         }
@@ -93,44 +93,44 @@ struct DigitGroups {
 
 /// The end of the longest phone number that starts at this position, if any. Reading stops at inconsistent
 /// separators. It also stops where a card number starts, so that no part of a card number remains unmasked.
-fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
-    let (mut written, mut latest) = (DigitGroups::default(), None);
-    let mut is_open = place.char_at(from) == Some('(');
-    let mut at = if is_open { from + 1 } else { from };
-    while let Some(group) = place.digits(at, *INTERNATIONAL_DIGITS.end()) {
-        let begins_card = !written.lengths.is_empty() && card::match_end(place.advance_to(at)).is_some();
-        if begins_card || written.digits.len() + group.digits.len() > *INTERNATIONAL_DIGITS.end() {
+fn longest_match(position: Position<'_>, start: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
+    let (mut groups, mut latest) = (DigitGroups::default(), None);
+    let mut is_open = position.char_at(start) == Some('(');
+    let mut offset = if is_open { start + 1 } else { start };
+    while let Some(group) = position.digits(offset, *INTERNATIONAL_DIGITS.end()) {
+        let begins_card = !groups.lengths.is_empty() && card::match_end(position.advance_to(offset)).is_some();
+        if begins_card || groups.digits.len() + group.digits.len() > *INTERNATIONAL_DIGITS.end() {
             break;
         }
-        written.digits.push_str(group.digits);
-        written.lengths.push(group.digits.len());
+        groups.digits.push_str(group.digits);
+        groups.lengths.push(group.digits.len());
         // A single digit at the end is more likely to be a separate number.
-        let is_tail = written.lengths.len() > 2 && group.digits.len() == 1;
-        if !is_open && !is_tail && place.ends_word(group.end) && is_number(&written) {
+        let is_tail = groups.lengths.len() > 2 && group.digits.len() == 1;
+        if !is_open && !is_tail && position.ends_word(group.end) && is_number(&groups) {
             latest = Some(group.end);
         }
-        let Some((gap, end)) = read_separator(place, group.end) else { break };
-        match gap {
+        let Some((separator, end)) = read_separator(position, group.end) else { break };
+        match separator {
             Separator::Opening if !is_open => is_open = true,
             Separator::Closing if is_open => is_open = false,
             Separator::Opening | Separator::Closing => break,
-            Separator::Sign(_) => written.add_separator(gap),
+            Separator::Sign(_) => groups.add_separator(separator),
         }
-        if written.lengths.len() == MAX_GROUPS {
+        if groups.lengths.len() == MAX_GROUPS {
             break;
         }
-        at = end;
+        offset = end;
     }
     latest
 }
 
 impl DigitGroups {
-    fn add_separator(&mut self, gap: Separator) {
+    fn add_separator(&mut self, separator: Separator) {
         self.separators += 1;
         if self.separators == 2 {
-            self.separator = Some(gap);
+            self.separator = Some(separator);
         }
-        self.is_inconsistent |= self.separators > 2 && self.separator != Some(gap);
+        self.is_inconsistent |= self.separators > 2 && self.separator != Some(separator);
     }
 }
 
@@ -146,18 +146,18 @@ enum Separator {
 }
 
 /// The separator after a digit group, and the start of the next group.
-fn read_separator(place: Position<'_>, from: usize) -> Option<(Separator, usize)> {
-    let sign = |at: usize| {
-        let next = place.char_at(at)?;
-        let plain = match next {
+fn read_separator(position: Position<'_>, start: usize) -> Option<(Separator, usize)> {
+    let sign = |offset: usize| {
+        let next = position.char_at(offset)?;
+        let normalized = match next {
             ' ' | '\u{a0}' | '\u{202f}' => ' ',
             '.' | '/' | '(' | ')' => next,
             _ if SEPARATORS.contains(&next) => '-',
             _ => return None,
         };
-        Some((plain, at + next.len_utf8()))
+        Some((normalized, offset + next.len_utf8()))
     };
-    let (first, end) = sign(from)?;
+    let (first, end) = sign(start)?;
     let second = sign(end);
     Some(match (first, second) {
         ('(', _) => (Separator::Opening, end),
@@ -165,10 +165,10 @@ fn read_separator(place: Position<'_>, from: usize) -> Option<(Separator, usize)
         (')', Some((' ' | '-' | '/', end))) => (Separator::Closing, end),
         (')', _) => (Separator::Closing, end),
         ('/', Some((' ', end))) => (Separator::Sign('/'), end),
-        (' ', Some((parts @ ('/' | '-'), end))) => {
+        (' ', Some((separator @ ('/' | '-'), end))) => {
             let (_, end) = sign(end).filter(|(sign, _)| *sign == ' ')?;
-            (Separator::Sign(parts), end)
+            (Separator::Sign(separator), end)
         }
-        (parts, _) => (Separator::Sign(parts), end),
+        (separator, _) => (Separator::Sign(separator), end),
     })
 }

@@ -102,7 +102,7 @@ fn masks_ip_addresses() {
 
 #[test]
 fn masks_national_ids() {
-    for (scheme, valid, refused) in [
+    for (scheme, valid, invalid) in [
         (
             NationalId::UsSsn,
             vec!["078-05-1120", "078 05 1120"],
@@ -136,7 +136,7 @@ fn masks_national_ids() {
             );
             assert_eq!(Redactor::new(&[]).redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
         }
-        for id in refused {
+        for id in invalid {
             assert_eq!(redactor.redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
         }
     }
@@ -206,17 +206,17 @@ fn normalizes_dots_hidden_characters_and_digits() {
         "x\u{ad}y 1.2\u{200b}.3",
     ]);
     let mut value = json!({ "ｐｈｏｎｅ": "４９３０1234567", "a\u{200b}@b.com": "٠" });
-    let found = Redactor::default().redact(&mut value);
+    let counts = Redactor::default().redact(&mut value);
     assert_eq!(value, json!({ "ｐｈｏｎｅ": "[phone]", "[email]": "٠" }));
-    assert_eq!(serde_json::to_value(&found).unwrap(), json!({ "email": 1, "phone": 1 }));
-    let spared = Redactor::default()
+    assert_eq!(serde_json::to_value(&counts).unwrap(), json!({ "email": 1, "phone": 1 }));
+    let unmasked = Redactor::default()
         .without_masking(&[PersonalDataClass::Card, PersonalDataClass::Email])
         .redact_text("4111111111111111 ４111111111111111 a＠b.com a@b.com");
     assert_eq!(
         (
-            spared.text.contains('['),
-            spared.counts.of(PersonalDataClass::Card),
-            spared.counts.of(PersonalDataClass::Email)
+            unmasked.text.contains('['),
+            unmasked.counts.of(PersonalDataClass::Card),
+            unmasked.counts.of(PersonalDataClass::Email)
         ),
         (false, 2, 2)
     );
@@ -239,9 +239,9 @@ fn accepts_mixed_separators_in_cards_and_ibans() {
         ("DE89\n3704\t0044 - 0532..0130\u{2800}00", "[iban]"),
         ("GB82 WEST\n1234 5698 7654 32", "[iban]"),
     ]);
-    let beyond = format!("4111{}1111 1111 1111", " ".repeat(9));
+    let nine_spaces = format!("4111{}1111 1111 1111", " ".repeat(9));
     assert_untouched(&[
-        &beyond,
+        &nine_spaces,
         "4111, 1111, 1111, 1111",
         "4111/1111/1111/1111",
         "4111 1111\t1111 1112",
@@ -298,7 +298,7 @@ fn masks_nested_values() {
         "id": 65_929_970_489_u64,
         "phone": 4_930_123_456_u64, "mobilePhones": ["491511234567", 12], "count": 4_930_123_456_u64, "price": 10.5,
     });
-    let found = Redactor::default().redact(&mut value);
+    let counts = Redactor::default().redact(&mut value);
     let expected = json!({
         "answer": ["ask [email]", {"deep": "[ip]"}, null, true],
         "card": "[card]", "cards": ["[card]", "[card]"],
@@ -307,7 +307,7 @@ fn masks_nested_values() {
     });
     assert_eq!(value, expected);
     assert_eq!(
-        serde_json::to_value(&found).unwrap(),
+        serde_json::to_value(&counts).unwrap(),
         json!({"email": 1, "ip": 1, "card": 3, "phone": 2, "national_id": 1})
     );
 }
@@ -315,17 +315,17 @@ fn masks_nested_values() {
 #[test]
 fn masks_keys_and_keeps_every_member() {
     let mut value = json!({"a@b.com": 1, "c@d.com": 2, "[email]": 3, "e@f.com": {"g@h.com": 4}, "[email] 3": 5});
-    let found = Redactor::default().redact(&mut value);
+    let counts = Redactor::default().redact(&mut value);
     let expected = json!({"[email]": 3, "[email] 2": 1, "[email] 3": 5, "[email] 4": 2, "[email] 5": {"[email]": 4}});
     assert_eq!(value, expected);
-    assert_eq!(found.of(PersonalDataClass::Email), 4);
+    assert_eq!(counts.of(PersonalDataClass::Email), 4);
     assert!(Redactor::default().redact(&mut value).is_empty());
     assert_eq!(value, expected);
 }
 
 /// Parts of patterns, so that generated texts contain many texts that almost match.
 fn fragment() -> impl Strategy<Value = String> {
-    let known = [
+    let fragments = [
         "4111111111111111",
         "4111 1111 1111 1111",
         "DE89370400440532013000",
@@ -357,7 +357,7 @@ fn fragment() -> impl Strategy<Value = String> {
         "＠b．com",
     ];
     prop_oneof![
-        4 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned),
+        4 => proptest::sample::select(fragments.to_vec()).prop_map(str::to_owned),
         4 => "[ .:/@()+\\-\\[\\]%,_]{1,3}",
         3 => "[0-9]{1,6}",
         2 => "[a-zA-Z]{1,4}",
@@ -394,40 +394,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn redaction_is_idempotent(pieces in prop::collection::vec(fragment(), 0..14)) {
-        let once = Redactor::default().redact_text(&pieces.concat());
-        let twice = Redactor::default().redact_text(&once.text);
-        prop_assert_eq!(&twice.text, &once.text, "{}", pieces.concat());
-        prop_assert!(twice.counts.is_empty());
+    fn redaction_is_idempotent(fragments in prop::collection::vec(fragment(), 0..14)) {
+        let redacted = Redactor::default().redact_text(&fragments.concat());
+        let redacted_again = Redactor::default().redact_text(&redacted.text);
+        prop_assert_eq!(&redacted_again.text, &redacted.text, "{}", fragments.concat());
+        prop_assert!(redacted_again.counts.is_empty());
     }
 
     /// The text between the masks occurs in the original text, in the same order.
     #[test]
-    fn keeps_the_text_between_masks(pieces in prop::collection::vec(fragment(), 0..14)) {
-        let text = pieces.concat().replace('[', "(");
+    fn keeps_the_text_between_masks(fragments in prop::collection::vec(fragment(), 0..14)) {
+        let text = fragments.concat().replace('[', "(");
         let redaction = Redactor::default().redact_text(&text);
         let masks = PersonalDataClass::ALL.map(PersonalDataClass::mask);
-        let mut kept = redaction.text.clone();
+        let mut unmasked_text = redaction.text.clone();
         for mask in masks {
-            kept = kept.replace(mask, "\0");
+            unmasked_text = unmasked_text.replace(mask, "\0");
         }
-        let mut rest = text.as_str();
-        let mut pieces = kept.split('\0');
-        let first = pieces.next().unwrap_or_default();
-        prop_assert!(rest.starts_with(first));
-        rest = &rest[first.len()..];
-        for piece in pieces {
-            let at = rest.find(piece);
-            prop_assert!(at.is_some(), "{:?} is not in {:?}", piece, rest);
-            rest = &rest[at.unwrap() + piece.len()..];
+        let mut remaining = text.as_str();
+        let mut fragments = unmasked_text.split('\0');
+        let first = fragments.next().unwrap_or_default();
+        prop_assert!(remaining.starts_with(first));
+        remaining = &remaining[first.len()..];
+        for fragment in fragments {
+            let offset = remaining.find(fragment);
+            prop_assert!(offset.is_some(), "{:?} is not in {:?}", fragment, remaining);
+            remaining = &remaining[offset.unwrap() + fragment.len()..];
         }
         prop_assert_eq!(redaction.text == text, redaction.counts.is_empty());
     }
 
     #[test]
     fn redacts_arbitrary_text(text in "\\PC{0,200}|[\\s\\S]{0,100}") {
-        let once = redact(&text);
-        prop_assert_eq!(redact(&once), once);
+        let redacted = redact(&text);
+        prop_assert_eq!(redact(&redacted), redacted);
     }
 }
 
@@ -441,12 +441,12 @@ fn counts_classes_without_masking_them() {
     let mut value = serde_json::json!({
         "a@b.com": "a@b.com, 10.0.0.1, 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
     });
-    let found = redactor.redact(&mut value);
+    let match_counts = redactor.redact(&mut value);
     let expected = serde_json::json!({
         "a@b.com": "a@b.com, [ip], 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
     });
     assert_eq!(value, expected);
     let counts = [PersonalDataClass::Email, PersonalDataClass::Ip, PersonalDataClass::Card, PersonalDataClass::Phone]
-        .map(|class| found.of(class));
+        .map(|class| match_counts.of(class));
     assert_eq!(counts, [2, 1, 2, 1]);
 }

@@ -181,7 +181,7 @@ impl LaneSelection {
     fn includes(&self, lane: Lane) -> bool {
         match self {
             Self::All => true,
-            Self::One(one) => *one == lane,
+            Self::One(selected) => *selected == lane,
             Self::Planned(plan) => plan.lanes().any(|planned| planned == lane),
         }
     }
@@ -274,7 +274,7 @@ impl Release {
 
     /// Adds the unmet requirements of the flow, and of the model policy that its calls use.
     fn add_unmet_flow_requirements(&self, report: &ActivationReport, missing: &mut Vec<UnmetRequirement>) {
-        let routed = match &report.flow {
+        let needs_provider = match &report.flow {
             FlowStatus::Absent => false,
             FlowStatus::Invalid => {
                 missing.push(unmet("flow", "flow_invalid", "the bound flow is not executable"));
@@ -282,29 +282,29 @@ impl Release {
             }
             FlowStatus::Valid {
                 provider_routed,
-                referenced_roles: refers_to,
-                unsupported_steps: unavailable,
-                agent_tools: agents,
+                referenced_roles,
+                unsupported_steps,
+                agent_tools,
                 declared_inputs: _,
             } => {
-                for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
+                for role in referenced_roles.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
                     missing.push(unmet("references", "reference_unresolved", message));
                 }
-                for name in unavailable {
+                for name in unsupported_steps {
                     missing.push(unmet(
                         "flow",
                         "step_type_unavailable",
                         format!("this server cannot run `{name}` steps"),
                     ));
                 }
-                missing.extend(tool_requirements::unmet_tool_requirements(agents, &report.tools));
+                missing.extend(tool_requirements::unmet_tool_requirements(agent_tools, &report.tools));
                 *provider_routed
             }
         };
         let has_model_config = self.bound_asset(AssetKind::ModelConfig).is_some();
         match report.primary_route {
-            None if routed && !has_model_config => missing.push(unmet(
+            None if needs_provider && !has_model_config => missing.push(unmet(
                 "model_policy",
                 "model_policy_missing",
                 "the flow calls a provider: bind a version with the role `model_policy`",
@@ -331,8 +331,8 @@ impl Release {
         warnings.extend(unpassed_warnings(&report.unpassed_variables));
         // In production these controls block activation, so they are not also warnings.
         if !self.is_for_production() {
-            let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
-            warnings.extend(named.map(UnenforcedControl::unenforced_requirement));
+            let listed = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
+            warnings.extend(listed.map(UnenforcedControl::unenforced_requirement));
         }
         warnings
     }
@@ -362,10 +362,12 @@ impl Release {
         if *selection != LaneSelection::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
-        let left = deployment.untaken_lanes(self);
-        let taken: Vec<Lane> =
-            left.into_iter().filter(|left| selection.single_lane().is_none_or(|lane| lane == *left)).collect();
-        if taken.is_empty() {
+        let untaken_lanes = deployment.untaken_lanes(self);
+        let lanes_to_take: Vec<Lane> = untaken_lanes
+            .into_iter()
+            .filter(|untaken| selection.single_lane().is_none_or(|lane| lane == *untaken))
+            .collect();
+        if lanes_to_take.is_empty() {
             return Err(self.invalid_transition(deployment));
         }
         let planned = match selection {
@@ -377,12 +379,12 @@ impl Release {
         };
         self.check_requirements(&digest, report, rule)?;
         let mut release = self.with_state(State::Active { digest }, stamp);
-        release.record_superseded(&taken, deployment);
+        release.record_superseded(&lanes_to_take, deployment);
         if let Some(plan) = planned {
             release.0.rollout = Some(Rollout::start(plan.clone(), deployment.revision.next(), stamp.at));
         }
         let reassignment = LaneReassignment {
-            lanes: &taken,
+            lanes: &lanes_to_take,
             holder: Some(self.release_id),
             reason: MoveReason::Activation,
             soaked_lane: None,
@@ -409,14 +411,14 @@ impl Release {
             | State::Superseded { .. } => {}
             State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         }
-        let held: Vec<Lane> =
+        let held_lanes: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
         let retired = State::Retired { digest: self.state.digest().cloned() };
         let fact = self.transition_fact(&retired, stamp);
         let mut release = self.with_state(retired, stamp);
         release.0.rollout = self.rollout.as_ref().map(Rollout::stop);
         let reassignment = LaneReassignment {
-            lanes: &held,
+            lanes: &held_lanes,
             holder: None,
             reason: MoveReason::Retirement,
             soaked_lane: None,
@@ -446,8 +448,8 @@ impl Release {
     }
 
     /// Records the release that this release replaced first, unless one is already recorded.
-    pub(super) fn record_superseded(&mut self, taken: &[Lane], deployment: &Deployment) {
-        let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
+    pub(super) fn record_superseded(&mut self, lanes: &[Lane], deployment: &Deployment) {
+        let replaced = || lanes.iter().find_map(|lane| deployment.holder(*lane));
         self.0.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 use serde_json::json;
 
-/// What initiates an advance, with the soak status of the rollout's current lane.
+/// The initiator of an advance, with the soak status of the rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceTrigger {
     /// A person, who may advance at any time.
@@ -29,7 +29,7 @@ impl Release {
     /// If no rollout is in progress, or the release no longer meets the requirements.
     pub fn advance(
         &self,
-        advance: AdvanceTrigger,
+        trigger: AdvanceTrigger,
         deployment: &Deployment,
         report: &ActivationReport,
         rule: ApprovalRule,
@@ -39,31 +39,31 @@ impl Release {
         let (State::Active { digest }, Some(rollout)) = (&self.state, rollout) else {
             return Err(ReleaseRefusal::RolloutNotInProgress);
         };
-        let next = rollout.next_lane();
-        if next.is_some() {
+        let next_lane = rollout.next_lane();
+        if next_lane.is_some() {
             self.check_requirements(digest, report, rule)?;
         }
         // A lane that the release already holds soaks like any other lane, but needs no reassignment.
-        let taken: Vec<Lane> =
-            next.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
+        let lanes_to_take: Vec<Lane> =
+            next_lane.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
         let advanced = rollout.advance(deployment.revision.next(), stamp.at);
         let mut release = self.with_state(self.state.clone(), stamp);
-        release.record_superseded(&taken, deployment);
+        release.record_superseded(&lanes_to_take, deployment);
         release.0.rollout = Some(advanced);
-        let (seen, requires_ended_soak) = match advance {
-            AdvanceTrigger::Manual(seen) => (seen, false),
-            AdvanceTrigger::Automatic(seen) => (seen, true),
+        let (soak_status, requires_ended_soak) = match trigger {
+            AdvanceTrigger::Manual(soak_status) => (soak_status, false),
+            AdvanceTrigger::Automatic(soak_status) => (soak_status, true),
         };
         let reassignment = LaneReassignment {
-            lanes: &taken,
+            lanes: &lanes_to_take,
             holder: Some(self.release_id),
             reason: MoveReason::Advance,
             soaked_lane: Some(rollout.current_lane()),
-            soaking_lane: next,
-            soak: if next.is_some() { SoakEffect::Begun } else { SoakEffect::Kept },
+            soaking_lane: next_lane,
+            soak: if next_lane.is_some() { SoakEffect::Begun } else { SoakEffect::Kept },
             requires_ended_soak,
         };
-        let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_seconds_left });
+        let detail = json!({ "to_lane": next_lane, "soak_left_seconds": soak_status.soak_seconds_left });
         let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).merge_detail(detail);
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }

@@ -78,24 +78,24 @@ pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
 impl Release {
     /// All gates of all states to which the release can change, in the order of the states.
     #[must_use]
-    pub fn gates(&self, around: &GateContext<'_>) -> Vec<Gate> {
+    pub fn gates(&self, context: &GateContext<'_>) -> Vec<Gate> {
         let mut gates = Vec::new();
-        for to in self.valid_transitions(around.deployment) {
+        for to in self.valid_transitions(context.deployment) {
             match to {
                 StateName::ReviewReady => {
                     gates.push(self.bindings_gate(to));
-                    gates.extend(reference_gates(to, around.unresolved_references));
-                    gates.extend(self.early_activation_warnings(to, around.activation_report));
+                    gates.extend(reference_gates(to, context.unresolved_references));
+                    gates.extend(self.early_activation_warnings(to, context.activation_report));
                 }
                 StateName::Approved => {
-                    gates.push(self.approvals_gate(to, around.approval_rule));
-                    gates.extend(self.early_activation_warnings(to, around.activation_report));
+                    gates.push(self.approvals_gate(to, context.approval_rule));
+                    gates.extend(self.early_activation_warnings(to, context.activation_report));
                 }
                 StateName::Active => {
-                    gates.push(self.approvals_gate(to, around.approval_rule));
-                    gates.extend(Lane::ALL.map(|lane| self.lane_gate(lane, around.deployment)));
-                    gates.push(workload_gate(around.activation_report));
-                    gates.extend(self.activation_gates(around.activation_report));
+                    gates.push(self.approvals_gate(to, context.approval_rule));
+                    gates.extend(Lane::ALL.map(|lane| self.lane_gate(lane, context.deployment)));
+                    gates.push(workload_gate(context.activation_report));
+                    gates.extend(self.activation_gates(context.activation_report));
                 }
                 // Transitions to these states have no gates.
                 StateName::Draft | StateName::Superseded | StateName::Retired => {}
@@ -114,11 +114,11 @@ impl Release {
     }
 
     fn approvals_gate(&self, to: StateName, rule: ApprovalRule) -> Gate {
-        let checked = match self.state.digest() {
+        let approval_check = match self.state.digest() {
             Some(digest) => self.check_approvals(digest, rule),
             None => Ok(()),
         };
-        match checked {
+        match approval_check {
             Ok(()) => passed(to, "approvals", "enough people approved the bindings"),
             Err(refusal) => blocked(to, "approvals", refusal.code(), refusal.to_string()),
         }
@@ -145,12 +145,12 @@ impl Release {
     /// activation. They do not prevent the transition to `to`, because an operator can still meet most requirements
     /// of a frozen release.
     fn early_activation_warnings(&self, to: StateName, report: &ActivationReport) -> Vec<Gate> {
-        let retired = report.is_workload_retired.then(|| {
+        let retired_workload = report.is_workload_retired.then(|| {
             let refusal = ReleaseRefusal::WorkloadRetired;
             unmet("workload", refusal.code(), refusal.to_string())
         });
-        let refused = retired.into_iter().chain(self.unmet_requirements(report));
-        let refused = refused.map(|requirement| {
+        let activation_refusals = retired_workload.into_iter().chain(self.unmet_requirements(report));
+        let activation_refusals = activation_refusals.map(|requirement| {
             let message = format!("an activation would be refused: {}", requirement.message);
             UnmetRequirement { message, ..requirement }
         });
@@ -162,7 +162,7 @@ impl Release {
             code,
             message,
         };
-        refused.chain(self.activation_warnings(report)).map(warning).collect()
+        activation_refusals.chain(self.activation_warnings(report)).map(warning).collect()
     }
 
     fn activation_gates(&self, report: &ActivationReport) -> Vec<Gate> {
@@ -241,10 +241,10 @@ mod tests {
 
     #[test]
     fn later_documents_only_warn() {
-        let pin = |pinned, present| IndexPin {
+        let pin = |pinned, latest| IndexPin {
             asset: Uuid::nil().into(),
             pinned: IndexRevision::new(pinned),
-            latest: IndexRevision::new(present),
+            latest: IndexRevision::new(latest),
         };
         assert_eq!(documents_gate(&[]), None);
         let gate = documents_gate(&[pin(0, 0), pin(3, 3)]).unwrap();

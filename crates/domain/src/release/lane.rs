@@ -178,18 +178,23 @@ impl Deployment {
     }
 
     /// The soaking lanes of the deployment `next`. Lanes continue to soak if their holder stays the same and they
-    /// are not `ended`. The lane `started` is added.
-    pub(super) fn next_soaking_lanes(&self, next: &Self, ended: Option<Lane>, started: Option<Lane>) -> Vec<Lane> {
+    /// are not `ended_lane`. The lane `started_lane` is added.
+    pub(super) fn next_soaking_lanes(
+        &self,
+        next: &Self,
+        ended_lane: Option<Lane>,
+        started_lane: Option<Lane>,
+    ) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
-            self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended
+            self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended_lane
         };
-        Lane::ALL.into_iter().filter(|lane| Some(*lane) == started || keeps_soaking(lane)).collect()
+        Lane::ALL.into_iter().filter(|lane| Some(*lane) == started_lane || keeps_soaking(lane)).collect()
     }
 
     /// The releases whose rollout stops in the deployment `next`, because they lose the rollout's current lane.
     pub(super) fn rollouts_stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
-        let lost = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
-        let mut stopped: Vec<ReleaseId> = lost.filter_map(|lane| self.holder(*lane)).collect();
+        let lost_lanes = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
+        let mut stopped: Vec<ReleaseId> = lost_lanes.filter_map(|lane| self.holder(*lane)).collect();
         stopped.sort_unstable();
         stopped
     }
@@ -260,16 +265,16 @@ pub struct LaneTenure {
 
 /// The tenures of a lane, newest first. The history entries must also be ordered newest first.
 #[must_use]
-pub fn lane_tenures(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
-    let mut until = None;
-    let mut holdings = Vec::new();
-    for moved in moves.iter().filter(|moved| moved.lane == lane) {
-        if let Some(release) = moved.to {
-            holdings.push(LaneTenure { release, from: moved.at, to: until, reason: moved.reason });
+pub fn lane_tenures(history: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
+    let mut end = None;
+    let mut tenures = Vec::new();
+    for entry in history.iter().filter(|entry| entry.lane == lane) {
+        if let Some(release) = entry.to {
+            tenures.push(LaneTenure { release, from: entry.at, to: end, reason: entry.reason });
         }
-        until = Some(moved.at);
+        end = Some(entry.at);
     }
-    holdings
+    tenures
 }
 
 /// A change of a release and its deployment in one commit. Only the domain creates such a change; other crates can

@@ -37,11 +37,11 @@ pub fn undeclared_inputs(
     trigger: &[String],
 ) -> Vec<UndeclaredInput> {
     let Some(declared) = declared_inputs(interface, trigger) else { return Vec::new() };
-    let of_rule = |(rule, inputs): &(String, Vec<String>)| {
+    let undeclared_of_rule = |(rule, inputs): &(String, Vec<String>)| {
         let missing = inputs.iter().filter(|input| !declared.contains(input.as_str()));
         missing.map(|input| UndeclaredInput { rule: rule.clone(), input: input.clone() }).collect::<Vec<_>>()
     };
-    required.iter().flat_map(of_rule).take(MAX_LISTED).collect()
+    required.iter().flat_map(undeclared_of_rule).take(MAX_LISTED).collect()
 }
 
 /// The warnings that the gate `policy_bundle` reports for these inputs.

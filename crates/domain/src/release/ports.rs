@@ -30,8 +30,8 @@ pub struct ReleaseWithDeployment {
 impl ReleaseWithDeployment {
     /// Sets the start of the current lane's soak to the time that the store reports.
     #[must_use]
-    pub fn with_soak_start(mut self, moment: Option<Timestamp>) -> Self {
-        self.release.0.rollout = self.release.0.rollout.map(|rollout| rollout.with_soak_start(moment));
+    pub fn with_soak_start(mut self, soak_start: Option<Timestamp>) -> Self {
+        self.release.0.rollout = self.release.0.rollout.map(|rollout| rollout.with_soak_start(soak_start));
         self
     }
 }

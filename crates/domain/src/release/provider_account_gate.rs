@@ -59,8 +59,8 @@ mod tests {
         ] {
             let (missing, warnings) = (unmet_account_requirements(&routes), account_warnings(&routes));
             assert_eq!((missing.len(), warnings.len()), (unmet, warned), "{routes:?}");
-            for found in missing.iter().chain(&warnings) {
-                assert_eq!((found.gate, found.code), ("provider_account", "provider_account_missing"));
+            for requirement in missing.iter().chain(&warnings) {
+                assert_eq!((requirement.gate, requirement.code), ("provider_account", "provider_account_missing"));
             }
         }
     }

@@ -132,8 +132,8 @@ impl ApprovalRule {
             min_approvals: self.min_approvals.max(other.min_approvals),
             self_approval: if refused { SelfApproval::Refused } else { SelfApproval::Allowed },
             roles: match (self.roles, other.roles) {
-                (Some(ours), Some(theirs)) => Some(ours.intersection(theirs)),
-                (ours, theirs) => ours.or(theirs),
+                (Some(left), Some(right)) => Some(left.intersection(right)),
+                (left, right) => left.or(right),
             },
             valid_hours: [self.valid_hours, other.valid_hours].into_iter().flatten().min(),
         }
@@ -143,18 +143,18 @@ impl ApprovalRule {
     #[must_use]
     pub fn from_profile(profile: &Value) -> Self {
         let policy = profile.get("approval_policy");
-        let whole =
+        let read_whole =
             |name| policy.and_then(|policy| policy.get(name)).and_then(Value::as_number).and_then(number::as_whole);
         let roles = policy.and_then(|policy| policy.get("roles")).and_then(Value::as_array);
         let separation = policy.and_then(|policy| policy.get("separation_of_duties")).and_then(Value::as_bool);
         Self {
-            min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
+            min_approvals: read_whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if separation == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
             // An empty list of roles adds no requirement.
             roles: roles
                 .filter(|roles| !roles.is_empty())
                 .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
-            valid_hours: whole("expires_hours"),
+            valid_hours: read_whole("expires_hours"),
         }
     }
 }
@@ -221,9 +221,9 @@ impl Release {
         &self,
         verdict: Verdict,
         digest: &BindingsDigest,
-        by: &ActorRef,
+        reviewer: &ActorRef,
     ) -> Result<(), ReleaseRefusal> {
-        let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *by);
+        let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *reviewer);
         let is_within_limits =
             own_verdicts().count() < MAX_VERDICTS_PER_PERSON && self.approvals.len() < MAX_VERDICTS_FOR_APPROVAL;
         let is_new_objection = || {
@@ -277,9 +277,10 @@ impl Release {
         for approval in &self.approvals {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
-                    let is_own = rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
+                    let is_excluded_author =
+                        rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
                     // An approval that does not count also does not override an earlier objection.
-                    if is_own || !rule.is_current(approval) {
+                    if is_excluded_author || !rule.is_current(approval) {
                         continue;
                     }
                     refused = false;

@@ -87,14 +87,14 @@ pub struct RollbackRecord {
 }
 
 /// The earlier holders of a lane, latest first. The current holder and releases that were rolled back from the
-/// lane are excluded. `moves` must be ordered newest first.
+/// lane are excluded. `history` must be ordered newest first.
 #[must_use]
-pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
-    let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
+pub fn earlier_holders(history: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
+    let of_lane = || history.iter().filter(|entry| entry.lane == lane);
     let mut skipped: BTreeSet<ReleaseId> =
-        of_lane().filter(|moved| moved.reason == MoveReason::Rollback).filter_map(|moved| moved.from).collect();
+        of_lane().filter(|entry| entry.reason == MoveReason::Rollback).filter_map(|entry| entry.from).collect();
     skipped.insert(holder);
-    of_lane().filter_map(|moved| moved.to).filter(|release| skipped.insert(*release)).collect()
+    of_lane().filter_map(|entry| entry.to).filter(|release| skipped.insert(*release)).collect()
 }
 
 /// Validates the reason of a rollback.
@@ -106,13 +106,14 @@ pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
 }
 
 /// The lanes that a release holds, starting with the lane that it took last. Lanes that were taken together start
-/// with the most general lane. `moves` must be ordered newest first.
+/// with the most general lane. `history` must be ordered newest first.
 #[must_use]
-pub fn lanes_by_recency(moves: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
-    let taken = |lane: Lane| moves.iter().find(|moved| moved.lane == lane && moved.to == Some(release));
-    let mut held: Vec<Lane> = Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
-    held.sort_by_key(|lane| Reverse((taken(*lane).map(|moved| moved.revision), *lane)));
-    held
+pub fn lanes_by_recency(history: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
+    let acquisition = |lane: Lane| history.iter().find(|entry| entry.lane == lane && entry.to == Some(release));
+    let mut held_lanes: Vec<Lane> =
+        Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
+    held_lanes.sort_by_key(|lane| Reverse((acquisition(*lane).map(|entry| entry.revision), *lane)));
+    held_lanes
 }
 
 /// A lane and the earlier holder that receives the lane in a rollback.
@@ -128,8 +129,8 @@ impl Release {
         }
     }
 
-    /// Checks that the release holds the lane that a caller names. A release that is not active holds none, and its
-    /// state is the reason that the caller gets.
+    /// Checks that the release holds the lane that a caller names. A release that is not active passes, because its
+    /// state then determines the refusal.
     ///
     /// # Errors
     /// When the release is active and another one holds the lane.
@@ -154,18 +155,22 @@ impl Release {
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = self.check_rollback(rollbacks, deployment)?;
-        let lanes: Vec<ReturnedLane> =
-            rollbacks.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
-        let returned: BTreeSet<ReleaseId> = rollbacks
+        let lanes: Vec<ReturnedLane> = rollbacks
             .iter()
-            .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
-            .map(|(_, to)| to.release_id)
+            .map(|(lane, target)| ReturnedLane { lane: *lane, rolled_back_to: target.release_id })
+            .collect();
+        let reinstated: BTreeSet<ReleaseId> = rollbacks
+            .iter()
+            .filter(|(_, target)| matches!(target.state, State::Superseded { .. }))
+            .map(|(_, target)| target.release_id)
             .collect();
         check_reason(reason)?;
-        let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
+        let holders = |next: Deployment, returned_lane: &ReturnedLane| {
+            next.with_holder(returned_lane.lane, Some(returned_lane.rolled_back_to))
+        };
         let mut next = lanes.iter().fold(deployment.clone(), holders);
-        let ended = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
-        next.0.soaking = deployment.next_soaking_lanes(&next, ended, None);
+        let stopped_lane = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
+        next.0.soaking = deployment.next_soaking_lanes(&next, stopped_lane, None);
         next.0.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
@@ -177,7 +182,11 @@ impl Release {
         let fact = self.rolled_back_fact(release.state.name(), &lanes, &evidence, stamp);
         let moves = lanes
             .iter()
-            .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
+            .map(|returned_lane| LaneMove {
+                lane: returned_lane.lane,
+                from: Some(self.release_id),
+                to: Some(returned_lane.rolled_back_to),
+            })
             .collect();
         Ok(DeploymentChange::new(DeploymentChangeRecord {
             release,
@@ -190,7 +199,7 @@ impl Release {
             stopped_rollouts: Vec::new(),
             soak: SoakEffect::Kept,
             requires_ended_soak: false,
-            reinstated: returned.into_iter().collect(),
+            reinstated: reinstated.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,
             evidence: Some(evidence),
@@ -213,10 +222,10 @@ impl Release {
             | State::Superseded { .. }
             | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         };
-        let is_possible = |(lane, to): &LaneRollbackTarget<'_>| {
+        let is_possible = |(lane, target): &LaneRollbackTarget<'_>| {
             deployment.holder(*lane) == Some(self.release_id)
-                && to.is_rollback_target()
-                && to.release_id != self.release_id
+                && target.is_rollback_target()
+                && target.release_id != self.release_id
         };
         if rollbacks.is_empty() || !rollbacks.iter().all(is_possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
@@ -226,7 +235,7 @@ impl Release {
 
     fn rolled_back_fact(
         &self,
-        to: StateName,
+        next_state: StateName,
         lanes: &[ReturnedLane],
         evidence: &ReleaseEvidenceDocument,
         stamp: &Stamp,
@@ -234,7 +243,7 @@ impl Release {
         let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),
-            "to": to.as_str(),
+            "to": next_state.as_str(),
             "lanes": lanes,
             "artifact_id": evidence.artifact_id,
             "artifact_checksum": evidence.checksum.as_str(),
@@ -277,14 +286,14 @@ mod tests {
     type HistoryStep = (u128, u128, bool);
 
     /// The history of one lane. The steps are given oldest first.
-    fn history(moves: &[HistoryStep]) -> Vec<LaneHistoryEntry> {
+    fn history(steps: &[HistoryStep]) -> Vec<LaneHistoryEntry> {
         let holder = |number| (number != 0).then(|| release(number));
-        let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneHistoryEntry {
+        let entries = steps.iter().zip(2..).map(|((from, to, is_rollback), revision)| LaneHistoryEntry {
             revision: Revision::new(revision),
             lane: Lane::Guided,
             from: holder(*from),
             to: holder(*to),
-            reason: if *back { MoveReason::Rollback } else { MoveReason::Activation },
+            reason: if *is_rollback { MoveReason::Rollback } else { MoveReason::Activation },
             at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
         });
         let mut entries: Vec<LaneHistoryEntry> = entries.collect();
@@ -305,16 +314,16 @@ mod tests {
             // A release that was activated after a rollback can itself be rolled back.
             (&[(0, 1, false), (1, 2, false), (2, 1, true), (1, 3, false)], 3, &[1]),
         ];
-        for (moves, holder, expected) in cases {
+        for (steps, holder, expected) in cases {
             let expected: Vec<ReleaseId> = expected.iter().map(|number| release(*number)).collect();
-            assert_eq!(earlier_holders(&history(moves), Lane::Guided, release(holder)), expected, "{moves:?}");
-            assert!(earlier_holders(&history(moves), Lane::Standard, release(holder)).is_empty());
+            assert_eq!(earlier_holders(&history(steps), Lane::Guided, release(holder)), expected, "{steps:?}");
+            assert!(earlier_holders(&history(steps), Lane::Standard, release(holder)).is_empty());
         }
     }
 
     #[test]
     fn orders_lanes_most_recently_taken_first() {
-        let moved = |revision, lane| LaneHistoryEntry {
+        let entry = |revision, lane| LaneHistoryEntry {
             revision: Revision::new(revision),
             lane,
             from: None,
@@ -331,9 +340,9 @@ mod tests {
             soaking: Vec::new(),
             revision: Revision::new(9),
         });
-        let one_by_one = [moved(5, Lane::Restricted), moved(4, Lane::Guided), moved(3, Lane::Restricted)];
+        let one_by_one = [entry(5, Lane::Restricted), entry(4, Lane::Guided), entry(3, Lane::Restricted)];
         assert_eq!(lanes_by_recency(&one_by_one, &deployment, release(1)), [Lane::Restricted, Lane::Guided]);
-        let at_once = [moved(4, Lane::Restricted), moved(4, Lane::Guided)];
+        let at_once = [entry(4, Lane::Restricted), entry(4, Lane::Guided)];
         assert_eq!(lanes_by_recency(&at_once, &deployment, release(1)), [Lane::Guided, Lane::Restricted]);
         assert!(lanes_by_recency(&at_once, &deployment, release(3)).is_empty());
     }

@@ -21,11 +21,11 @@ use uuid::Uuid;
 const NOW: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 const APPROVAL_RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
-fn stamp(who: &str) -> Stamp {
+fn stamp(actor: &str) -> Stamp {
     Stamp {
         fact_id: Uuid::from_u128(1).into(),
         at: Timestamp::new(NOW),
-        actor: ActorRef::parse(who).unwrap(),
+        actor: ActorRef::parse(actor).unwrap(),
         request_id: RequestId::from(Uuid::from_u128(2)),
     }
 }
@@ -43,7 +43,7 @@ fn empty_deployment() -> Deployment {
 }
 
 fn draft(number: u128) -> Release {
-    let new = NewRelease {
+    let new_release = NewRelease {
         release_id: Uuid::from_u128(number).into(),
         workload_id: Uuid::from_u128(10).into(),
         workspace_id: Uuid::from_u128(11).into(),
@@ -51,7 +51,7 @@ fn draft(number: u128) -> Release {
         target_lane: TargetLane::All,
         policy_bundle_id: None,
     };
-    Release::draft(new, &stamp("user:ada")).next.clone()
+    Release::draft(new_release, &stamp("user:ada")).next.clone()
 }
 
 fn version(kind: AssetKind, number: u128) -> BindableVersion {
@@ -79,8 +79,9 @@ fn approved(number: u128) -> Release {
     reviewed.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next.clone()
 }
 
-fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
-    release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(who)).unwrap().next.release.clone()
+fn review(release: &Release, reviewer: &str, verdict: Verdict) -> Release {
+    let change = release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer));
+    change.unwrap().next.release.clone()
 }
 
 fn met_requirements() -> ActivationReport {
@@ -115,7 +116,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         StateName::Approved => (approved(1), empty_deployment()),
         StateName::Active => (activation.release.clone(), activation.deployment.clone()),
         StateName::Superseded => {
-            let later = approved(2)
+            let later_activation = approved(2)
                 .activate(
                     &LaneSelection::All,
                     &activation.deployment,
@@ -124,11 +125,11 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
                     &stamp("user:ops"),
                 )
                 .unwrap();
-            assert_eq!(later.superseded, [activation.release.release_id]);
+            assert_eq!(later_activation.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
             (
                 Release(ReleaseRecord { state: State::Superseded { digest }, ..activation.release.0.clone() }),
-                later.deployment.clone(),
+                later_activation.deployment.clone(),
             )
         }
         StateName::Retired => {
@@ -148,35 +149,35 @@ fn earlier_holder() -> Release {
 fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
-    let by = stamp("user:ops");
-    let approvable = review(&release, "user:bob", Verdict::Approved);
-    let earlier = earlier_holder();
-    let (artifact, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
-    let rollbacks = Lane::ALL.map(|lane| (lane, &earlier));
-    let rolling = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
-    let seen = AdvanceTrigger::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
-    let plain = |change: Change<Release>| change.next.state.name();
-    let lanes = |change: DeploymentChange| change.release.state.name();
+    let stamp = stamp("user:ops");
+    let reviewed = review(&release, "user:bob", Verdict::Approved);
+    let earlier_release = earlier_holder();
+    let (artifact_id, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
+    let rollbacks = Lane::ALL.map(|lane| (lane, &earlier_release));
+    let with_rollout = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
+    let trigger = AdvanceTrigger::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
+    let next_state = |change: Change<Release>| change.next.state.name();
+    let state = |change: DeploymentChange| change.release.state.name();
     [
-        (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &by).map(plain)),
-        (StateName::Draft, "draft", release.reopen(&deployment, &by).map(plain)),
-        (StateName::Approved, "approved", approvable.approve(APPROVAL_RULE, &deployment, &by).map(plain)),
+        (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &stamp).map(next_state)),
+        (StateName::Draft, "draft", release.reopen(&deployment, &stamp).map(next_state)),
+        (StateName::Approved, "approved", reviewed.approve(APPROVAL_RULE, &deployment, &stamp).map(next_state)),
         (
             StateName::Active,
             "active",
-            release.activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &by).map(lanes),
+            release.activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &stamp).map(state),
         ),
-        (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
+        (StateName::Retired, "retired", release.retire(&deployment, &stamp).map(state)),
         (
             StateName::Superseded,
             "rollback",
-            release.roll_back(&rollbacks, &deployment, artifact, reason, &by).map(lanes),
+            release.roll_back(&rollbacks, &deployment, artifact_id, reason, &stamp).map(state),
         ),
         // This transition needs a rollout, so the release has one in every state.
         (
             StateName::Active,
             "rollout/advance",
-            rolling.advance(seen, &deployment, &met_requirements(), APPROVAL_RULE, &by).map(lanes),
+            with_rollout.advance(trigger, &deployment, &met_requirements(), APPROVAL_RULE, &stamp).map(state),
         ),
     ]
 }
@@ -189,10 +190,10 @@ fn started_rollout() -> Rollout {
 /// Creates the table of docs/release-states.md; `cargo xtask docs` copies the snapshot.
 #[test]
 fn tabulates_every_transition_from_every_state() {
-    let moves: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
-    let mut table = format!("| from | {} |\n|---{}|\n", moves.join(" | "), "|---".repeat(moves.len()));
+    let names: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
+    let mut table = format!("| from | {} |\n|---{}|\n", names.join(" | "), "|---".repeat(names.len()));
     for from in StateName::ALL {
-        let cells = try_transitions(from).map(|(_, _, led)| match led {
+        let cells = try_transitions(from).map(|(_, _, result)| match result {
             Ok(to) => format!("**{}**", to.as_str()),
             Err(refusal) => format!("`{}`", refusal.code()),
         });
@@ -207,14 +208,14 @@ fn valid_transitions_match_possible_ones() {
     let mut table = String::new();
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
-        let promised = release.valid_transitions(&deployment);
-        for (to, name, led) in try_transitions(from) {
+        let valid_states = release.valid_transitions(&deployment);
+        for (to, name, result) in try_transitions(from) {
             // Transitions whose names are not states have their own API route.
             if StateName::parse(name).is_some() {
-                assert_eq!(promised.contains(&to), led.is_ok(), "{from:?} -> {name}");
+                assert_eq!(valid_states.contains(&to), result.is_ok(), "{from:?} -> {name}");
             }
         }
-        let names: Vec<_> = promised.iter().map(|name| name.as_str()).collect();
+        let names: Vec<_> = valid_states.iter().map(|name| name.as_str()).collect();
         table.push_str(&format!("{} -> {}\n", from.as_str(), names.join(", ")));
     }
     insta::assert_snapshot!(table, @r"
@@ -232,21 +233,22 @@ fn valid_transitions_match_possible_ones() {
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
-        let approvable = review(&release, "user:bob", Verdict::Approved);
-        let around = GateContext {
+        let reviewed = review(&release, "user:bob", Verdict::Approved);
+        let context = GateContext {
             deployment: &deployment,
             approval_rule: APPROVAL_RULE,
             activation_report: &met_requirements(),
             unresolved_references: &[],
         };
-        let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
-        for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
+        let (gates, valid_states) = (reviewed.gates(&context), reviewed.valid_transitions(&deployment));
+        for (to, name, result) in
+            try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
         {
-            let of_move = || gates.iter().filter(|gate| gate.to == to);
-            let shut = of_move().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
-            let lanes_shut = of_move().any(|gate| gate.lane.is_some())
-                && of_move().filter(|gate| gate.lane.is_some()).all(|gate| gate.verdict == GateVerdict::Blocked);
-            assert_eq!(promised.contains(&to) && !shut && !lanes_shut, led.is_ok(), "{from:?} -> {name}");
+            let target_gates = || gates.iter().filter(|gate| gate.to == to);
+            let blocked = target_gates().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
+            let lanes_blocked = target_gates().any(|gate| gate.lane.is_some())
+                && target_gates().filter(|gate| gate.lane.is_some()).all(|gate| gate.verdict == GateVerdict::Blocked);
+            assert_eq!(valid_states.contains(&to) && !blocked && !lanes_blocked, result.is_ok(), "{from:?} -> {name}");
         }
     }
 }
@@ -265,22 +267,22 @@ fn active_release_takes_remaining_lanes() {
         .unwrap();
     assert_eq!(change.deployment.serving_release(Lane::Standard), None);
     assert_eq!(change.deployment.representative_release(), Some((Lane::Restricted, release.release_id)));
-    let promised = change.release.valid_transitions(&change.deployment);
-    assert_eq!(promised, [StateName::Active, StateName::Retired]);
-    let again = change.release.activate(
+    let valid_states = change.release.valid_transitions(&change.deployment);
+    assert_eq!(valid_states, [StateName::Active, StateName::Retired]);
+    let repeated = change.release.activate(
         &LaneSelection::One(Lane::Restricted),
         &change.deployment,
         &met_requirements(),
         APPROVAL_RULE,
         &stamp("user:ops"),
     );
-    assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
-    let rest = change
+    assert!(matches!(repeated, Err(ReleaseRefusal::InvalidTransition { .. })));
+    let remaining = change
         .release
         .activate(&LaneSelection::All, &change.deployment, &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
-    assert_eq!(rest.moves.len(), 2);
-    assert_eq!(rest.deployment.serving_release(Lane::Guided), Some((Lane::Guided, release.release_id)));
+    assert_eq!(remaining.moves.len(), 2);
+    assert_eq!(remaining.deployment.serving_release(Lane::Guided), Some((Lane::Guided, release.release_id)));
 }
 
 #[test]
@@ -336,18 +338,18 @@ fn refuses_binding_outside_drafts() {
 fn refuses_duplicate_and_mismatched_roles() {
     let release = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap();
     assert_eq!(bind(&release, AssetKind::PolicyBundle, 21), Err(ReleaseRefusal::DuplicateRole));
-    let other = release.bind(
+    let mismatched = release.bind(
         Uuid::from_u128(5).into(),
         AssetKind::ModelPolicy,
         &version(AssetKind::PromptTemplate, 22),
         &stamp("user:ada"),
     );
-    assert_eq!(other.map(|_| ()), Err(ReleaseRefusal::RoleKindMismatch));
-    let retired = BindableVersion { lifecycle: Lifecycle::Retired, ..version(AssetKind::ModelPolicy, 23) };
-    let refused = release.bind(Uuid::from_u128(5).into(), AssetKind::ModelPolicy, &retired, &stamp("user:ada"));
-    assert_eq!(refused.map(|_| ()), Err(ReleaseRefusal::AssetNotActive));
-    let many = bind(&bind(&release, AssetKind::Skill, 24).unwrap(), AssetKind::Skill, 25);
-    assert_eq!(many.unwrap().bindings.len(), 3);
+    assert_eq!(mismatched.map(|_| ()), Err(ReleaseRefusal::RoleKindMismatch));
+    let retired_version = BindableVersion { lifecycle: Lifecycle::Retired, ..version(AssetKind::ModelPolicy, 23) };
+    let result = release.bind(Uuid::from_u128(5).into(), AssetKind::ModelPolicy, &retired_version, &stamp("user:ada"));
+    assert_eq!(result.map(|_| ()), Err(ReleaseRefusal::AssetNotActive));
+    let with_several_skills = bind(&bind(&release, AssetKind::Skill, 24).unwrap(), AssetKind::Skill, 25);
+    assert_eq!(with_several_skills.unwrap().bindings.len(), 3);
 }
 
 #[test]
@@ -362,38 +364,40 @@ fn reads_min_approvals_in_any_number_notation() {
 #[test]
 fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let by = stamp("user:ops");
-    let none = ready.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
+    let stamp = stamp("user:ops");
+    let without_approvals = ready.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
-        none,
+        without_approvals,
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false, excludes_authors: false })
     );
-    let once = review(&ready, "user:bob", Verdict::Approved);
-    let changed = bind(&once.reopen(&empty_deployment(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
-    let again = changed.submit(Ok(Vec::new()), &empty_deployment(), &by).unwrap().next.clone();
-    assert!(again.approve(APPROVAL_RULE, &empty_deployment(), &by).is_err());
-    let two = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
-    let twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
-    assert!(twice.approve(two, &empty_deployment(), &by).is_err(), "one person counts once");
-    assert!(review(&twice, "user:eve", Verdict::Approved).approve(two, &empty_deployment(), &by).is_ok());
-    let refused = review(&twice, "user:eve", Verdict::Rejected);
-    let blocked = refused.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
+    let reviewed = review(&ready, "user:bob", Verdict::Approved);
+    let changed =
+        bind(&reviewed.reopen(&empty_deployment(), &stamp).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
+    let resubmitted = changed.submit(Ok(Vec::new()), &empty_deployment(), &stamp).unwrap().next.clone();
+    assert!(resubmitted.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_err());
+    let rule = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
+    let approved_twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
+    assert!(approved_twice.approve(rule, &empty_deployment(), &stamp).is_err(), "one person counts once");
+    assert!(review(&approved_twice, "user:eve", Verdict::Approved).approve(rule, &empty_deployment(), &stamp).is_ok());
+    let rejected = review(&approved_twice, "user:eve", Verdict::Rejected);
+    let blocked = rejected.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
         blocked,
         Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true, excludes_authors: false })
     );
-    assert!(review(&refused, "user:bob", Verdict::Approved).approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
+    let reapproved = review(&rejected, "user:bob", Verdict::Approved);
+    assert!(reapproved.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_ok());
 }
 
 #[test]
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
-    let own = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict, &stamp("user:ada"));
-    assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
-    let lax = review(&ready, "user:ada", Verdict::Approved);
+    let strict_rule = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
+    let result = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict_rule, &stamp("user:ada"));
+    assert_eq!(result.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
+    let self_approved = review(&ready, "user:ada", Verdict::Approved);
     assert!(
-        lax.approve(strict, &empty_deployment(), &stamp("user:ops")).is_err(),
+        self_approved.approve(strict_rule, &empty_deployment(), &stamp("user:ops")).is_err(),
         "an earlier own approval does not count"
     );
 }
@@ -448,12 +452,12 @@ fn reports_all_unmet_requirements_at_once() {
         "use_case_not_active",
     ]
     "#);
-    let broken = ActivationReport {
+    let report = ActivationReport {
         primary_route: Some(RouteStatus::NotApproved),
         flow: FlowStatus::Invalid,
         ..met_requirements()
     };
-    let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|requirement| requirement.code).collect();
+    let codes: Vec<_> = draft(1).unmet_requirements(&report).into_iter().map(|requirement| requirement.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
 }
 
@@ -481,16 +485,16 @@ fn refuses_untargeted_lane() {
     let digest = release.bindings_digest();
     release.0.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
-    let other = release.activate(
+    let untargeted = release.activate(
         &LaneSelection::One(Lane::Standard),
         &empty_deployment(),
         &met_requirements(),
         APPROVAL_RULE,
         &stamp("user:ops"),
     );
-    assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
-    let own = release
+    assert_eq!(untargeted.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
+    let activated = release
         .activate(&LaneSelection::All, &empty_deployment(), &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
-    assert_eq!(own.moves.len(), 1);
+    assert_eq!(activated.moves.len(), 1);
 }

@@ -16,11 +16,11 @@ pub struct ToolStatus {
 
 /// The requirements on the agents' tools that the release does not meet.
 pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<UnmetRequirement> {
-    let mut gaps = Vec::new();
+    let mut requirements = Vec::new();
     for name in agents.iter().flat_map(tool_names) {
         if !bound.iter().any(|tool| matches_name(tool, name)) {
             let message = format!("an agent uses the tool `{name}`, which is not bound");
-            gaps.push(unmet("references", "reference_unresolved", message));
+            requirements.push(unmet("references", "reference_unresolved", message));
         }
     }
     let is_used = |tool: &ToolStatus| {
@@ -32,16 +32,16 @@ pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus
     for (index, tool) in bound.iter().enumerate().filter(|(_, tool)| is_used(tool)) {
         if !tool.is_available {
             let message = format!("this server cannot call the tool `{}`", tool.slug);
-            gaps.push(unmet("flow", "step_type_unavailable", message));
+            requirements.push(unmet("flow", "step_type_unavailable", message));
         }
         // If two tools had the same name, the call of a model would be ambiguous.
         if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
             let message = format!("two bound tools have the name `{}`", tool.name);
-            gaps.push(unmet("references", "reference_unresolved", message));
+            requirements.push(unmet("references", "reference_unresolved", message));
         }
     }
-    gaps.dedup();
-    gaps
+    requirements.dedup();
+    requirements
 }
 
 fn tool_names(choice: &ToolChoice) -> &[String] {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     fn codes(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<&'static str> {
-        unmet_tool_requirements(agents, bound).into_iter().map(|gap| gap.code).collect()
+        unmet_tool_requirements(agents, bound).into_iter().map(|requirement| requirement.code).collect()
     }
 
     #[test]

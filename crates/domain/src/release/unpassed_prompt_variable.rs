@@ -44,8 +44,8 @@ pub struct UnpassedVariable {
     pub variable: String,
 }
 
-/// The variables of the prompt that neither steps nor declared inputs supply. The result is empty if nothing declares inputs, because
-/// a run may then have any input, and the inputs of a run are arguments of its prompt too.
+/// The variables of the prompt that neither steps nor declared inputs supply. The result is empty if nothing declares
+/// inputs, because a run may then have any input, and the inputs of a run are arguments of its prompt too.
 #[must_use]
 pub fn unpassed_variables(
     prompt: &str,
@@ -57,7 +57,7 @@ pub fn unpassed_variables(
     let Some(declared) = declared_inputs(interface, trigger) else { return Vec::new() };
     // A chat supplies its message without a declaration.
     let is_supplied = |name: &str| declared.contains(name) || CONVERSATION_INPUTS.contains(&name);
-    let of_step = |step: &PromptStep| {
+    let unpassed_of_step = |step: &PromptStep| {
         let missing = variables.iter().filter(|name| !is_supplied(name.as_str()) && !step.arguments.contains(name));
         missing
             .map(|variable| UnpassedVariable {
@@ -67,7 +67,7 @@ pub fn unpassed_variables(
             })
             .collect::<Vec<_>>()
     };
-    steps.iter().flat_map(of_step).take(MAX_LISTED).collect()
+    steps.iter().flat_map(unpassed_of_step).take(MAX_LISTED).collect()
 }
 
 /// The warnings that the gate `flow` reports for these variables.

@@ -35,25 +35,25 @@ pub enum QueryEmbeddingStatus {
 
 /// The gates of the knowledge bases; empty if the release binds no knowledge base with vector search.
 #[must_use]
-pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
-    if standings.is_empty() {
+pub fn vector_gates(statuses: &[VectorIndexStatus]) -> Vec<Gate> {
+    if statuses.is_empty() {
         return Vec::new();
     }
     let mut gates = Vec::new();
-    let embedding = standings.iter().filter_map(embedding_gate);
+    let embedding = statuses.iter().filter_map(embedding_gate);
     gates.extend(embedding);
     if gates.is_empty() {
         let message = "queries are embedded by the models that made the indexes";
         gates.push(activation_gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
     }
-    let before = gates.len();
-    let capped = |index_status: &VectorIndexStatus| {
+    let count_before = gates.len();
+    let capped_gate = |index_status: &VectorIndexStatus| {
         let warning = IndexWarning::VectorSearchCapped { limit: index_status.capped_at? };
         let message = format!("`{}`: {}", index_status.slug, warning.message());
         Some(activation_gate("vector_search", GateVerdict::Warn, warning.code(), message))
     };
-    gates.extend(standings.iter().filter_map(capped));
-    if gates.len() == before {
+    gates.extend(statuses.iter().filter_map(capped_gate));
+    if gates.len() == count_before {
         let message = "vector searches compare every chunk";
         gates.push(activation_gate("vector_search", GateVerdict::Pass, "vector_search", message.to_owned()));
     }
@@ -92,8 +92,8 @@ fn activation_gate(name: &'static str, verdict: GateVerdict, code: &'static str,
 mod tests {
     use super::*;
 
-    fn codes(standings: &[VectorIndexStatus]) -> Vec<(&'static str, &'static str)> {
-        vector_gates(standings).iter().map(|gate| (gate.verdict.as_str(), gate.code)).collect()
+    fn codes(statuses: &[VectorIndexStatus]) -> Vec<(&'static str, &'static str)> {
+        vector_gates(statuses).iter().map(|gate| (gate.verdict.as_str(), gate.code)).collect()
     }
 
     #[test]
@@ -101,16 +101,16 @@ mod tests {
         let index_status =
             |embedding, capped_at| VectorIndexStatus { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
-        let sound = index_status(QueryEmbeddingStatus::Searchable, None);
-        assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
+        let searchable = index_status(QueryEmbeddingStatus::Searchable, None);
+        assert_eq!(codes(std::slice::from_ref(&searchable)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
-        let gone = index_status(QueryEmbeddingStatus::AccountMissing(model), Some(20_000));
+        let account_missing = index_status(QueryEmbeddingStatus::AccountMissing(model), Some(20_000));
         let mixed = index_status(QueryEmbeddingStatus::Partial, None);
         assert_eq!(
-            codes(&[sound, gone.clone(), mixed]),
+            codes(&[searchable, account_missing.clone(), mixed]),
             [("warn", "embedding_account_missing"), ("warn", "embedding_mismatch"), ("warn", "vector_search_capped")]
         );
-        let gates = vector_gates(&[gone]);
+        let gates = vector_gates(&[account_missing]);
         assert!(gates[0].message.contains("`old`") && gates[1].message.contains("20000"), "{gates:?}");
     }
 }

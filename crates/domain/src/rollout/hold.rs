@@ -105,34 +105,28 @@ impl AdvanceInputs {
 impl Rollout {
     /// Whether the rollout controller must advance the rollout now.
     #[must_use]
-    pub fn is_due(&self, observed: &AdvanceInputs) -> bool {
-        self.is_automatic() && observed.soak_status.soak_seconds_left == 0 && self.hold_reason(observed).is_none()
+    pub fn is_due(&self, inputs: &AdvanceInputs) -> bool {
+        self.is_automatic() && inputs.soak_status.soak_seconds_left == 0 && self.hold_reason(inputs).is_none()
     }
 
     /// The reason why the rollout controller holds. `None` if no reason applies, the lane still soaks, or the
     /// rollout is manual.
     #[must_use]
-    pub fn hold_reason(&self, observed: &AdvanceInputs) -> Option<HoldReason> {
-        if !self.is_automatic() || observed.soak_status.soak_seconds_left > 0 {
+    pub fn hold_reason(&self, inputs: &AdvanceInputs) -> Option<HoldReason> {
+        if !self.is_automatic() || inputs.soak_status.soak_seconds_left > 0 {
             return None;
         }
-        let AdvanceInputs {
-            soak_status: lane,
-            recommendation,
-            next_lane_gates,
-            workload_status,
-            required_runs: needed,
-        } = observed;
+        let AdvanceInputs { soak_status, recommendation, next_lane_gates, workload_status, required_runs } = inputs;
         if *workload_status != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
         if recommendation.is_recommended {
             return Some(HoldReason::RollbackRecommended);
         }
-        if lane.runs.ended < *needed {
+        if soak_status.runs.ended < *required_runs {
             return Some(HoldReason::TooFewRuns);
         }
-        if lane.runs.error_rate() > recommendation.threshold {
+        if soak_status.runs.error_rate() > recommendation.threshold {
             return Some(HoldReason::ErrorRate);
         }
         (*next_lane_gates == NextLaneGates::Blocked).then_some(HoldReason::GateBlocked)
@@ -151,17 +145,17 @@ mod tests {
     use super::*;
     use crate::{release::lane::Lane, rollout::RolloutPlan, store::Revision, time::Timestamp};
 
-    fn rollout(pace: AdvanceMode) -> Rollout {
-        let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, pace).unwrap();
+    fn rollout(advance_mode: AdvanceMode) -> Rollout {
+        let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, advance_mode).unwrap();
         Rollout::start(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
     fn advance_inputs(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
         let recommendation =
             RollbackRecommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
-        let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
+        let soak_status = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
         AdvanceInputs {
-            soak_status: lane,
+            soak_status,
             recommendation,
             next_lane_gates: NextLaneGates::Open,
             workload_status: Status::Registered,
@@ -190,26 +184,26 @@ mod tests {
                 Some(HoldReason::GateBlocked),
             ),
         ];
-        for (observed, due, hold) in cases {
+        for (inputs, due, hold) in cases {
             let automatic = rollout(AdvanceMode::Automatic);
-            assert_eq!((automatic.is_due(&observed), automatic.hold_reason(&observed)), (due, hold), "{observed:?}");
+            assert_eq!((automatic.is_due(&inputs), automatic.hold_reason(&inputs)), (due, hold), "{inputs:?}");
             let manual = rollout(AdvanceMode::Manual);
-            assert_eq!((manual.is_due(&observed), manual.hold_reason(&observed)), (false, None));
+            assert_eq!((manual.is_due(&inputs), manual.hold_reason(&inputs)), (false, None));
             let stopped = automatic.stop();
-            assert_eq!((stopped.is_due(&observed), stopped.hold_reason(&observed)), (false, None));
+            assert_eq!((stopped.is_due(&inputs), stopped.hold_reason(&inputs)), (false, None));
         }
     }
 
     #[test]
     fn small_sample_size_lowers_required_runs() {
-        let lane = SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
-        let needed = |sample_size: u32| {
+        let soak_status = SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
+        let required_runs = |sample_size: u32| {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            AdvanceInputs::new(lane, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
+            AdvanceInputs::new(soak_status, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
                 .required_runs
         };
-        assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
+        assert_eq!((required_runs(20), required_runs(5), required_runs(2)), (5, 5, 2));
     }
 }

@@ -47,8 +47,8 @@ impl Eq for TokenHash {}
 
 /// Omits the hash. It is not secret, but does not belong in logs.
 impl fmt::Debug for TokenHash {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("TokenHash(…)")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("TokenHash(…)")
     }
 }
 
@@ -99,8 +99,8 @@ impl ShareToken {
 }
 
 impl fmt::Debug for ShareToken {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("ShareToken(…)")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ShareToken(…)")
     }
 }
 
@@ -135,8 +135,8 @@ impl ResultToken {
 }
 
 impl fmt::Debug for ResultToken {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("ResultToken(…)")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ResultToken(…)")
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let last = text.len() - 1;
         // The last character encodes only four bits. Another character with the same four bits is not canonical.
         let other_end = format!("{}t", &text[..last]);
-        for bad in [
+        for invalid in [
             "",
             "fws_",
             &text[1..],
@@ -173,7 +173,7 @@ mod tests {
             &other_end,
             &format!("fws_{TENANT_ID}_{}", &text[37..]),
         ] {
-            assert_eq!(ShareToken::parse(bad), None, "{bad}");
+            assert_eq!(ShareToken::parse(invalid), None, "{invalid}");
         }
     }
 
@@ -181,8 +181,8 @@ mod tests {
     fn debug_output_hides_tokens() {
         let share = ShareToken::from_secret(TENANT_ID.into(), [7; 32]);
         let result = ResultToken::from_secret([7; 32]);
-        let shown = format!("{share:?} {result:?} {:?}", share.hash());
-        assert_eq!(shown, "ShareToken(…) ResultToken(…) TokenHash(…)");
+        let debug_output = format!("{share:?} {result:?} {:?}", share.hash());
+        assert_eq!(debug_output, "ShareToken(…) ResultToken(…) TokenHash(…)");
         assert_ne!(share.hash(), result.hash());
         assert_eq!(ResultToken::hash_of(result.reveal()), result.hash());
         assert_eq!(*ShareToken::parse(share.reveal()).unwrap().hash().bytes(), *share.hash().bytes());

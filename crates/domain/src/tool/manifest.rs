@@ -58,8 +58,8 @@ impl BuiltinTool {
 #[must_use]
 pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
-    let own = if interface.description().is_empty() { &workload.description } else { interface.description() };
-    let description = if own.is_empty() { format!("Runs the workload {}.", workload.slug) } else { own.to_owned() };
+    let text = if interface.description().is_empty() { &workload.description } else { interface.description() };
+    let description = if text.is_empty() { format!("Runs the workload {}.", workload.slug) } else { text.to_owned() };
     Some(ToolDescription {
         // Slugs contain no underscores, so two workloads never have the same tool name.
         name: format!("{WORKLOAD_TOOL_PREFIX}{}", workload.slug.as_str().replace('-', "_")),

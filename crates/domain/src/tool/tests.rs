@@ -10,9 +10,9 @@ fn every_schema_compiles() {
     for tool in BuiltinTool::ALL {
         assert!(tool.schema().is_some(), "{tool:?}");
         assert_eq!(BuiltinTool::parse(tool.as_str()), Some(tool));
-        let described = tool.description();
-        assert_eq!(&described.input_schema, tool.input_schema());
-        assert!(described.input_schema["properties"].is_object() && !described.title.is_empty());
+        let description = tool.description();
+        assert_eq!(&description.input_schema, tool.input_schema());
+        assert!(description.input_schema["properties"].is_object() && !description.title.is_empty());
     }
     assert_eq!(BuiltinTool::parse("Execute_flow"), None);
 }
@@ -20,7 +20,7 @@ fn every_schema_compiles() {
 #[test]
 fn validates_arguments_against_the_schema() {
     let id = "01a1fdf0-23a9-7303-867c-1c910ca11510";
-    for (tool, sent, expected) in [
+    for (tool, arguments_json, expected) in [
         (BuiltinTool::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
         (BuiltinTool::ExecuteFlow, json!({ "workload_slug": "a" }), Some(("/environment", "missing_field"))),
         (
@@ -58,9 +58,9 @@ fn validates_arguments_against_the_schema() {
         (BuiltinTool::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
         (BuiltinTool::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
     ] {
-        let read = ToolCall::parse(tool, arguments(sent.clone()));
-        let found = read.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));
-        assert_eq!(found, expected.map(|(pointer, code): (&str, _)| (pointer.to_owned(), code)), "{sent}");
+        let parsed = ToolCall::parse(tool, arguments(arguments_json.clone()));
+        let problem = parsed.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));
+        assert_eq!(problem, expected.map(|(pointer, code): (&str, _)| (pointer.to_owned(), code)), "{arguments_json}");
     }
 }
 

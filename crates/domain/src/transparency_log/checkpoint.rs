@@ -80,8 +80,8 @@ impl Checkpoint {
 
 impl fmt::Display for Checkpoint {
     /// Writes the text that is signed.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, size, root } = self;
-        write!(out, "{origin}\n{size}\n{}\n", BASE64_STANDARD.encode(root.as_bytes()))
+        write!(formatter, "{origin}\n{size}\n{}\n", BASE64_STANDARD.encode(root.as_bytes()))
     }
 }

@@ -53,9 +53,9 @@ impl WitnessKey {
     /// cosign the note, or if one of the lines under its name is invalid.
     #[must_use]
     pub fn cosigned_at(&self, note: &SignedNote) -> Option<u64> {
-        let own = note.signatures().iter().filter(|line| self.0.is_named_by(line));
+        let own_lines = note.signatures().iter().filter(|line| self.0.is_named_by(line));
         let mut latest = None;
-        for line in own {
+        for line in own_lines {
             let (seconds, signature) = line.signature.split_first_chunk::<TIME_BYTES>()?;
             let seconds = u64::from_be_bytes(*seconds);
             if seconds > MAX_SECONDS || !self.0.verifies(&cosigned_message(note.text(), seconds), signature) {
@@ -74,8 +74,8 @@ impl WitnessKey {
 }
 
 impl fmt::Display for WitnessKey {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
     }
 }
 
@@ -98,9 +98,9 @@ pub struct WitnessRequest {
 
 impl fmt::Display for WitnessRequest {
     /// Writes the body of the request.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "old {}", self.old_size)?;
-        self.proof.iter().try_for_each(|hash| writeln!(out, "{}", BASE64_STANDARD.encode(hash.as_bytes())))?;
-        write!(out, "\n{}", self.checkpoint)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "old {}", self.old_size)?;
+        self.proof.iter().try_for_each(|hash| writeln!(formatter, "{}", BASE64_STANDARD.encode(hash.as_bytes())))?;
+        write!(formatter, "\n{}", self.checkpoint)
     }
 }

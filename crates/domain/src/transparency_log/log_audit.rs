@@ -73,8 +73,8 @@ pub struct LogAudit {
     /// The first index at which a stored tile differs from the log.
     difference: Option<u64>,
     /// The first index whose full tile is not stored.
-    unstored: Option<u64>,
-    broken: Option<LogDefect>,
+    first_unstored: Option<u64>,
+    entry_defect: Option<LogDefect>,
 }
 
 impl LogAudit {
@@ -92,8 +92,8 @@ impl LogAudit {
             stored_tail: None,
             root: is_empty.then(TreeHash::of_empty_tree),
             difference: None,
-            unstored: None,
-            broken: None,
+            first_unstored: None,
+            entry_defect: None,
         }
     }
 
@@ -107,12 +107,12 @@ impl LogAudit {
     pub fn check_entry(&mut self, entry: &StoredEntry) -> bool {
         let index = self.next_index();
         let Some(body) = entry.body.as_ref().filter(|_| entry.index == index) else {
-            self.broken = Some(LogDefect::at(index, LogDefectCause::Missing));
+            self.entry_defect = Some(LogDefect::at(index, LogDefectCause::Missing));
             return false;
         };
         let leaf = TreeHash::new(leaf_hash(body));
         if entry.leaf_hash != Some(leaf) {
-            self.broken = Some(LogDefect::at(index, LogDefectCause::Bytes));
+            self.entry_defect = Some(LogDefect::at(index, LogDefectCause::Bytes));
             return false;
         }
         drop(self.log.append(leaf));
@@ -146,15 +146,15 @@ impl LogAudit {
         let is_full = self.open.len() == TILE_HASHES;
         let hashes = tile.map_or(self.open.as_slice(), FullTile::hashes);
         if tile.is_none() && is_full {
-            self.unstored = self.unstored.or(Some(start));
+            self.first_unstored = self.first_unstored.or(Some(start));
         }
         self.difference = self.difference.or_else(|| first_difference(start, &self.open, hashes));
-        let covered = self.covered();
+        let covered_size = self.covered_size();
         let end = start.saturating_add(length(hashes));
-        if is_full && end <= covered {
+        if is_full && end <= covered_size {
             hashes.iter().for_each(|hash| drop(self.stored.append(*hash)));
-        } else if tile.is_some() && start < covered && covered < end {
-            let count = usize::try_from(covered - start).unwrap_or(0);
+        } else if tile.is_some() && start < covered_size && covered_size < end {
+            let count = usize::try_from(covered_size - start).unwrap_or(0);
             self.stored_tail = Some(hashes.iter().take(count).copied().collect());
         }
         self.open.clear();
@@ -164,23 +164,24 @@ impl LogAudit {
     /// records, and `edge` its stored right edge.
     #[must_use]
     pub fn finish(self, log_size: u64, edge: &TreeEdge) -> Option<LogDefect> {
-        let walked = self.log.size();
-        let is_short = walked < log_size.max(self.covered());
-        let own = self.broken.or_else(|| is_short.then(|| LogDefect::at(walked, LogDefectCause::Truncated)));
+        let checked_size = self.log.size();
+        let is_short = checked_size < log_size.max(self.covered_size());
+        let entry_defect =
+            self.entry_defect.or_else(|| is_short.then(|| LogDefect::at(checked_size, LogDefectCause::Truncated)));
         let Some(checkpoint) = &self.checkpoint else {
             let tile = self.difference.map(|index| LogDefect::at(index, LogDefectCause::Tile));
-            return own.or(tile);
+            return entry_defect.or(tile);
         };
         match self.root {
             // The audit ended before the checkpoint. An earlier entry may also have been changed, which only the
             // stored tiles can show.
             None => {
-                let end = own.map_or(walked, |own| own.first);
+                let end = entry_defect.map_or(checked_size, |entry_defect| entry_defect.first);
                 let earlier = self.difference.filter(|index| *index < end);
-                earlier.map(|index| LogDefect::at(index, LogDefectCause::Changed)).or(own)
+                earlier.map(|index| LogDefect::at(index, LogDefectCause::Changed)).or(entry_defect)
             }
             Some(root) if root == checkpoint.root => {
-                own.or_else(|| self.difference.map(|index| LogDefect::at(index, LogDefectCause::Tile)))
+                entry_defect.or_else(|| self.difference.map(|index| LogDefect::at(index, LogDefectCause::Tile)))
             }
             Some(_) => Some(self.locate(checkpoint, edge)),
         }
@@ -189,28 +190,28 @@ impl LogAudit {
     /// Locates the difference between the log and its checkpoint, if the log is as long as the checkpoint.
     fn locate(&self, checkpoint: &Checkpoint, edge: &TreeEdge) -> LogDefect {
         let start = self.stored.size();
-        let of_edge = edge.level(0).get(..self.tail.len()).filter(|_| {
+        let edge_tail = edge.level(0).get(..self.tail.len()).filter(|_| {
             let hashes = u64::try_from(TILE_HASHES).unwrap_or(u64::MAX);
             edge.size() / hashes == checkpoint.size / hashes
         });
-        let tails = [self.stored_tail.as_deref(), of_edge, Some(self.tail.as_slice())];
-        let confirmed = tails.into_iter().flatten().find(|tail| {
+        let tails = [self.stored_tail.as_deref(), edge_tail, Some(self.tail.as_slice())];
+        let matching_tail = tails.into_iter().flatten().find(|tail| {
             let mut tree = self.stored.clone();
             tail.iter().for_each(|hash| drop(tree.append(*hash)));
             tree.root() == checkpoint.root
         });
         let in_tiles = self.difference.filter(|index| *index < start);
-        let in_tail = confirmed.and_then(|tail| first_difference(start, &self.tail, tail));
+        let in_tail = matching_tail.and_then(|tail| first_difference(start, &self.tail, tail));
         match in_tiles.or(in_tail) {
             Some(index) => LogDefect::at(index, LogDefectCause::Changed),
             None => {
-                let first = self.unstored.map_or(start, |unstored| unstored.min(start));
+                let first = self.first_unstored.map_or(start, |first_unstored| first_unstored.min(start));
                 LogDefect { first, last: checkpoint.size.saturating_sub(1), cause: LogDefectCause::Unlocated }
             }
         }
     }
 
-    fn covered(&self) -> u64 {
+    fn covered_size(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size)
     }
 }

@@ -83,10 +83,10 @@ pub trait TreeStore: Send + Sync {
     /// Finds the log of a tenant; `None` if the tenant has none.
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError>;
     /// Lists the leaf hashes of sequenced facts from an index on, in order and without a gap.
-    async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError>;
+    async fn leaves(&self, scope: TenantScope, start: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError>;
     /// Lists the entries from an index on, in order and with their bytes. An index without an entry is absent from
     /// the result.
-    async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError>;
+    async fn entries(&self, scope: TenantScope, start: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError>;
     /// Lists the tenants that have a log, starting after `after`.
     async fn logged_tenants(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, StoreError>;
     /// Replaces the tree if it still has the size from which the advance was computed. Returns whether the tree

@@ -33,10 +33,10 @@ impl LeafRange {
         std::iter::from_fn(move || {
             let height = self.end.checked_sub(start).filter(|leaves| *leaves > 0)?.ilog2();
             let level = height / 8;
-            let in_level = start >> (8 * level);
+            let level_index = start >> (8 * level);
             let position = SubtreePosition {
-                tile: TileCoordinate { level: u8::try_from(level).ok()?, index: in_level / TILE_HASHES as u64 },
-                offset: usize::try_from(in_level % TILE_HASHES as u64).ok()?,
+                tile: TileCoordinate { level: u8::try_from(level).ok()?, index: level_index / TILE_HASHES as u64 },
+                offset: usize::try_from(level_index % TILE_HASHES as u64).ok()?,
                 count: 1 << (height % 8),
             };
             start += 1 << height;
@@ -117,8 +117,8 @@ impl ProofPlan {
     /// Plans the root hash of a tree of this size. The result is a single hash, or no hash for the empty tree.
     #[must_use]
     pub fn root(tree_size: u64) -> Self {
-        let whole = LeafRange { start: 0, end: tree_size };
-        Self { ranges: (tree_size > 0).then_some(whole).into_iter().collect() }
+        let all_leaves = LeafRange { start: 0, end: tree_size };
+        Self { ranges: (tree_size > 0).then_some(all_leaves).into_iter().collect() }
     }
 
     /// The tiles that the proof needs.

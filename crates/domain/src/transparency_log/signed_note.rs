@@ -67,7 +67,9 @@ impl EncodedKey {
         let (id, encoded) = rest.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
         let encoded = BASE64_STANDARD.decode(encoded).map_err(|_| VerifierKeyRefusal::Form)?;
         let key: &[u8; 32] = match encoded.split_first() {
-            Some((found, key)) if *found == signature_type => key.try_into().map_err(|_| VerifierKeyRefusal::Key)?,
+            Some((encoded_type, key)) if *encoded_type == signature_type => {
+                key.try_into().map_err(|_| VerifierKeyRefusal::Key)?
+            }
             _ => return Err(VerifierKeyRefusal::Key),
         };
         let parsed = Self::new(name, signature_type, key).ok_or(VerifierKeyRefusal::Key)?;
@@ -99,9 +101,9 @@ impl EncodedKey {
 }
 
 impl fmt::Display for EncodedKey {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let encoded = BASE64_STANDARD.encode(encode_key(self.signature_type, self.key.as_bytes()));
-        write!(out, "{}+{}+{encoded}", self.name, self.id_hex())
+        write!(formatter, "{}+{}+{encoded}", self.name, self.id_hex())
     }
 }
 
@@ -155,8 +157,8 @@ impl VerifierKey {
 }
 
 impl fmt::Display for VerifierKey {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
     }
 }
 
@@ -194,8 +196,8 @@ impl NoteSigningKey {
 }
 
 impl fmt::Debug for NoteSigningKey {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("[signing key]")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[signing key]")
     }
 }
 
@@ -269,8 +271,8 @@ impl SignedNote {
         }
         let note = std::str::from_utf8(note).map_err(|_| NoteRefusal::Form)?;
         // The text may contain empty lines. The signatures follow the last empty line.
-        let at = note.rfind("\n\n").ok_or(NoteRefusal::Form)?;
-        let (text, lines) = (note.get(..=at), note.get(at + 2..));
+        let separator = note.rfind("\n\n").ok_or(NoteRefusal::Form)?;
+        let (text, lines) = (note.get(..=separator), note.get(separator + 2..));
         let (Some(text), Some(lines)) = (text, lines) else { return Err(NoteRefusal::Form) };
         let lines = lines.strip_suffix('\n').ok_or(NoteRefusal::Form)?;
         if !is_text(text) {
@@ -281,8 +283,8 @@ impl SignedNote {
 
     /// Adds signature lines to the note.
     #[must_use]
-    pub fn with_signatures(mut self, further: impl IntoIterator<Item = NoteSignature>) -> Self {
-        self.signatures.extend(further);
+    pub fn with_signatures(mut self, signatures: impl IntoIterator<Item = NoteSignature>) -> Self {
+        self.signatures.extend(signatures);
         self
     }
 
@@ -302,17 +304,17 @@ impl SignedNote {
     /// identifier.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
-        let mut own = self.signatures.iter().filter(|line| key.0.is_named_by(line)).peekable();
-        own.peek().is_some() && own.all(|line| key.verifies(self.text.as_bytes(), &line.signature))
+        let mut own_lines = self.signatures.iter().filter(|line| key.0.is_named_by(line)).peekable();
+        own_lines.peek().is_some() && own_lines.all(|line| key.verifies(self.text.as_bytes(), &line.signature))
     }
 }
 
 impl fmt::Display for SignedNote {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "{}", self.text)?;
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "{}", self.text)?;
         self.signatures.iter().try_for_each(|NoteSignature { name, key_id, signature }| {
             let encoded = BASE64_STANDARD.encode([key_id.as_slice(), signature].concat());
-            writeln!(out, "{SIGNATURE_PREFIX}{name} {encoded}")
+            writeln!(formatter, "{SIGNATURE_PREFIX}{name} {encoded}")
         })
     }
 }

@@ -25,9 +25,9 @@ impl TileCoordinate {
     /// tile.
     #[must_use]
     pub fn width_in(self, tree_size: u64) -> usize {
-        let in_level = tree_size.checked_shr(8 * u32::from(self.level)).unwrap_or(0);
-        let before = self.index.saturating_mul(TILE_HASHES as u64);
-        usize::try_from(in_level.saturating_sub(before)).unwrap_or(TILE_HASHES).min(TILE_HASHES)
+        let level_size = tree_size.checked_shr(8 * u32::from(self.level)).unwrap_or(0);
+        let preceding = self.index.saturating_mul(TILE_HASHES as u64);
+        usize::try_from(level_size.saturating_sub(preceding)).unwrap_or(TILE_HASHES).min(TILE_HASHES)
     }
 
     /// The tile that contains the root hash of this tile, and the position of that hash in it; `None` at the
@@ -44,10 +44,10 @@ impl TileCoordinate {
     #[must_use]
     pub fn index_path(self) -> String {
         let mut path = format!("{:03}", self.index % 1_000);
-        let mut rest = self.index / 1_000;
-        while rest > 0 {
-            path.insert_str(0, &format!("x{:03}/", rest % 1_000));
-            rest /= 1_000;
+        let mut remaining = self.index / 1_000;
+        while remaining > 0 {
+            path.insert_str(0, &format!("x{:03}/", remaining % 1_000));
+            remaining /= 1_000;
         }
         path
     }

@@ -48,7 +48,7 @@ impl TreeEdge {
         let mut filled = Vec::new();
         let mut hash = leaf;
         // The number of hashes that the whole tree had on this level before the leaf was appended.
-        let mut in_level = self.size();
+        let mut level_size = self.size();
         let mut level: u8 = 0;
         loop {
             let position = usize::from(level);
@@ -60,11 +60,11 @@ impl TreeEdge {
             if hashes.len() < TILE_HASHES {
                 return filled;
             }
-            let coordinate = TileCoordinate { level, index: in_level / TILE_HASHES as u64 };
+            let coordinate = TileCoordinate { level, index: level_size / TILE_HASHES as u64 };
             let Some(tile) = FullTile::from_hashes(coordinate, std::mem::take(hashes)) else { return filled };
             hash = tile.root();
             filled.push(tile);
-            in_level /= TILE_HASHES as u64;
+            level_size /= TILE_HASHES as u64;
             level += 1;
         }
     }
@@ -74,12 +74,12 @@ impl TreeEdge {
     pub fn root(&self) -> TreeHash {
         // A level with k hashes contains one complete subtree for each bit that is set in k, largest first.
         let subtrees = self.levels.iter().rev().flat_map(|level| {
-            let mut rest = level.as_slice();
+            let mut remaining = level.as_slice();
             let mut roots = Vec::new();
-            while !rest.is_empty() {
-                let (subtree, others) = rest.split_at(1 << rest.len().ilog2());
+            while !remaining.is_empty() {
+                let (subtree, tail) = remaining.split_at(1 << remaining.len().ilog2());
                 roots.push(super::tile::subtree_root(subtree));
-                rest = others;
+                remaining = tail;
             }
             roots
         });

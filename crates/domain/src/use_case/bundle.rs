@@ -272,16 +272,16 @@ fn steps_of(flow: &Value) -> Vec<(String, String)> {
 
 /// Whether a text contains markup: a tag, a comment or a declaration.
 pub(crate) fn has_markup(text: &str) -> bool {
-    let opens =
+    let starts_markup =
         |rest: &str| rest.starts_with(|next: char| next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'));
-    text.split('<').skip(1).any(opens)
+    text.split('<').skip(1).any(starts_markup)
 }
 
-fn any_text(value: &Value, test: &impl Fn(&str) -> bool) -> bool {
+fn any_text(value: &Value, predicate: &impl Fn(&str) -> bool) -> bool {
     match value {
-        Value::String(text) => test(text),
-        Value::Array(items) => items.iter().any(|item| any_text(item, test)),
-        Value::Object(members) => members.iter().any(|(name, member)| test(name) || any_text(member, test)),
+        Value::String(text) => predicate(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, predicate)),
+        Value::Object(members) => members.iter().any(|(name, member)| predicate(name) || any_text(member, predicate)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -296,15 +296,15 @@ impl Problems {
     }
 
     /// Returns the members of an object that must have exactly these names, and reports the differences.
-    fn members<'v>(&mut self, value: &'v Value, path: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
+    fn members<'v>(&mut self, value: &'v Value, path: &str, member_names: &[&str]) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.push(path, "invalid", "must be an object");
             return None;
         };
-        for name in known.iter().filter(|name| !members.contains_key(**name)) {
+        for name in member_names.iter().filter(|name| !members.contains_key(**name)) {
             self.push(&format!("{path}.{name}"), "missing", "this member is required");
         }
-        if members.keys().any(|name| !known.contains(&name.as_str())) {
+        if members.keys().any(|name| !member_names.contains(&name.as_str())) {
             self.push(path, "unknown_field", "the object has a member that a bundle does not have");
         }
         Some(members)
@@ -364,7 +364,7 @@ impl Problems {
             let name = item.as_str().filter(|name| connection::check_name(name).is_ok());
             match name {
                 None => self.push(&path, "invalid_name", "must be the name of a connection"),
-                Some(name) if names.iter().any(|known| known == name) => {
+                Some(name) if names.iter().any(|existing| existing == name) => {
                     self.push(&path, "duplicate_item", "the list has this name twice");
                 }
                 Some(name) => {
@@ -420,8 +420,8 @@ impl Problems {
         self.refuse_secret(PATH, flow)?;
         let inputs = declared_inputs(flow).unwrap_or_else(|| read_inputs(flow, arguments));
         let content = flow_content(flow, &inputs);
-        if let Err(ContentRefusal::Invalid(found)) = content::check(AssetKind::OrchestrationFlow, &content) {
-            for problem in found {
+        if let Err(ContentRefusal::Invalid(problems)) = content::check(AssetKind::OrchestrationFlow, &content) {
+            for problem in problems {
                 self.push(&from_pointer(PATH, &problem.pointer), "invalid_flow", &problem.message);
             }
             return None;
@@ -437,7 +437,7 @@ impl Problems {
     /// Reports inputs for which a form cannot ask, because publication creates a workload with a form.
     fn refuse_inputs(&mut self, inputs: &[PlanInput], are_declared: bool) -> Option<()> {
         const PATH: &str = "bundle.flow";
-        let known = self.0.len();
+        let problem_count = self.0.len();
         for input in inputs {
             let mut path = PATH.to_owned();
             if are_declared {
@@ -451,7 +451,7 @@ impl Problems {
                 self.push(&path, "not_one_of", message);
             }
         }
-        (self.0.len() == known).then_some(())
+        (self.0.len() == problem_count).then_some(())
     }
 }
 

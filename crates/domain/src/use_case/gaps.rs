@@ -78,7 +78,7 @@ pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionSnapshot], ac
         if access == ConnectionAccess::Hidden {
             return Gap { kind: GapKind::NeedsAdmin, reference: None };
         }
-        let is_usable = connections.iter().any(|one| one.connection.name == *name && one.is_usable());
+        let is_usable = connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable());
         let kind = match (is_usable, access) {
             (true, _) => GapKind::Reused,
             (false, ConnectionAccess::Manage) => GapKind::MintFresh,

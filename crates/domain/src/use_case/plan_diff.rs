@@ -28,16 +28,16 @@ pub struct PlanChanges {
 #[must_use]
 pub fn plan_changes(before: &BundlePlan, after: &BundlePlan) -> PlanChanges {
     let (old, new) = (before.to_document(), after.to_document());
-    let mut found = PlanChanges::default();
+    let mut diff = PlanChanges::default();
     for member in ["name", "summary"] {
-        found.compare(member, old.get(member), new.get(member));
+        diff.compare(member, old.get(member), new.get(member));
     }
-    found.compare_flows(old.get("flow"), new.get("flow"));
-    found.compare("prompt_template", old.get("prompt_template"), new.get("prompt_template"));
+    diff.compare_flows(old.get("flow"), new.get("flow"));
+    diff.compare("prompt_template", old.get("prompt_template"), new.get("prompt_template"));
     for member in ["model_policy_ref", "connections"] {
-        found.compare(member, old.get(member), new.get(member));
+        diff.compare(member, old.get(member), new.get(member));
     }
-    found
+    diff
 }
 
 impl PlanChanges {
@@ -54,9 +54,9 @@ impl PlanChanges {
             members.map(|(name, _)| name.clone()).filter(|name| name != "steps").collect::<Vec<_>>()
         };
         let member = |flow: Option<&'_ Value>, name: &str| flow.and_then(|flow| flow.get(name)).cloned();
-        let mut all = names(before);
-        all.extend(names(after).into_iter().filter(|name| member(before, name).is_none()));
-        for name in all {
+        let mut all_names = names(before);
+        all_names.extend(names(after).into_iter().filter(|name| member(before, name).is_none()));
+        for name in all_names {
             self.compare(&format!("flow.{name}"), member(before, &name).as_ref(), member(after, &name).as_ref());
         }
         self.compare_steps(&steps(before), &steps(after));
@@ -107,18 +107,18 @@ mod tests {
         plan_changes(&before, &after)
     }
 
-    fn paths(found: &PlanChanges) -> Vec<&str> {
-        found.changes.iter().map(|change| change.path.as_str()).collect()
+    fn paths(diff: &PlanChanges) -> Vec<&str> {
+        diff.changes.iter().map(|change| change.path.as_str()).collect()
     }
 
     #[test]
     fn equal_plans_have_no_changes() {
-        let same = BundlePlan::parse(&plan()).unwrap();
-        let found = plan_changes(&same, &same);
-        assert_eq!(found.changes, []);
-        let ids: Vec<String> = same.steps().iter().map(|(id, _)| id.clone()).collect();
+        let parsed_plan = BundlePlan::parse(&plan()).unwrap();
+        let diff = plan_changes(&parsed_plan, &parsed_plan);
+        assert_eq!(diff.changes, []);
+        let ids: Vec<String> = parsed_plan.steps().iter().map(|(id, _)| id.clone()).collect();
         assert!(!ids.is_empty());
-        assert_eq!(found.unchanged_steps, ids);
+        assert_eq!(diff.unchanged_steps, ids);
     }
 
     #[test]
@@ -131,10 +131,10 @@ mod tests {
             ("/model_policy_ref", json!("another-model"), "model_policy_ref"),
             ("/connections", json!(["another"]), "connections"),
         ] {
-            let found = changed(pointer, value.clone());
-            assert_eq!(paths(&found), [path]);
-            assert_eq!(found.unchanged_steps.len(), plan()["flow"]["steps"].as_array().unwrap().len());
-            assert!(found.changes[0].after.as_ref().unwrap().to_string().contains(value.to_string().trim_matches('"')));
+            let diff = changed(pointer, value.clone());
+            assert_eq!(paths(&diff), [path]);
+            assert_eq!(diff.unchanged_steps.len(), plan()["flow"]["steps"].as_array().unwrap().len());
+            assert!(diff.changes[0].after.as_ref().unwrap().to_string().contains(value.to_string().trim_matches('"')));
         }
     }
 
@@ -145,18 +145,17 @@ mod tests {
         let first = steps[0]["id"].as_str().unwrap().to_owned();
         assert_ne!(first, last);
         steps[0]["inputs"]["tone"] = json!("friendly");
-        let found = changed("/flow/steps", json!(steps));
-        assert_eq!(paths(&found), [format!("flow.steps.{first}")]);
-        assert!(found.unchanged_steps.contains(&last) && !found.unchanged_steps.contains(&first));
+        let diff = changed("/flow/steps", json!(steps));
+        assert_eq!(paths(&diff), [format!("flow.steps.{first}")]);
+        assert!(diff.unchanged_steps.contains(&last) && !diff.unchanged_steps.contains(&first));
         let (before, after) = (json!({ "steps": [{ "id": "a" }, { "id": "b" }] }), json!({ "steps": [{ "id": "c" }] }));
-        let mut found = PlanChanges::default();
-        found.compare_flows(Some(&before), Some(&after));
-        assert_eq!(paths(&found), ["flow.steps.c", "flow.steps.a", "flow.steps.b"]);
-        assert!(found.changes[0].before.is_none() && found.changes[1].after.is_none());
-        let mut found = PlanChanges::default();
-        found
-            .compare_flows(Some(&before), Some(&json!({ "entry_step": "b", "steps": [{ "id": "b" }, { "id": "a" }] })));
-        assert_eq!(paths(&found), ["flow.entry_step", "flow.steps"]);
-        assert_eq!(found.unchanged_steps, ["b", "a"]);
+        let mut diff = PlanChanges::default();
+        diff.compare_flows(Some(&before), Some(&after));
+        assert_eq!(paths(&diff), ["flow.steps.c", "flow.steps.a", "flow.steps.b"]);
+        assert!(diff.changes[0].before.is_none() && diff.changes[1].after.is_none());
+        let mut diff = PlanChanges::default();
+        diff.compare_flows(Some(&before), Some(&json!({ "entry_step": "b", "steps": [{ "id": "b" }, { "id": "a" }] })));
+        assert_eq!(paths(&diff), ["flow.entry_step", "flow.steps"]);
+        assert_eq!(diff.unchanged_steps, ["b", "a"]);
     }
 }

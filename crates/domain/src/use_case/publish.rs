@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// The environment of the release draft.
 const ENVIRONMENT: &str = "dev";
 /// The maximum length of the part of a slug that is derived from the name.
-const MAX_SLUG_WORDS: usize = 32;
+const MAX_NAME_PART_CHARS: usize = 32;
 
 /// The content of the policy bundle that publication creates. It allows runs in `dev` and denies them elsewhere.
 #[must_use]
@@ -102,12 +102,12 @@ impl UseCase {
     pub fn publish(
         &self,
         ids: PublicationIds,
-        new: &PublicationContext,
+        context: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<Change<Publication>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])?;
-        let missing = self.unresolved_connections(&new.connections);
-        if !missing.is_empty() && new.may_create_connections {
+        let missing = self.unresolved_connections(&context.connections);
+        if !missing.is_empty() && context.may_create_connections {
             return Err(UseCaseRefusal::ConnectionsMissing(missing));
         }
         let status = if missing.is_empty() { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
@@ -118,15 +118,16 @@ impl UseCase {
             .zip(missing)
             .map(|(id, name)| AccessRequest::for_use_case(*id, self, name, stamp))
             .collect();
-        let made = if self.pieces.is_none() { Some(Box::new(self.make_pieces(&ids, new, stamp)?)) } else { None };
-        if let Some(made) = &made {
-            next.0.workload_id = Some(made.workload.workload_id);
-            next.0.release_id = Some(made.release.release_id);
+        let created =
+            if self.pieces.is_none() { Some(Box::new(self.create_resources(&ids, context, stamp)?)) } else { None };
+        if let Some(created) = &created {
+            next.0.workload_id = Some(created.workload.workload_id);
+            next.0.release_id = Some(created.release.release_id);
             next.0.pieces = Some(Pieces {
                 flow: ids.flow.0,
                 prompt: ids.prompt.0,
-                model_policy: new.model_policy.asset_id,
-                policy_bundle: new.policy_bundle.as_ref().map_or(ids.policy.0, |bundle| bundle.asset_id),
+                model_policy: context.model_policy.asset_id,
+                policy_bundle: context.policy_bundle.as_ref().map_or(ids.policy.0, |bundle| bundle.asset_id),
             });
         }
         let UseCaseRecord { workload_id, release_id, pieces, .. } = &next.0;
@@ -136,81 +137,82 @@ impl UseCase {
             "release_id": release_id,
             "assets": pieces.map(|pieces| [pieces.flow, pieces.prompt, pieces.model_policy, pieces.policy_bundle]),
             "access_requests": requests.iter().map(|request| request.access_request_id).collect::<Vec<_>>(),
-            "made": made.is_some(),
-            "environment": made.is_some().then_some(ENVIRONMENT),
+            "made": created.is_some(),
+            "environment": created.is_some().then_some(ENVIRONMENT),
         });
-        let asks = (!requests.is_empty()).then_some(FactCategory::Approvals);
-        let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(asks);
-        Ok(Change::replace(Publication { use_case: next, requests, created: made }, self.revision, fact))
+        let approval_category = (!requests.is_empty()).then_some(FactCategory::Approvals);
+        let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(approval_category);
+        Ok(Change::replace(Publication { use_case: next, requests, created }, self.revision, fact))
     }
 
-    fn make_pieces(
+    fn create_resources(
         &self,
         ids: &PublicationIds,
-        new: &PublicationContext,
+        context: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<CreatedPieces, UseCaseRefusal> {
         // A checked new plan never fails here. An earlier version of the server may have accepted a plan that no
         // form can ask for.
-        let broken = UseCaseRefusal::PlanNotPublishable;
-        let piece = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
+        let not_publishable = UseCaseRefusal::PlanNotPublishable;
+        let create_asset = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
             let content = VersionContent::from(Canonical::of(content).ok()?);
             let slug = self.slug(part)?;
-            let (workspace_id, namespace_id) = (self.workspace_id, new.namespace_id);
-            let owner_ref = new.owner_ref.clone();
+            let (workspace_id, namespace_id) = (self.workspace_id, context.namespace_id);
+            let owner_ref = context.owner_ref.clone();
             let asset = NewAsset { asset_id: ids.0, slug, kind, owner_ref, workspace_id, namespace_id };
             Some(Asset::create_flow(asset, ids.1, VersionLabel::parse("v1"), content, stamp).into_record().next)
         };
-        let flow = piece(AssetKind::OrchestrationFlow, "flow", ids.flow, &self.plan.flow_content());
-        let prompt = piece(AssetKind::PromptTemplate, "prompt", ids.prompt, &self.plan.prompt_content());
-        let mut assets = vec![flow.ok_or_else(|| broken.clone())?, prompt.ok_or_else(|| broken.clone())?];
-        let mut reused_assets = vec![new.model_policy.asset_id];
-        let mut bound: Vec<BindableVersion> = assets.iter().filter_map(bindable).collect();
-        bound.push(new.model_policy.clone());
-        match &new.policy_bundle {
+        let flow = create_asset(AssetKind::OrchestrationFlow, "flow", ids.flow, &self.plan.flow_content());
+        let prompt = create_asset(AssetKind::PromptTemplate, "prompt", ids.prompt, &self.plan.prompt_content());
+        let mut assets =
+            vec![flow.ok_or_else(|| not_publishable.clone())?, prompt.ok_or_else(|| not_publishable.clone())?];
+        let mut reused_assets = vec![context.model_policy.asset_id];
+        let mut bindable_versions: Vec<BindableVersion> = assets.iter().filter_map(bindable).collect();
+        bindable_versions.push(context.model_policy.clone());
+        match &context.policy_bundle {
             Some(bundle) => {
                 reused_assets.push(bundle.asset_id);
-                bound.push(bundle.clone());
+                bindable_versions.push(bundle.clone());
             }
             None => {
-                let made = piece(AssetKind::PolicyBundle, "policy", ids.policy, &default_policy_content());
-                let made = made.ok_or_else(|| broken.clone())?;
-                bound.extend(bindable(&made));
-                assets.push(made);
+                let created = create_asset(AssetKind::PolicyBundle, "policy", ids.policy, &default_policy_content());
+                let created = created.ok_or_else(|| not_publishable.clone())?;
+                bindable_versions.extend(bindable(&created));
+                assets.push(created);
             }
         }
-        let workload = self.workload(ids.workload, new, stamp).ok_or_else(|| broken.clone())?;
-        let policy = bound.last().map(|bundle| bundle.asset_id);
+        let workload = self.workload(ids.workload, context, stamp).ok_or_else(|| not_publishable.clone())?;
+        let policy = bindable_versions.last().map(|bundle| bundle.asset_id);
         let draft = NewRelease {
             release_id: ids.release,
             workload_id: ids.workload,
             workspace_id: self.workspace_id,
-            environment: Slug::parse(ENVIRONMENT).map_err(|_| broken.clone())?,
+            environment: Slug::parse(ENVIRONMENT).map_err(|_| not_publishable.clone())?,
             target_lane: TargetLane::All,
             policy_bundle_id: policy,
         };
         let mut release = Release::draft(draft, stamp).into_record().next;
-        for (binding, version) in ids.bindings.iter().zip(&bound) {
+        for (binding, version) in ids.bindings.iter().zip(&bindable_versions) {
             let change = release.bind(*binding, version.kind, version, stamp);
             let is_model = version.kind == AssetKind::ModelPolicy;
-            let refused = if is_model { UseCaseRefusal::ModelPolicyUnavailable } else { broken.clone() };
-            release = change.map_err(|_| refused)?.into_record().next;
+            let refusal = if is_model { UseCaseRefusal::ModelPolicyUnavailable } else { not_publishable.clone() };
+            release = change.map_err(|_| refusal)?.into_record().next;
         }
         release.0.revision = Revision::FIRST;
         Ok(CreatedPieces { assets, workload, release, reused_assets })
     }
 
     /// Creates the workload with a form for the inputs of the flow; `None` if a form cannot ask for the inputs.
-    fn workload(&self, workload_id: WorkloadId, new: &PublicationContext, stamp: &Stamp) -> Option<Workload> {
+    fn workload(&self, workload_id: WorkloadId, context: &PublicationContext, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
             slug: self.slug("")?,
             name: Some(self.plan.name().to_owned()),
             description: Some(self.plan.summary().to_owned()),
-            owner_ref: new.owner_ref.clone(),
+            owner_ref: context.owner_ref.clone(),
             invocation_mode: InvocationMode::Form,
             workspace_id: self.workspace_id,
-            namespace_id: new.namespace_id,
+            namespace_id: context.namespace_id,
         };
         let mut workload = Workload::create(workload, stamp).ok()?.into_record().next;
         let field = |input: &PlanInput| {
@@ -225,23 +227,23 @@ impl UseCase {
 
     /// A slug from the words of the name and the end of the use case's identifier, which makes the slug unique.
     fn slug(&self, part: &str) -> Option<Slug> {
-        let mut words = String::new();
-        for letter in self.plan.name().chars().map(|letter| letter.to_ascii_lowercase()) {
-            if letter.is_ascii_alphanumeric() && words.len() < MAX_SLUG_WORDS {
-                words.push(letter);
-            } else if !words.is_empty() && !words.ends_with('-') && words.len() < MAX_SLUG_WORDS {
-                words.push('-');
+        let mut name_part = String::new();
+        for character in self.plan.name().chars().map(|character| character.to_ascii_lowercase()) {
+            if character.is_ascii_alphanumeric() && name_part.len() < MAX_NAME_PART_CHARS {
+                name_part.push(character);
+            } else if !name_part.is_empty() && !name_part.ends_with('-') && name_part.len() < MAX_NAME_PART_CHARS {
+                name_part.push('-');
             }
         }
-        let words = words.trim_end_matches('-');
+        let name_part = name_part.trim_end_matches('-');
         // Slugs of built-in workloads are reserved, so a conflicting or empty name is replaced.
-        let is_reserved = words.is_empty()
-            || format!("{words}-").starts_with(ASSISTANT_SLUG_PREFIX)
-            || generator::is_reserved_slug(words);
-        let words = if is_reserved { "use-case" } else { words };
+        let is_reserved = name_part.is_empty()
+            || format!("{name_part}-").starts_with(ASSISTANT_SLUG_PREFIX)
+            || generator::is_reserved_slug(name_part);
+        let name_part = if is_reserved { "use-case" } else { name_part };
         let id = self.use_case_id.uuid().simple().to_string();
         let id = id.get(20..).unwrap_or_default();
-        let slug = if part.is_empty() { format!("{words}-{id}") } else { format!("{words}-{id}-{part}") };
+        let slug = if part.is_empty() { format!("{name_part}-{id}") } else { format!("{name_part}-{id}-{part}") };
         Slug::parse(&slug).or_else(|_| Slug::parse(&format!("use-case-{id}-{part}"))).ok()
     }
 }

@@ -90,15 +90,15 @@ impl History {
         Uuid::from_u128(self.ids).into()
     }
 
-    fn usable(&self, name: &str) -> bool {
-        self.connections.iter().any(|one| one.connection.name == name && one.is_usable())
+    fn is_connection_usable(&self, name: &str) -> bool {
+        self.connections.iter().any(|snapshot| snapshot.connection.name == name && snapshot.is_usable())
     }
 
     fn all_usable(&self) -> bool {
-        CONNECTIONS.iter().all(|name| self.usable(name))
+        CONNECTIONS.iter().all(|name| self.is_connection_usable(name))
     }
 
-    fn new_pieces(&self, may_create_connections: bool) -> PublicationContext {
+    fn publication_context(&self, may_create_connections: bool) -> PublicationContext {
         PublicationContext {
             namespace_id: Uuid::from_u128(3).into(),
             owner_ref: OwnerRef::parse("user:ada").unwrap(),
@@ -138,37 +138,37 @@ impl History {
     }
 
     fn publish(&mut self, may_create: bool) {
-        let (ids, stamp, new) = (self.ids(), self.stamp(), self.new_pieces(may_create));
+        let (ids, stamp, context) = (self.ids(), self.stamp(), self.publication_context(may_create));
         let before = self.current.clone();
-        let result = self.current.publish(ids, &new, &stamp);
+        let result = self.current.publish(ids, &context, &stamp);
         match (before.status, self.all_usable(), may_create) {
             (UseCaseStatus::Draft, false, true) => {
                 assert!(matches!(result, Err(UseCaseRefusal::ConnectionsMissing(_))));
             }
-            (UseCaseStatus::Draft, all, _) => {
-                let made = result.unwrap().into_record().next;
-                let expected = if all { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
-                assert_eq!(made.use_case.status, expected);
-                let missing = CONNECTIONS.iter().filter(|name| !self.usable(name)).count();
-                assert_eq!(made.requests.len(), missing);
+            (UseCaseStatus::Draft, all_usable, _) => {
+                let publication = result.unwrap().into_record().next;
+                let expected = if all_usable { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
+                assert_eq!(publication.use_case.status, expected);
+                let missing = CONNECTIONS.iter().filter(|name| !self.is_connection_usable(name)).count();
+                assert_eq!(publication.requests.len(), missing);
                 // Only the first publication creates the resources; later publications keep them.
-                assert_eq!(made.created.is_some(), before.pieces.is_none());
-                assert!(before.workload_id.is_none() || made.use_case.workload_id == before.workload_id);
-                if let Some(pieces) = &made.created {
-                    assert_eq!((pieces.assets.len(), pieces.release.bindings.len()), (3, 4));
-                    assert_eq!(pieces.release.environment.as_str(), "dev");
+                assert_eq!(publication.created.is_some(), before.pieces.is_none());
+                assert!(before.workload_id.is_none() || publication.use_case.workload_id == before.workload_id);
+                if let Some(created) = &publication.created {
+                    assert_eq!((created.assets.len(), created.release.bindings.len()), (3, 4));
+                    assert_eq!(created.release.environment.as_str(), "dev");
                 }
-                self.current = made.use_case;
-                self.requests.extend(made.requests);
+                self.current = publication.use_case;
+                self.requests.extend(publication.requests);
             }
             (from, _, _) => assert_eq!(result.unwrap_err(), UseCaseRefusal::InvalidTransition { from }),
         }
     }
 
-    fn grant(&mut self, which: usize) {
+    fn grant(&mut self, index: usize) {
         let pending = |request: &AccessRequest| request.status == AccessRequestStatus::Pending;
         let Some(position) =
-            self.requests.iter().position(|one| pending(one) && one.connection_name == CONNECTIONS[which])
+            self.requests.iter().position(|item| pending(item) && item.connection_name == CONNECTIONS[index])
         else {
             return;
         };
@@ -178,7 +178,7 @@ impl History {
         let change = request.grant(id, settings.clone(), &self.connections, &self.current, &stamp);
         let grant = change.unwrap().into_record().next;
         assert!(grant.request.grant(id, settings, &[], &self.current, &stamp).is_err(), "granted twice");
-        self.connections.retain(|one| one.connection.name != CONNECTIONS[which]);
+        self.connections.retain(|item| item.connection.name != CONNECTIONS[index]);
         self.connections.push(snapshot(grant.connection));
         self.requests[position] = grant.request;
         if grant.use_case.status == UseCaseStatus::Active {
@@ -191,12 +191,12 @@ impl History {
         self.current = grant.use_case;
     }
 
-    fn deny(&mut self, which: usize) {
+    fn deny(&mut self, index: usize) {
         let stamp = self.stamp();
         let status = self.current.status;
         for request in &mut self.requests {
             let is_pending = request.status == AccessRequestStatus::Pending;
-            if is_pending && request.connection_name == CONNECTIONS[which] {
+            if is_pending && request.connection_name == CONNECTIONS[index] {
                 *request = request.deny(None, &stamp).unwrap().into_record().next;
                 assert!(request.deny(None, &stamp).is_err(), "denied twice");
             }
@@ -206,7 +206,7 @@ impl History {
 
     fn apply(&mut self, step: Step) {
         let from = self.current.status;
-        let refused = UseCaseRefusal::InvalidTransition { from };
+        let refusal = UseCaseRefusal::InvalidTransition { from };
         let stamp = self.stamp();
         match step {
             Step::Publish { may_create } => self.publish(may_create),
@@ -219,10 +219,10 @@ impl History {
                 (result, UseCaseStatus::PendingAccess, false) => {
                     assert!(matches!(result, Err(UseCaseRefusal::ConnectionsUnresolved(_))));
                 }
-                (result, _, _) => assert_eq!(result.unwrap_err(), refused),
+                (result, _, _) => assert_eq!(result.unwrap_err(), refusal),
             },
             Step::Archive => match (self.current.archive(&stamp), from) {
-                (result, UseCaseStatus::Archived) => assert_eq!(result.unwrap_err(), refused),
+                (result, UseCaseStatus::Archived) => assert_eq!(result.unwrap_err(), refusal),
                 (result, _) => {
                     self.current = result.unwrap().into_record().next;
                     self.withdraw();
@@ -234,7 +234,7 @@ impl History {
                     self.withdraw();
                     assert_eq!(self.current.status, UseCaseStatus::Draft);
                 }
-                (result, _) => assert_eq!(result.unwrap_err(), refused),
+                (result, _) => assert_eq!(result.unwrap_err(), refusal),
             },
             Step::Refine => {
                 let (id, plan) = (self.id(), self.current.plan.clone());
@@ -246,26 +246,30 @@ impl History {
                         self.archived.push(refined.predecessor);
                         self.current = refined.successor;
                     }
-                    (result, _) => assert_eq!(result.unwrap_err(), refused),
+                    (result, _) => assert_eq!(result.unwrap_err(), refusal),
                 }
             }
-            Step::Grant(which) => self.grant(which),
-            Step::Deny(which) => self.deny(which),
-            Step::Create(which) => {
-                self.connections.retain(|one| one.connection.name != CONNECTIONS[which]);
+            Step::Grant(index) => self.grant(index),
+            Step::Deny(index) => self.deny(index),
+            Step::Create(index) => {
+                self.connections.retain(|snapshot| snapshot.connection.name != CONNECTIONS[index]);
                 let id = self.id();
                 let workspace = self.current.workspace_id;
-                let made = Connection::create(id, workspace, connection(CONNECTIONS[which]), &stamp).unwrap();
-                self.connections.push(snapshot(made.into_record().next));
+                let created = Connection::create(id, workspace, connection(CONNECTIONS[index]), &stamp).unwrap();
+                self.connections.push(snapshot(created.into_record().next));
             }
-            Step::Disable(which) => {
-                for one in self.connections.iter_mut().filter(|one| one.connection.name == CONNECTIONS[which]) {
-                    one.connection.0.status = ConnectionStatus::Disabled;
+            Step::Disable(index) => {
+                for snapshot in
+                    self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index])
+                {
+                    snapshot.connection.0.status = ConnectionStatus::Disabled;
                 }
             }
-            Step::Expire(which) => {
-                for one in self.connections.iter_mut().filter(|one| one.connection.name == CONNECTIONS[which]) {
-                    one.is_expired = true;
+            Step::Expire(index) => {
+                for snapshot in
+                    self.connections.iter_mut().filter(|snapshot| snapshot.connection.name == CONNECTIONS[index])
+                {
+                    snapshot.is_expired = true;
                 }
             }
         }
@@ -274,9 +278,11 @@ impl History {
 
     fn check(&self) {
         // Exactly one use case of the chain is current. All others are archived and name their successor.
-        assert!(self.archived.iter().all(|one| one.status == UseCaseStatus::Archived && one.superseded_by.is_some()));
+        assert!(
+            self.archived.iter().all(|item| item.status == UseCaseStatus::Archived && item.superseded_by.is_some())
+        );
         // Access requests are pending only while the use case waits for access.
-        let is_pending = self.requests.iter().any(|one| one.status == AccessRequestStatus::Pending);
+        let is_pending = self.requests.iter().any(|item| item.status == AccessRequestStatus::Pending);
         assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);
         assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
     }

@@ -247,8 +247,8 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
     });
     let description = findings.read_optional(members, "description").and_then(|value| {
         let text = findings.read_text("description", value)?;
-        let fits = is_prose(text, MAX_DESCRIPTION_CHARS);
-        findings.check("description", fits, ProblemKind::Text).then(|| text.to_owned())
+        let is_valid = is_prose(text, MAX_DESCRIPTION_CHARS);
+        findings.check("description", is_valid, ProblemKind::Text).then(|| text.to_owned())
     });
     let input_fields = findings
         .read_optional(members, "input_fields")
@@ -282,8 +282,8 @@ fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> O
     let error_threshold = findings.read_optional(members, "error_threshold").and_then(|value| {
         let path = problem::member_path(path, "error_threshold");
         let number = findings.read_number(&path, value)?;
-        let share = number.as_f64().is_some_and(|share| (0.0..=1.0).contains(&share));
-        findings.check(&path, share, ProblemKind::OutOfBounds).then(|| number.clone())
+        let is_fraction = number.as_f64().is_some_and(|number| (0.0..=1.0).contains(&number));
+        findings.check(&path, is_fraction, ProblemKind::OutOfBounds).then(|| number.clone())
     });
     Some(RolloutConfig { sample_size, error_threshold })
 }

@@ -31,33 +31,39 @@ impl StateKey {
     /// The canonical key of a model. It is the minimum over all permutations of the releases, because releases are
     /// interchangeable.
     fn canonical(model: &Model) -> Option<Self> {
-        permutations(model.releases.len()).iter().map(|names| Self::with_order(model, names)).min()
+        permutations(model.releases.len()).iter().map(|new_indexes| Self::with_order(model, new_indexes)).min()
     }
 
-    fn with_order(model: &Model, names: &[ReleaseIndex]) -> Self {
-        let renamed = |number: Option<ReleaseIndex>| number.map(|number| names[number]);
+    fn with_order(model: &Model, new_indexes: &[ReleaseIndex]) -> Self {
+        let new_index = |number: Option<ReleaseIndex>| number.map(|number| new_indexes[number]);
         let release = |(number, record): (ReleaseIndex, &ReleaseRecord)| {
             // Completed lanes do not affect later transitions, and neither does the plan of a finished rollout.
-            let remaining = |it: &RolloutRecord| {
-                if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec()
+            let remaining = |rollout: &RolloutRecord| {
+                if rollout.status == RolloutRecord::IN_PROGRESS { &rollout.plan[rollout.index..] } else { &[] }.to_vec()
             };
-            let rolling = record.rollout.as_ref().map(|it| (it.status, remaining(it)));
-            (names[number], (record.state.as_str(), rolling, renamed(record.supersedes), model.is_approved(number)))
+            let rollout_key = record.rollout.as_ref().map(|rollout| (rollout.status, remaining(rollout)));
+            (
+                new_indexes[number],
+                (record.state.as_str(), rollout_key, new_index(record.supersedes), model.is_approved(number)),
+            )
         };
         let is_retired = |number: &ReleaseIndex| model.releases[*number].state == StateName::Retired;
-        let former = |lane: LaneIndex| {
+        let former_of_lane = |lane: LaneIndex| {
             // Retired releases are left out, because a rollback never targets them.
-            let former =
-                model.former_holders(lane).into_iter().filter(|number| !is_retired(number)).map(|number| names[number]);
-            let taken_back = |number: &ReleaseIndex| !is_retired(number) && model.was_rolled_back_from(*number, lane);
-            let taken_back = (0..model.releases.len()).filter(taken_back).map(|number| names[number]);
-            (former.collect(), taken_back.collect())
+            let former_holders = model
+                .former_holders(lane)
+                .into_iter()
+                .filter(|number| !is_retired(number))
+                .map(|number| new_indexes[number]);
+            let rolled_back = |number: &ReleaseIndex| !is_retired(number) && model.was_rolled_back_from(*number, lane);
+            let rolled_back = (0..model.releases.len()).filter(rolled_back).map(|number| new_indexes[number]);
+            (former_holders.collect(), rolled_back.collect())
         };
         let releases: BTreeMap<ReleaseIndex, _> = model.releases.iter().enumerate().map(release).collect();
         Self {
             releases: releases.into_values().collect(),
-            holders: model.holders.map(renamed),
-            former_holders: LANES.map(former),
+            holders: model.holders.map(new_index),
+            former_holders: LANES.map(former_of_lane),
         }
     }
 }
@@ -91,10 +97,10 @@ fn operations_on(release: ReleaseIndex, plans: &[Vec<LaneIndex>]) -> Vec<Operati
 
 /// All rollout plans with one, two or three lanes.
 fn all_plans() -> Vec<Vec<LaneIndex>> {
-    let one: Vec<Vec<LaneIndex>> = extensions(&[], LANES.len());
-    let two: Vec<Vec<LaneIndex>> = one.iter().flat_map(|plan| extensions(plan, LANES.len())).collect();
-    let three = two.iter().flat_map(|plan| extensions(plan, LANES.len())).collect();
-    [one, two, three].concat()
+    let one_lane: Vec<Vec<LaneIndex>> = extensions(&[], LANES.len());
+    let two_lanes: Vec<Vec<LaneIndex>> = one_lane.iter().flat_map(|plan| extensions(plan, LANES.len())).collect();
+    let three_lanes = two_lanes.iter().flat_map(|plan| extensions(plan, LANES.len())).collect();
+    [one_lane, two_lanes, three_lanes].concat()
 }
 
 struct ExplorationCounts {
@@ -109,81 +115,77 @@ struct ExplorationCounts {
 /// # Panics
 /// At the first difference between the domain and the model.
 fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> ExplorationCounts {
-    let given = Fixtures::new();
+    let fixtures = Fixtures::new();
     let targets = vec![None; releases];
-    let (mut memory, mut model) = (given.store_with_drafts(&targets), Model::new(&targets));
+    let (mut store, mut model) = (fixtures.store_with_drafts(&targets), Model::new(&targets));
     for release in 0..releases {
         let verdict = Operation::Review(release, Verdict::Approved);
         for operation in [Operation::Submit(release), verdict, Operation::Approve(release)] {
-            memory.execute(&mut model, &operation, &given).unwrap();
+            store.execute(&mut model, &operation, &fixtures).unwrap();
         }
     }
     let requests: Vec<Operation> = (0..releases).flat_map(|release| operations_on(release, plans)).collect();
     let mut visited = BTreeSet::from([StateKey::canonical(&model)]);
-    let mut queue: VecDeque<(InMemoryStore, Model, Vec<Operation>)> = VecDeque::from([(memory, model, Vec::new())]);
-    let mut explored = ExplorationCounts { states: 1, transitions: 0, refusals: 0, max_depth: 0 };
-    while let Some((memory, model, path)) = queue.pop_front() {
-        explored.max_depth = path.len();
+    let mut queue: VecDeque<(InMemoryStore, Model, Vec<Operation>)> = VecDeque::from([(store, model, Vec::new())]);
+    let mut counts = ExplorationCounts { states: 1, transitions: 0, refusals: 0, max_depth: 0 };
+    while let Some((store, model, path)) = queue.pop_front() {
+        counts.max_depth = path.len();
         if path.len() == depth {
             continue;
         }
         for operation in &requests {
-            let mut next = model.clone();
-            if let Err(refused) = next.apply(operation) {
-                let product = memory.decide(operation, &given).map(|_| ());
-                assert_eq!(product, Err(refused), "{operation:?} after {path:?}");
-                explored.refusals += 1;
+            let mut next_model = model.clone();
+            if let Err(refusal) = next_model.apply(operation) {
+                let actual = store.decide(operation, &fixtures).map(|_| ());
+                assert_eq!(actual, Err(refusal), "{operation:?} after {path:?}");
+                counts.refusals += 1;
                 continue;
             }
-            let mut next_store = memory.clone();
-            let decided = memory.decide(operation, &given).map_err(|refused| format!("refused: {refused:?}"));
-            let compared =
+            let mut next_store = store.clone();
+            let decided = store.decide(operation, &fixtures).map_err(|refusal| format!("refused: {refusal:?}"));
+            let comparison =
                 decided.and_then(|decision| next_store.commit(decision).map_err(|StaleDecision| "stale".to_owned()));
-            let compared = compared.and_then(|()| check_conformance(&next, &next_store.state));
-            let compared =
-                compared.and_then(|()| check_invariants(&memory.state.release_statuses(), &next_store.state));
-            assert_eq!(compared, Ok(()), "{operation:?} after {path:?}");
-            explored.transitions += 1;
-            if visited.insert(StateKey::canonical(&next)) {
-                queue.push_back((next_store, next, [path.as_slice(), std::slice::from_ref(operation)].concat()));
+            let comparison = comparison.and_then(|()| check_conformance(&next_model, &next_store.state));
+            let comparison =
+                comparison.and_then(|()| check_invariants(&store.state.release_statuses(), &next_store.state));
+            assert_eq!(comparison, Ok(()), "{operation:?} after {path:?}");
+            counts.transitions += 1;
+            if visited.insert(StateKey::canonical(&next_model)) {
+                queue.push_back((next_store, next_model, [path.as_slice(), std::slice::from_ref(operation)].concat()));
             }
         }
     }
-    explored.states = visited.len();
-    explored
+    counts.states = visited.len();
+    counts
 }
 
-fn print_counts(
-    releases: usize,
-    ExplorationCounts { states, transitions: moves, refusals, max_depth: deepest }: &ExplorationCounts,
-) {
-    println!("{releases} releases: {states} states, {moves} transitions, {refusals} refusals, depth {deepest}");
+fn print_counts(releases: usize, counts: &ExplorationCounts) {
+    let ExplorationCounts { states, transitions, refusals, max_depth } = counts;
+    println!("{releases} releases: {states} states, {transitions} transitions, {refusals} refusals, depth {max_depth}");
 }
 
 /// All states of two releases. The short form uses a single plan, because each further plan multiplies the number
 /// of states.
 #[test]
 fn all_states_of_two_releases_conform_to_the_model() {
-    let (plans, least) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
-    let explored = explore(2, &plans, usize::MAX);
-    print_counts(2, &explored);
-    assert!(
-        explored.states > least && explored.transitions > explored.states && explored.refusals > explored.transitions
-    );
-    assert!(explored.max_depth > 10, "the exploration ended too early");
+    let (plans, min_states) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
+    let counts = explore(2, &plans, usize::MAX);
+    print_counts(2, &counts);
+    assert!(counts.states > min_states && counts.transitions > counts.states && counts.refusals > counts.transitions);
+    assert!(counts.max_depth > 10, "the exploration ended too early");
 }
 
 #[test]
 fn two_releases_conform_to_the_model_for_four_operations_with_any_plan() {
-    let explored = explore(2, &all_plans(), 4);
-    print_counts(2, &explored);
-    assert!(explored.states > 3_000, "{} states", explored.states);
+    let counts = explore(2, &all_plans(), 4);
+    print_counts(2, &counts);
+    assert!(counts.states > 3_000, "{} states", counts.states);
 }
 
 #[test]
 fn three_releases_conform_to_the_model_for_few_operations() {
-    let (depth, least) = if is_long() { (5, 50_000) } else { (3, 2_000) };
-    let explored = explore(3, &all_plans(), depth);
-    print_counts(3, &explored);
-    assert!(explored.states > least, "{} states", explored.states);
+    let (depth, min_states) = if is_long() { (5, 50_000) } else { (3, 2_000) };
+    let counts = explore(3, &all_plans(), depth);
+    print_counts(3, &counts);
+    assert!(counts.states > min_states, "{} states", counts.states);
 }

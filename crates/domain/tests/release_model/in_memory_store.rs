@@ -68,7 +68,7 @@ impl Fixtures {
     pub(crate) fn store_with_drafts(&self, targets: &[Option<LaneIndex>]) -> InMemoryStore {
         let (workload_id, environment) = (Uuid::from_u128(4).into(), Slug::parse("dev").unwrap());
         let draft = |(number, target): (u128, &Option<LaneIndex>)| {
-            let new = NewRelease {
+            let new_release = NewRelease {
                 release_id: Uuid::from_u128(number).into(),
                 workload_id,
                 workspace_id: Uuid::from_u128(5).into(),
@@ -76,7 +76,7 @@ impl Fixtures {
                 target_lane: target.map_or(TargetLane::All, |lane| TargetLane::One(Lane::ALL[lane])),
                 policy_bundle_id: None,
             };
-            let draft = Release::draft(new, &self.stamp).next.clone();
+            let draft = Release::draft(new_release, &self.stamp).next.clone();
             draft
                 .bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy_version, &self.stamp)
                 .unwrap()
@@ -98,25 +98,30 @@ impl Fixtures {
 }
 
 impl InMemoryStore {
-    pub(crate) fn decide(&self, operation: &Operation, given: &Fixtures) -> Result<Decision, Refusal> {
-        decide(&self.state, operation, &given.decision_input())
+    pub(crate) fn decide(&self, operation: &Operation, fixtures: &Fixtures) -> Result<Decision, Refusal> {
+        decide(&self.state, operation, &fixtures.decision_input())
     }
 
     /// Decides an operation, commits it in the store, and applies it to the model.
     ///
     /// # Errors
     /// Describes the difference between the store and the model.
-    pub(crate) fn execute(&mut self, model: &mut Model, operation: &Operation, given: &Fixtures) -> Result<(), String> {
-        let decided = self.decide(operation, given);
+    pub(crate) fn execute(
+        &mut self,
+        model: &mut Model,
+        operation: &Operation,
+        fixtures: &Fixtures,
+    ) -> Result<(), String> {
+        let decided = self.decide(operation, fixtures);
         let expected = model.apply(operation);
         match (decided, expected) {
             (Ok(decision), Ok(())) => {
                 self.commit(decision).map_err(|StaleDecision| "stale without a concurrent change".to_owned())
             }
-            (Err(product), Err(model)) if product == model => Ok(()),
+            (Err(actual), Err(model)) if actual == model => Ok(()),
             (decided, expected) => {
-                let product = decided.map(|_| ());
-                Err(format!("{operation:?}: expected {expected:?} from the model, got {product:?}"))
+                let actual = decided.map(|_| ());
+                Err(format!("{operation:?}: expected {expected:?} from the model, got {actual:?}"))
             }
         }
     }
@@ -159,14 +164,14 @@ impl InMemoryStore {
         if is_stale {
             return Err(StaleDecision);
         }
-        let at = change.release.updated_at;
+        let changed_at = change.release.updated_at;
         *self.release_mut(id) = change.release.clone();
-        for other in self.state.releases.iter_mut() {
-            let id = other.release_id;
+        for release in self.state.releases.iter_mut() {
+            let id = release.release_id;
             let is_affected =
                 [&change.superseded, &change.stopped_rollouts, &change.reinstated].iter().any(|ids| ids.contains(&id));
-            let Some(digest) = other.state.digest().cloned().filter(|_| is_affected) else { continue };
-            let mut fields = other.clone().into_record();
+            let Some(digest) = release.state.digest().cloned().filter(|_| is_affected) else { continue };
+            let mut fields = release.clone().into_record();
             fields.revision = fields.revision.next();
             if change.superseded.contains(&id) {
                 fields.state = State::Superseded { digest };
@@ -178,12 +183,14 @@ impl InMemoryStore {
                     Rollout::restore(RolloutRecord { status: RolloutStatus::RolledBack, ..rollout.into_record() })
                 });
             }
-            *other = Release::restore(fields);
+            *release = Release::restore(fields);
         }
-        for moved in change.moves.clone() {
+        for lane_move in change.moves.clone() {
             let revision = change.deployment.revision;
-            let (lane, from, to) = (moved.lane, moved.from, moved.to);
-            self.state.lane_history.insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at });
+            let (lane, from, to) = (lane_move.lane, lane_move.from, lane_move.to);
+            self.state
+                .lane_history
+                .insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at: changed_at });
         }
         self.state.deployment = change.deployment.clone();
         Ok(())

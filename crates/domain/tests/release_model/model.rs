@@ -151,7 +151,7 @@ impl Model {
     /// The current revisions and states on which a decision of this operation depends. The decision is stale once
     /// they differ.
     pub(crate) fn decision_basis(&self, operation: &Operation) -> DecisionBasis {
-        let (release, lanes, returned) = match operation {
+        let (release, affects_lanes, rollbacks) = match operation {
             Operation::Bind(release)
             | Operation::Submit(release)
             | Operation::Reopen(release)
@@ -162,26 +162,29 @@ impl Model {
             }
             Operation::RollBack(release, lane) => (*release, true, self.lane_rollbacks(*release, *lane)),
         };
-        let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
+        let rollbacks = rollbacks.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
         DecisionBasis {
             release_revision: self.releases[release].revision,
-            deployment_revision: lanes.then_some(self.deployment_revision),
-            rollback_targets: returned,
+            deployment_revision: affects_lanes.then_some(self.deployment_revision),
+            rollback_targets: rollbacks,
         }
     }
 
     /// The current lanes of the rollouts in progress.
     pub(crate) fn soaking_lanes(&self) -> BTreeSet<LaneIndex> {
-        let rolling = self.releases.iter().filter_map(|record| record.rollout.as_ref());
-        rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
+        let rollouts = self.releases.iter().filter_map(|record| record.rollout.as_ref());
+        rollouts
+            .filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS)
+            .map(|rollout| rollout.plan[rollout.index])
+            .collect()
     }
 
     /// The former and current holders of the lane, latest last, without releases that were rolled back from the
     /// lane.
     pub(crate) fn former_holders(&self, lane: LaneIndex) -> Vec<ReleaseIndex> {
         let mut former: Vec<ReleaseIndex> = Vec::new();
-        for moved in self.lane_moves.iter().filter(|moved| moved.lane == lane) {
-            if let Some(to) = moved.to {
+        for lane_move in self.lane_moves.iter().filter(|lane_move| lane_move.lane == lane) {
+            if let Some(to) = lane_move.to {
                 former.retain(|other| *other != to);
                 former.push(to);
             }
@@ -191,14 +194,16 @@ impl Model {
     }
 
     pub(crate) fn was_rolled_back_from(&self, release: ReleaseIndex, lane: LaneIndex) -> bool {
-        let is_rollback = |moved: &LaneMove| moved.reason == MoveReason::Rollback && moved.from == Some(release);
-        self.lane_moves.iter().any(|moved| moved.lane == lane && is_rollback(moved))
+        let is_rollback =
+            |lane_move: &LaneMove| lane_move.reason == MoveReason::Rollback && lane_move.from == Some(release);
+        self.lane_moves.iter().any(|lane_move| lane_move.lane == lane && is_rollback(lane_move))
     }
 
     /// Whether the current bindings are approved and no objection is newer than the approval.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
-        let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
+        let is_current =
+            |(verdict, verdict_edition): &&(Verdict, u32)| *verdict != Verdict::Approved || verdict_edition == edition;
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
 
@@ -243,41 +248,41 @@ impl Model {
     }
 
     fn activate(&mut self, release: ReleaseIndex, selection: &LaneSelection) -> Result<(), Refusal> {
-        let ReleaseRecord { state, target_lane: target, rollout: rolling, .. } = &self.releases[release];
+        let ReleaseRecord { state, target_lane: target, rollout: current_rollout, .. } = &self.releases[release];
         if ![StateName::Approved, StateName::Active].contains(state) {
             return Err(self.invalid_transition(release));
         }
         let is_targeted = |lane: &LaneIndex| target.is_none_or(|target| target == *lane);
-        let (named, lanes): (&[LaneIndex], Vec<LaneIndex>) = match selection {
+        let (selected_lanes, lanes): (&[LaneIndex], Vec<LaneIndex>) = match selection {
             LaneSelection::All => (&[], LANES.into_iter().filter(is_targeted).collect()),
             LaneSelection::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
             LaneSelection::Plan(plan) => (plan, vec![plan[0]]),
         };
-        if !named.iter().all(is_targeted) {
+        if !selected_lanes.iter().all(is_targeted) {
             return Err(Refusal::with_code("lane_not_targeted"));
         }
         let lanes: Vec<LaneIndex> = lanes.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
         if lanes.is_empty() {
             return Err(self.invalid_transition(release));
         }
-        let planned = matches!(selection, LaneSelection::Plan(_));
-        if planned && rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
+        let is_rollout = matches!(selection, LaneSelection::Plan(_));
+        if is_rollout && current_rollout.as_ref().is_some_and(|rollout| rollout.status == RolloutRecord::IN_PROGRESS) {
             return Err(Refusal::with_code("rollout_in_progress"));
         }
         if !self.is_approved(release) {
             return Err(Refusal::with_code("approval_required"));
         }
         if let LaneSelection::Plan(plan) = selection {
-            let started = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
-            self.releases[release].rollout = Some(started);
+            let new_rollout = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
+            self.releases[release].rollout = Some(new_rollout);
         }
         self.assign_lanes(release, &lanes, MoveReason::Activation);
         Ok(())
     }
 
     fn advance(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
-        let rolling = self.releases[release].rollout.as_ref();
-        let Some(current) = rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS) else {
+        let rollout = self.releases[release].rollout.as_ref();
+        let Some(current) = rollout.filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS) else {
             return Err(Refusal::with_code("rollout_not_in_progress"));
         };
         let Some(next) = current.plan.get(current.index + 1).copied() else {
@@ -288,8 +293,8 @@ impl Model {
         if !self.is_approved(release) {
             return Err(Refusal::with_code("approval_required"));
         }
-        if let Some(rolling) = &mut self.releases[release].rollout {
-            rolling.index += 1;
+        if let Some(rollout) = &mut self.releases[release].rollout {
+            rollout.index += 1;
         }
         let lanes: &[LaneIndex] = if self.holders[next] == Some(release) { &[] } else { &[next] };
         self.assign_lanes(release, lanes, MoveReason::Advance);
@@ -328,19 +333,19 @@ impl Model {
     /// The lanes that a rollback changes, each with its next holder. The next holder is the latest former holder
     /// that was not rolled back from the lane and is not retired.
     fn lane_rollbacks(&self, release: ReleaseIndex, lane: Option<LaneIndex>) -> Vec<(LaneIndex, ReleaseIndex)> {
-        let held = LANES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
-        let held = held.filter(|it| self.holders[*it] == Some(release));
+        let held_lanes = LANES.into_iter().filter(|held_lane| lane.is_none_or(|lane| lane == *held_lane));
+        let held_lanes = held_lanes.filter(|held_lane| self.holders[*held_lane] == Some(release));
         let next_holder = |lane: LaneIndex| {
             let is_candidate = |to: &ReleaseIndex| *to != release && self.releases[*to].state != StateName::Retired;
             self.former_holders(lane).into_iter().rev().find(is_candidate).map(|to| (lane, to))
         };
-        held.filter_map(next_holder).collect()
+        held_lanes.filter_map(next_holder).collect()
     }
 
     fn assign_lanes(&mut self, release: ReleaseIndex, lanes: &[LaneIndex], reason: MoveReason) {
         for lane in lanes {
-            let replaced = self.holders[*lane];
-            self.releases[release].supersedes = self.releases[release].supersedes.or(replaced);
+            let previous_holder = self.holders[*lane];
+            self.releases[release].supersedes = self.releases[release].supersedes.or(previous_holder);
             self.move_lane(*lane, Some(release), reason);
         }
         self.derive_states(release);
@@ -355,42 +360,44 @@ impl Model {
     /// its lanes is superseded. A rollout that lost its current lane is stopped.
     fn derive_states(&mut self, acting: ReleaseIndex) {
         for number in 0..self.releases.len() {
-            let holds = self.holders.contains(&Some(number));
+            let holds_lane = self.holders.contains(&Some(number));
             let record = &self.releases[number];
             let state = match record.state {
                 StateName::Retired => StateName::Retired,
-                _ if holds => StateName::Active,
+                _ if holds_lane => StateName::Active,
                 StateName::Active => StateName::Superseded,
                 StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
             };
-            let rolling = record.rollout.as_ref().filter(|it| it.status == RolloutRecord::IN_PROGRESS);
-            let lost = rolling.is_some_and(|it| self.holders[it.plan[it.index]] != Some(number));
-            if state != record.state || lost || number == acting {
+            let current_rollout =
+                record.rollout.as_ref().filter(|rollout| rollout.status == RolloutRecord::IN_PROGRESS);
+            let is_lane_lost =
+                current_rollout.is_some_and(|rollout| self.holders[rollout.plan[rollout.index]] != Some(number));
+            if state != record.state || is_lane_lost || number == acting {
                 self.releases[number].revision += 1;
             }
             self.releases[number].state = state;
-            if lost {
+            if is_lane_lost {
                 self.stop_rollout(number);
             }
         }
     }
 
     fn stop_rollout(&mut self, release: ReleaseIndex) {
-        if self.releases[release].rollout.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
+        if self.releases[release].rollout.as_ref().is_some_and(|rollout| rollout.status == RolloutRecord::IN_PROGRESS) {
             self.set_rollout_status(release, RolloutRecord::ROLLED_BACK);
         }
     }
 
     fn set_rollout_status(&mut self, release: ReleaseIndex, status: u8) {
-        if let Some(rolling) = &mut self.releases[release].rollout {
-            rolling.status = status;
+        if let Some(rollout) = &mut self.releases[release].rollout {
+            rollout.status = status;
         }
     }
 
     fn invalid_transition(&self, release: ReleaseIndex) -> Refusal {
         let ReleaseRecord { state, target_lane: target, .. } = &self.releases[release];
         let is_held = |lane: &LaneIndex| self.holders[*lane] == Some(release);
-        let holds_all = LANES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
+        let holds_all = LANES.iter().filter(|lane| target.is_none_or(|target_lane| target_lane == **lane)).all(is_held);
         let successors = match state {
             StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
             StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],

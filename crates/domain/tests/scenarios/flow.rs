@@ -124,8 +124,8 @@ struct FixedEnv {
 
 impl FixedEnv {
     fn moment(&self) -> Moment {
-        let first = self.count.fetch_add(1, Ordering::Relaxed) << 32;
-        Moment::new(self.now, Uuid::from_u64_pair(0x7000, first), [7; 16])
+        let first_number = self.count.fetch_add(1, Ordering::Relaxed) << 32;
+        Moment::new(self.now, Uuid::from_u64_pair(0x7000, first_number), [7; 16])
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn has_flow(scenario: &Scenario) -> bool {
 pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
     let plan = match run_plan(scenario) {
         Ok(plan) => plan,
-        Err(refused) => return refused,
+        Err(refusals) => return refusals,
     };
     let (runs, mut out) = (policy::runs(scenario), String::new());
     for (index, request) in runs.iter().enumerate() {
@@ -169,13 +169,13 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
     let residency = |slot: &str| residencies.get(slot).map(String::as_str);
     let routing = model_policy.as_ref().map(|policy| Routing::for_policy(policy, profile.as_ref(), residency));
     let (Ok(policy), Ok(flow), true) = (policy, flow, refusals.is_empty()) else { return Err(refusals) };
-    let bound = [
+    let bound_assets = [
         (AssetKind::PolicyBundle, "policy.json"),
         (AssetKind::OrchestrationFlow, "flow.yaml"),
         (AssetKind::PromptTemplate, "prompt.json"),
         (AssetKind::ModelPolicy, "model_policy.json"),
     ];
-    let bound = bound.into_iter().filter_map(|(role, name)| {
+    let bound_assets = bound_assets.into_iter().filter_map(|(role, name)| {
         let text = scenario.section(name)?;
         let slug = format!("desk-{}", name.split('.').next().unwrap().replace('_', "-"));
         let source = SourceVersion {
@@ -191,7 +191,7 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
         prompt: prompt.flatten(),
         model_policy,
         routing: routing.unwrap_or_default(),
-        bound_assets: bound.collect(),
+        bound_assets: bound_assets.collect(),
         sovereignty: None,
         knowledge: Vec::new(),
         memory: bound_memory(scenario),
@@ -257,8 +257,8 @@ fn hooks(scenario: &Scenario) -> Hooks {
 /// The bound memory. If a scenario binds memory, every run belongs to a conversation.
 fn bound_memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
-    let remembering = MemoryConfig::parse(&content).unwrap();
-    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), config: remembering })
+    let config = MemoryConfig::parse(&content).unwrap();
+    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), config })
 }
 
 /// The history of the conversation, as questions with answers. It is unavailable without the section
@@ -267,32 +267,35 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
         return History::Unavailable;
     };
-    let stored = |(said, answered): (String, String)| StoredTurn {
+    let to_stored_turn = |(question, response): (String, String)| StoredTurn {
         execution_id: Uuid::from_u128(8).into(),
-        digest: turn_digest(&said, &answered, [7; 16]),
-        question: said,
-        response: answered,
+        digest: turn_digest(&question, &response, [7; 16]),
+        question,
+        response,
         stored_at: now,
         expires_at: now,
     };
-    History::Loaded(Vec::new(), RecalledTurns { last_erasure: None, turns: turns.into_iter().map(stored).collect() })
+    History::Loaded(
+        Vec::new(),
+        RecalledTurns { last_erasure: None, turns: turns.into_iter().map(to_stored_turn).collect() },
+    )
 }
 
-fn compose_prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
+fn compose_prompt(scenario: &Scenario, content: &Value, refusals: &mut String) -> Option<ComposedPrompt> {
     let bodies: BTreeMap<String, Value> = scenario.json("included.json").unwrap_or_default();
     let composed = PromptTemplate::parse(content).and_then(|template| {
         template
             .compose(|reference| IncludedBody::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
     });
-    let refusal = |refusal: fairway_domain::prompt::PromptRefusal| {
+    let write_refusal = |refusal: fairway_domain::prompt::PromptRefusal| {
         let offset = refusal.offset().unwrap_or_default();
-        writeln!(refused, "refused: {} in the prompt at byte {offset}", refusal.code()).unwrap();
+        writeln!(refusals, "refused: {} in the prompt at byte {offset}", refusal.code()).unwrap();
     };
-    composed.map_err(refusal).ok()
+    composed.map_err(write_refusal).ok()
 }
 
 fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
-    let facts = PolicyAttributes {
+    let attributes = PolicyAttributes {
         actor: request.actor.clone(),
         actor_kind: request.actor_kind().to_owned().leak(),
         groups: request.groups.clone(),
@@ -302,7 +305,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         environment: request.environment.clone(),
         lane: Lane::parse(&request.lane).unwrap(),
     };
-    let decision = facts.decide_by_plan(plan, &request.inputs, request.now);
+    let decision = attributes.decide_by_plan(plan, &request.inputs, request.now);
     policy::write_decision("decided", &decision, out);
     if decision.outcome == fairway_domain::policy::Outcome::Deny {
         writeln!(out, "ended: denied before it began").unwrap();
@@ -313,7 +316,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let input = RunInput {
         execution_id: ExecutionId::from(env.moment().new_id()),
         plan,
-        policy_attributes: &facts,
+        policy_attributes: &attributes,
         inputs: &request.inputs,
         stored_inputs: &payload,
         input_digest: payload.digest(),
@@ -330,14 +333,16 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     loop {
         effect = match effect {
             RunEffect::LoadHistory => run.on_history(env.moment(), conversation_history(scenario, request.now)),
-            RunEffect::CallModel(question) => match call_model(&question, &mut answers, out) {
+            RunEffect::CallModel(model_request) => match call_model(&model_request, &mut answers, out) {
                 CallOutcome::Completed(answer) => run.on_model(env.moment(), answer),
-                CallOutcome::Interrupted(cut) => {
-                    return write_outcome(&run.finish(env.moment(), Some(cut), &redactor), out);
+                CallOutcome::Interrupted(interruption) => {
+                    return write_outcome(&run.finish(env.moment(), Some(interruption), &redactor), out);
                 }
                 CallOutcome::ScriptExhausted => return,
             },
-            RunEffect::CheckGuardrails(looking) => run.on_guardrail(env.moment(), Some(looking.run(&redactor))),
+            RunEffect::CheckGuardrails(guardrail_check) => {
+                run.on_guardrail(env.moment(), Some(guardrail_check.run(&redactor)))
+            }
             RunEffect::CheckSchema(check) => run.on_schema_check(env.moment(), check.run()),
             RunEffect::CallHook(call) => {
                 write_hook_call(&call, out);
@@ -355,12 +360,14 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                     writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
-                if let Some(cut) = response.get("cut").and_then(Value::as_str) {
-                    writeln!(out, "stopped: {cut}").unwrap();
-                    return write_outcome(&run.finish(env.moment(), Some(parse_interruption(cut)), &redactor), out);
+                if let Some(interruption) = response.get("cut").and_then(Value::as_str) {
+                    writeln!(out, "stopped: {interruption}").unwrap();
+                    return write_outcome(
+                        &run.finish(env.moment(), Some(parse_interruption(interruption)), &redactor),
+                        out,
+                    );
                 }
-                let drift =
-                    response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::parse)));
+                let drift = response.get("drifted").map(|pin| ToolFailure::Drifted(pin.as_str().map(ToolPin::parse)));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
                 let result = drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
@@ -373,14 +380,15 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
             RunEffect::Ended => break,
         };
     }
-    let mut ended = run.finish(env.moment(), None, &redactor);
+    let mut outcome = run.finish(env.moment(), None, &redactor);
     let session = SessionId::parse("s-1").unwrap();
-    let place = ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let written = ended.evaluate_turn(input.execution_id, place, &[], Some(&[]), env.moment(), &redactor);
-    write_outcome(&ended, out);
-    if let Some(written) = written {
-        write_text("remembered", &written.turn.question, out);
-        write_text("  and its answer", &written.turn.response, out);
+    let conversation =
+        ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let turn_write = outcome.evaluate_turn(input.execution_id, conversation, &[], Some(&[]), env.moment(), &redactor);
+    write_outcome(&outcome, out);
+    if let Some(turn_write) = turn_write {
+        write_text("remembered", &turn_write.turn.question, out);
+        write_text("  and its answer", &turn_write.turn.response, out);
     }
     let unused = answers.count();
     if unused > 0 {
@@ -397,31 +405,31 @@ enum CallOutcome {
 
 /// Calls the routes of a model request in order, in the same way as the run engine.
 fn call_model(
-    question: &ModelRequest,
+    request: &ModelRequest,
     answers: &mut impl Iterator<Item = ScriptedResponse>,
     out: &mut String,
 ) -> CallOutcome {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
-    while let Some(next) = question.next_attempt(&attempts) {
-        let pause = next.delay;
+    while let Some(next_attempt) = request.next_attempt(&attempts) {
+        let pause = next_attempt.delay;
         if !pause.is_zero() {
             writeln!(out, "waited: {} ms", pause.as_millis()).unwrap();
         }
-        write_model_call(question, next.route, attempts.is_empty(), out);
-        let Some(answer) = answers.next() else {
+        write_model_call(request, next_attempt.route, attempts.is_empty(), out);
+        let Some(response) = answers.next() else {
             writeln!(out, "(the script has no answer to this)").unwrap();
             return CallOutcome::ScriptExhausted;
         };
-        if let Some(cut) = &answer.cut {
-            writeln!(out, "stopped: {cut}").unwrap();
-            return CallOutcome::Interrupted(parse_interruption(cut));
+        if let Some(interruption) = &response.cut {
+            writeln!(out, "stopped: {interruption}").unwrap();
+            return CallOutcome::Interrupted(parse_interruption(interruption));
         }
-        let completion = answer.completion();
-        let retry_after = answer.retry_after.map(Duration::from_secs);
+        let completion = response.completion();
+        let retry_after = response.retry_after.map(Duration::from_secs);
         let result = completion.as_ref().map(drop).map_err(|error| *error);
         attempts.push(Attempt {
-            route: next.route,
+            route: next_attempt.route,
             result,
             status: None,
             cause: None,
@@ -430,8 +438,8 @@ fn call_model(
         });
         match completion {
             Ok(completion) => {
-                let (read, written) = (completion.tokens_in, completion.tokens_out);
-                write_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
+                let (tokens_in, tokens_out) = (completion.tokens_in, completion.tokens_out);
+                write_text(&format!("answered ({tokens_in} tokens in, {tokens_out} out)"), &completion.text, out);
                 return CallOutcome::Completed(RouteAnswer {
                     attempts,
                     was_streamed: false,

@@ -29,9 +29,9 @@ mod tests {
         if actual == expected {
             return Ok(());
         }
-        let first = lines.find(|(_, (actual, expected))| actual != expected);
-        let (at, (_, expected)) = first.unwrap_or((actual.lines().count(), ("", "(more)")));
-        Err(format!("{}: line {} should be `{expected}`\n{actual}", scenario.path.display(), at + 1))
+        let first_difference = lines.find(|(_, (actual, expected))| actual != expected);
+        let (index, (_, expected)) = first_difference.unwrap_or((actual.lines().count(), ("", "(more)")));
+        Err(format!("{}: line {} should be `{expected}`\n{actual}", scenario.path.display(), index + 1))
     }
 
     #[test]
@@ -39,9 +39,9 @@ mod tests {
         if is_accepting_transcripts() {
             Scenario::load_all().iter().for_each(|scenario| scenario.accept_transcript(&actual_transcript(scenario)));
         }
-        let wrong: Vec<String> =
+        let differences: Vec<String> =
             Scenario::load_all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
-        assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", wrong.join("\n\n"));
+        assert!(differences.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", differences.join("\n\n"));
     }
 
     #[test]
@@ -49,9 +49,9 @@ mod tests {
         if is_accepting_transcripts() {
             return;
         }
-        let all = Scenario::load_all();
-        assert!(all.len() >= MIN_SCENARIOS, "only {} scenarios", all.len());
-        for scenario in &all {
+        let scenarios = Scenario::load_all();
+        assert!(scenarios.len() >= MIN_SCENARIOS, "only {} scenarios", scenarios.len());
+        for scenario in &scenarios {
             assert!(
                 scenario.expected_transcript().lines().any(|line| !line.trim().is_empty()),
                 "{}",
@@ -63,8 +63,8 @@ mod tests {
                 scenario.path.display()
             );
         }
-        let sentences: BTreeSet<&str> = all.iter().map(Scenario::description).collect();
-        assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");
+        let sentences: BTreeSet<&str> = scenarios.iter().map(Scenario::description).collect();
+        assert_eq!(sentences.len(), scenarios.len(), "two scenarios have the same description");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(crate) fn write_decision(label: &str, decision: &PolicyDecision, out: &mut S
 pub(crate) fn policy_transcript(scenario: &Scenario) -> String {
     let policy = match compile_policy(scenario) {
         Ok(policy) => policy,
-        Err(refused) => return refused,
+        Err(refusals) => return refusals,
     };
     let (runs, mut out) = (runs(scenario), String::new());
     for (index, run) in runs.iter().enumerate() {

@@ -42,23 +42,27 @@ impl Scenario {
         };
         let mut paths: Vec<PathBuf> = entries(&cases).iter().flat_map(|folder| entries(folder)).collect();
         paths.sort();
-        let read = |path: PathBuf| Self { text: std::fs::read_to_string(&path).unwrap(), path };
-        let all: Vec<Self> = paths.into_iter().map(read).collect();
-        all.iter().for_each(Self::check_sections);
-        all
+        let load = |path: PathBuf| Self { text: std::fs::read_to_string(&path).unwrap(), path };
+        let scenarios: Vec<Self> = paths.into_iter().map(load).collect();
+        scenarios.iter().for_each(Self::check_sections);
+        scenarios
     }
 
     /// Refuses unknown sections, because a section with a misspelled name would otherwise be ignored.
     fn check_sections(&self) {
-        let names: Vec<usize> = self
+        let positions: Vec<usize> = self
             .text
             .lines()
             .filter_map(section_name)
             .map(|name| SECTIONS.iter().position(|known| *known == name))
             .map(|position| position.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
             .collect();
-        assert!(names.is_sorted_by(|one, other| one < other), "{}: sections are out of order", self.path.display());
-        assert_eq!(names.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
+        assert!(
+            positions.is_sorted_by(|position, next| position < next),
+            "{}: sections are out of order",
+            self.path.display()
+        );
+        assert_eq!(positions.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
     }
 
     /// The description, which precedes the first section.
@@ -68,12 +72,12 @@ impl Scenario {
 
     /// The text of a section, if the file has it.
     pub(crate) fn section(&self, name: &str) -> Option<&str> {
-        let (_, rest) = self.text.split_once(&format!("\n-- {name} --\n"))?;
-        let next = rest.match_indices("-- ").find(|(at, _)| {
-            let begins = *at == 0 || rest.as_bytes()[at - 1] == b'\n';
-            begins && section_name(rest[*at..].lines().next().unwrap()).is_some()
+        let (_, remaining_text) = self.text.split_once(&format!("\n-- {name} --\n"))?;
+        let next_header = remaining_text.match_indices("-- ").find(|(position, _)| {
+            let starts_line = *position == 0 || remaining_text.as_bytes()[position - 1] == b'\n';
+            starts_line && section_name(remaining_text[*position..].lines().next().unwrap()).is_some()
         });
-        Some(next.map_or(rest, |(at, _)| &rest[..at]))
+        Some(next_header.map_or(remaining_text, |(position, _)| &remaining_text[..position]))
     }
 
     /// The content of a section, parsed as JSON.

@@ -18,20 +18,20 @@ impl Template {
         &self,
         scope: &dyn ReferenceScope,
         budget: &mut ValueBudget,
-        above: usize,
+        depth: usize,
     ) -> Result<(), ResolveError> {
         match self {
-            Self::Scalar(value) => Ok(budget.charge_at(value, above)?),
-            Self::Text(text) => text.charge_budget(scope, budget, above),
+            Self::Scalar(value) => Ok(budget.charge_at(value, depth)?),
+            Self::Text(text) => text.charge_budget(scope, budget, depth),
             Self::List(items) => {
-                budget.charge_level(above)?;
-                items.iter().try_for_each(|item| item.charge_budget_at(scope, &mut *budget, above + 1))
+                budget.charge_level(depth)?;
+                items.iter().try_for_each(|item| item.charge_budget_at(scope, &mut *budget, depth + 1))
             }
             Self::Object(members) => {
-                budget.charge_level(above)?;
+                budget.charge_level(depth)?;
                 members.iter().try_for_each(|(key, member)| {
                     budget.charge_key(key)?;
-                    member.charge_budget_at(scope, &mut *budget, above + 1)
+                    member.charge_budget_at(scope, &mut *budget, depth + 1)
                 })
             }
         }
@@ -43,12 +43,12 @@ impl TextTemplate {
         &self,
         scope: &dyn ReferenceScope,
         budget: &mut ValueBudget,
-        above: usize,
+        depth: usize,
     ) -> Result<(), ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
-            return Ok(budget.charge_at(&*lookup(scope, only)?, above)?);
+            return Ok(budget.charge_at(&*lookup(scope, only)?, depth)?);
         }
-        budget.charge_level(above)?;
+        budget.charge_level(depth)?;
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => budget.charge_text(text)?,

@@ -60,16 +60,16 @@ fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     };
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let formed = digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty());
-    if !formed || exponent.is_some_and(|exponent| exponent.is_empty() || !digits(exponent)) {
+    let is_well_formed = digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty());
+    if !is_well_formed || exponent.is_some_and(|exponent| exponent.is_empty() || !digits(exponent)) {
         return None;
     }
     // A number of this form always parses. If it overflows, the result is infinite, which `from_f64` refuses.
     let value = text.parse::<f64>().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
     let bound = LARGEST_EXACT_INTEGER as f64;
-    let exact = value.fract() != 0.0 || value.abs() <= bound;
-    Some(Number::from_f64(value).filter(|_| exact).map(Value::Number).ok_or(OutOfRange))
+    let is_exact = value.fract() != 0.0 || value.abs() <= bound;
+    Some(Number::from_f64(value).filter(|_| is_exact).map(Value::Number).ok_or(OutOfRange))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn refuses_with_code_and_position() {
 
 #[test]
 fn syntax_errors_name_likely_cause() {
-    for (text, place, part) in [
+    for (text, position, message_part) in [
         ("a: 1\nb:\n\tc: 2\n", (3, 1), "a tab indents the line"),
         ("a: 1\n\tb: 2\n", (2, 1), "a tab indents the line"),
         ("about: Answers: a question\n", (1, 15), "must be in quotes"),
@@ -76,14 +76,14 @@ fn syntax_errors_name_likely_cause() {
         ("a: [1\n", (2, 1), "the text is not one YAML document"),
     ] {
         let problem = read(text).unwrap_err();
-        assert_eq!((problem.code, problem.line.zip(problem.column)), ("yaml_syntax", Some(place)), "{text:?}");
-        assert!(problem.message.contains(part), "{text:?}: {}", problem.message);
+        assert_eq!((problem.code, problem.line.zip(problem.column)), ("yaml_syntax", Some(position)), "{text:?}");
+        assert!(problem.message.contains(message_part), "{text:?}: {}", problem.message);
     }
 }
 
 #[test]
 fn recoverable_problems_hide_no_others() {
-    let all = |text: &str| -> Vec<(&'static str, Option<u32>)> {
+    let codes = |text: &str| -> Vec<(&'static str, Option<u32>)> {
         let problems = parse(text).map_or_else(|problems| problems, |document| document.problems);
         problems.into_iter().map(|problem| (problem.code, problem.line)).collect()
     };
@@ -100,9 +100,9 @@ fn recoverable_problems_hide_no_others() {
         ("yaml_tag", Some(8)),
         ("yaml_number", Some(8)),
     ];
-    assert_eq!(all(text), expected);
-    assert_eq!(all(&format!("{text}g: [1\n")), [expected.as_slice(), &[("yaml_syntax", Some(10))]].concat());
-    assert_eq!(all(&"a: !x 1\n".repeat(5_000)).len(), MAX_PROBLEMS);
+    assert_eq!(codes(text), expected);
+    assert_eq!(codes(&format!("{text}g: [1\n")), [expected.as_slice(), &[("yaml_syntax", Some(10))]].concat());
+    assert_eq!(codes(&"a: !x 1\n".repeat(5_000)).len(), MAX_PROBLEMS);
 }
 
 #[test]
@@ -124,19 +124,19 @@ fn limits_alias_expansion() {
 #[test]
 fn references_do_not_count_as_indicators() {
     let inputs = |count: usize, value: &str| -> String {
-        let inputs: Vec<String> = (0..count).map(|at| format!("k{at}: \"{value}\"")).collect();
+        let inputs: Vec<String> = (0..count).map(|index| format!("k{index}: \"{value}\"")).collect();
         format!("{{{}}}", inputs.join(","))
     };
     let list = |items: usize, item: &str| format!("[{}]", vec![item; items].join(","));
     // Twelve thousand references, whose braces alone would exceed the maximum number of indicators.
     assert!(read(&list(200, &inputs(60, "{{trigger.q}}"))).is_ok());
     assert!(read(&list(200, &inputs(45, "{{ steps.a.output}}"))).is_ok());
-    for other in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
-        let code = read(&list(200, &inputs(60, other))).map_err(|problem| problem.code);
-        assert_eq!(code.err(), Some("yaml_expansion"), "{other}");
+    for value in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
+        let code = read(&list(200, &inputs(60, value))).map_err(|problem| problem.code);
+        assert_eq!(code.err(), Some("yaml_expansion"), "{value}");
     }
     // Keys do not count as values.
-    let members = |count: usize| (0..count).map(|at| format!("k{at}: 1\n")).collect::<String>();
+    let members = |count: usize| (0..count).map(|index| format!("k{index}: 1\n")).collect::<String>();
     assert!(read(&members(MAX_VALUES - 1)).is_ok());
     assert_eq!(read(&members(MAX_VALUES)).unwrap_err().code, "yaml_expansion");
 }
@@ -164,18 +164,18 @@ fn finds_position_of_value() {
     let text = "name: x\nsteps:\n  - id: a\n    inputs: {q: 1}\n  - id: b\n    extra:\n      - 1\n";
     let document = parse(text).unwrap();
     let locate = |path: &[Segment]| {
-        let place = document.position(path, MemberPart::Value).unwrap();
-        (place.line, place.column)
+        let position = document.position(path, MemberPart::Value).unwrap();
+        (position.line, position.column)
     };
-    let key = |word: &str| Segment::Key(word.to_owned());
+    let key = |name: &str| Segment::Key(name.to_owned());
     let steps = |index| vec![key("steps"), Segment::Index(index)];
-    let inside = |index, word: &str| [steps(index), vec![key(word)]].concat();
-    assert_eq!(locate(&inside(1, "id")), (5, 9));
-    assert_eq!(locate(&[inside(0, "inputs"), vec![key("q")]].concat()), (4, 17));
-    assert_eq!(locate(&inside(0, "missing")), locate(&steps(0)));
+    let step_key = |index, name: &str| [steps(index), vec![key(name)]].concat();
+    assert_eq!(locate(&step_key(1, "id")), (5, 9));
+    assert_eq!(locate(&[step_key(0, "inputs"), vec![key("q")]].concat()), (4, 17));
+    assert_eq!(locate(&step_key(0, "missing")), locate(&steps(0)));
     assert_eq!(locate(&steps(7)), locate(&[key("steps")]));
     assert_eq!(locate(&[key("nothing")]), (1, 1));
-    let extra = document.position(&inside(1, "extra"), MemberPart::Key).unwrap();
+    let extra = document.position(&step_key(1, "extra"), MemberPart::Key).unwrap();
     assert_eq!((extra.line, extra.column), (6, 5));
 }
 

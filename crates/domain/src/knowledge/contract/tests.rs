@@ -3,13 +3,13 @@ use crate::knowledge::KnowledgeBase;
 use proptest::prelude::*;
 use serde_json::json;
 
-const HERE: u128 = 0x00a0;
+const WORKSPACE: u128 = 0x00a0;
 
 fn valid_contract() -> Value {
     json!({
         "contract_id": "handbook", "version": "1.0", "default_decision": "deny",
         "allowed_principals": ["user:ada"], "allowed_groups": ["support"],
-        "allowed_workspaces": [Uuid::from_u128(HERE)], "allowed_access_modes": ["retrieve"],
+        "allowed_workspaces": [Uuid::from_u128(WORKSPACE)], "allowed_access_modes": ["retrieve"],
         "citation_required": true, "revoked": false, "revoked_at": null,
     })
 }
@@ -34,16 +34,35 @@ fn codes(decision: &ContractDecision) -> Vec<&'static str> {
 #[test]
 fn requires_principal_or_group_and_workspace_and_mode() {
     use AccessMode::{MemoryReplay, Retrieve};
-    let (yes, here, mode) = ("principal_allowed", "workspace_allowed", "access_mode_allowed");
+    let (principal_allowed, workspace_allowed, mode_allowed) =
+        ("principal_allowed", "workspace_allowed", "access_mode_allowed");
     for (names, workspace, requested, expected, allowed) in [
-        (&["user:ada"][..], HERE, Retrieve, vec![yes, here, mode], true),
-        (&["user:eve", "group:support"], HERE, Retrieve, vec!["group_allowed", here, mode], true),
-        (&["user:ada", "group:support"], HERE, Retrieve, vec![yes, "group_allowed", here, mode], true),
-        (&["user:eve"], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
-        (&["user:support"], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
-        (&[], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
-        (&["user:ada"], 1, Retrieve, vec![yes, "workspace_not_allowed", mode], false),
-        (&["user:ada"], HERE, MemoryReplay, vec![yes, here, "access_mode_not_allowed"], false),
+        (&["user:ada"][..], WORKSPACE, Retrieve, vec![principal_allowed, workspace_allowed, mode_allowed], true),
+        (
+            &["user:eve", "group:support"],
+            WORKSPACE,
+            Retrieve,
+            vec!["group_allowed", workspace_allowed, mode_allowed],
+            true,
+        ),
+        (
+            &["user:ada", "group:support"],
+            WORKSPACE,
+            Retrieve,
+            vec![principal_allowed, "group_allowed", workspace_allowed, mode_allowed],
+            true,
+        ),
+        (&["user:eve"], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
+        (&["user:support"], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
+        (&[], WORKSPACE, Retrieve, vec!["principal_not_allowed", workspace_allowed, mode_allowed], false),
+        (&["user:ada"], 1, Retrieve, vec![principal_allowed, "workspace_not_allowed", mode_allowed], false),
+        (
+            &["user:ada"],
+            WORKSPACE,
+            MemoryReplay,
+            vec![principal_allowed, workspace_allowed, "access_mode_not_allowed"],
+            false,
+        ),
     ] {
         let decision = decide(&valid_contract(), names, workspace, requested);
         assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
@@ -55,30 +74,30 @@ fn requires_principal_or_group_and_workspace_and_mode() {
 fn accepts_equivalent_spellings() {
     for (field, value) in [
         ("allowed_groups", json!(["group:support"])),
-        ("allowed_workspaces", json!([Uuid::from_u128(HERE).to_string().to_uppercase()])),
+        ("allowed_workspaces", json!([Uuid::from_u128(WORKSPACE).to_string().to_uppercase()])),
         ("allowed_principals", json!(["user:ada", "anonymous", "service:desk"])),
         ("revoked", json!(false)),
     ] {
         let mut contract = valid_contract();
         contract[field] = value;
-        assert!(decide(&contract, &["group:support"], HERE, AccessMode::Retrieve).is_allowed(), "{field}");
+        assert!(decide(&contract, &["group:support"], WORKSPACE, AccessMode::Retrieve).is_allowed(), "{field}");
     }
-    let mut open = valid_contract();
-    open["allowed_principals"] = json!(["anonymous"]);
-    assert!(decide(&open, &["anonymous"], HERE, AccessMode::Retrieve).is_allowed());
-    assert!(!decide(&open, &["share_link:1"], HERE, AccessMode::Retrieve).is_allowed());
+    let mut public_contract = valid_contract();
+    public_contract["allowed_principals"] = json!(["anonymous"]);
+    assert!(decide(&public_contract, &["anonymous"], WORKSPACE, AccessMode::Retrieve).is_allowed());
+    assert!(!decide(&public_contract, &["share_link:1"], WORKSPACE, AccessMode::Retrieve).is_allowed());
 }
 
 #[test]
 fn treats_missing_revoked_as_false() {
-    for more in [json!({}), json!({ "revoked_at": null })] {
+    for fields in [json!({}), json!({ "revoked_at": null })] {
         let mut contract = valid_contract();
         let members = contract.as_object_mut().unwrap();
         members.retain(|name, _| !name.starts_with("revoked"));
-        members.extend(more.as_object().unwrap().clone());
-        assert!(decide(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+        members.extend(fields.as_object().unwrap().clone());
+        assert!(decide(&contract, &["user:ada"], WORKSPACE, AccessMode::Retrieve).is_allowed(), "{contract}");
         contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
-        assert!(!decide(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+        assert!(!decide(&contract, &["user:ada"], WORKSPACE, AccessMode::Retrieve).is_allowed(), "{contract}");
     }
 }
 
@@ -88,19 +107,19 @@ fn empty_lists_deny() {
         let mut contract = valid_contract();
         contract[field] = json!([]);
         let names: &[&str] = if field == "allowed_groups" { &["group:support"] } else { &["user:ada"] };
-        let decision = decide(&contract, names, HERE, AccessMode::Retrieve);
+        let decision = decide(&contract, names, WORKSPACE, AccessMode::Retrieve);
         assert!(!decision.is_allowed(), "{field}: {decision:?}");
     }
-    let mut nobody = valid_contract();
-    nobody["allowed_principals"] = json!([]);
-    nobody["allowed_groups"] = json!([]);
-    assert!(!decide(&nobody, &["user:ada", "group:support"], HERE, AccessMode::Retrieve).is_allowed());
+    let mut empty_contract = valid_contract();
+    empty_contract["allowed_principals"] = json!([]);
+    empty_contract["allowed_groups"] = json!([]);
+    assert!(!decide(&empty_contract, &["user:ada", "group:support"], WORKSPACE, AccessMode::Retrieve).is_allowed());
 }
 
 #[test]
 fn revoked_or_unknown_contracts_deny() {
     let principals = actors(&["user:ada"]);
-    let workspace = Uuid::from_u128(HERE).into();
+    let workspace = Uuid::from_u128(WORKSPACE).into();
     let request = KnowledgeAccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
     let contract = AccessContract::parse(&valid_contract()).unwrap();
     for (state, reason, allowed) in [
@@ -113,17 +132,17 @@ fn revoked_or_unknown_contracts_deny() {
     }
     // A version that revokes its own contract denies access, whatever the recorded state and the time of the
     // revocation.
-    for moment in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
-        let mut over = valid_contract();
-        over["revoked"] = json!(true);
-        over["revoked_at"] = json!(moment);
-        let decision = decide(&over, &["user:ada"], HERE, AccessMode::Retrieve);
+    for revoked_at in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
+        let mut revoked_contract = valid_contract();
+        revoked_contract["revoked"] = json!(true);
+        revoked_contract["revoked_at"] = json!(revoked_at);
+        let decision = decide(&revoked_contract, &["user:ada"], WORKSPACE, AccessMode::Retrieve);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (ContractReason::Revoked, false));
     }
 }
 
 /// Invalid values for the fields of a contract.
-fn wrong_values() -> Vec<Value> {
+fn invalid_values() -> Vec<Value> {
     let texts = ["", " ", "allow", "Deny", "deny ", "*", "true", "user:*", "null", "2020-01-01T00:00:00Z", "now", "д"];
     let mut values = vec![json!(null), json!(true), json!(0), json!(-1.5), json!({}), json!({ "deny": true })];
     values.extend(texts.map(|text| json!(text)));
@@ -154,45 +173,45 @@ fn is_valid(field: &str, value: &Value) -> bool {
 /// R16 (docs/security.md): hundreds of contracts with one invalid part each deny every access.
 #[test]
 fn malformed_contracts_deny_every_mode() {
-    let (mut refused, mut malformed) = (0, 0);
-    let mut judge = |what: String, contract: &Value| {
+    let (mut contract_count, mut malformed) = (0, 0);
+    let mut check_denied = |label: String, contract: &Value| {
         for mode in AccessMode::ALL {
-            let decision = decide(contract, &["user:ada", "group:support"], HERE, mode);
-            assert!(!decision.is_allowed(), "{what}: {decision:?}");
+            let decision = decide(contract, &["user:ada", "group:support"], WORKSPACE, mode);
+            assert!(!decision.is_allowed(), "{label}: {decision:?}");
             malformed += usize::from(decision.reasons == [ContractReason::Malformed]);
         }
-        refused += 1;
+        contract_count += 1;
     };
     let fields: Vec<String> = valid_contract().as_object().unwrap().keys().cloned().collect();
     for field in &fields {
-        for value in wrong_values() {
+        for value in invalid_values() {
             if is_valid(field, &value) || (field == "revoked" && value.is_null()) {
                 continue;
             }
             let mut contract = valid_contract();
             contract[field.as_str()] = value.clone();
-            judge(format!("{field} = {value}"), &contract);
+            check_denied(format!("{field} = {value}"), &contract);
         }
-        let mut twice = valid_contract();
-        if let Some(items) = twice[field.as_str()].as_array().cloned() {
-            twice[field.as_str()] = [items.clone(), items].concat().into();
-            judge(format!("{field} twice"), &twice);
+        let mut duplicated = valid_contract();
+        if let Some(items) = duplicated[field.as_str()].as_array().cloned() {
+            duplicated[field.as_str()] = [items.clone(), items].concat().into();
+            check_denied(format!("{field} twice"), &duplicated);
         }
     }
     for field in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
         let mut contract = valid_contract();
         contract.as_object_mut().unwrap().remove(field);
-        judge(format!("no {field}"), &contract);
+        check_denied(format!("no {field}"), &contract);
     }
-    for stranger in ["allow", "default", "allowed_roles", "expires_at", "__proto__", "Revoked", "revoked ", ""] {
+    for unknown_field in ["allow", "default", "allowed_roles", "expires_at", "__proto__", "Revoked", "revoked ", ""] {
         let mut contract = valid_contract();
-        contract[stranger] = json!("deny");
-        judge(format!("unknown {stranger:?}"), &contract);
+        contract[unknown_field] = json!("deny");
+        check_denied(format!("unknown {unknown_field:?}"), &contract);
     }
-    for whole in [json!(null), json!(true), json!("deny"), json!([]), json!([valid_contract()]), json!({})] {
-        judge(format!("{whole}"), &whole);
+    for document in [json!(null), json!(true), json!("deny"), json!([]), json!([valid_contract()]), json!({})] {
+        check_denied(format!("{document}"), &document);
     }
-    assert!(refused >= 200, "{refused}");
+    assert!(contract_count >= 200, "{contract_count}");
     assert!(malformed >= 3 * 200, "{malformed}");
 }
 
@@ -217,12 +236,17 @@ proptest! {
         let mut contract = valid_contract();
         contract[FIELDS[field]] = value;
         for mode in AccessMode::ALL {
-            if decide(&contract, &[&name], HERE, mode).is_allowed() {
-                let says = |field: &str, text: &str| contract[field].as_array().unwrap().iter().any(|item| item == text);
-                prop_assert!(says("allowed_principals", &name) || says("allowed_groups", name.trim_start_matches("group:"))
-                    || says("allowed_groups", &name));
-                prop_assert!(says("allowed_workspaces", &Uuid::from_u128(HERE).to_string()));
-                prop_assert!(says("allowed_access_modes", mode.as_str()));
+            if decide(&contract, &[&name], WORKSPACE, mode).is_allowed() {
+                let lists = |field: &str, text: &str| {
+                    contract[field].as_array().unwrap().iter().any(|item| item == text)
+                };
+                prop_assert!(
+                    lists("allowed_principals", &name)
+                        || lists("allowed_groups", name.trim_start_matches("group:"))
+                        || lists("allowed_groups", &name)
+                );
+                prop_assert!(lists("allowed_workspaces", &Uuid::from_u128(WORKSPACE).to_string()));
+                prop_assert!(lists("allowed_access_modes", mode.as_str()));
                 prop_assert_eq!(&contract["default_decision"], "deny");
                 prop_assert!(contract["revoked"] == false && contract["revoked_at"].is_null());
             }

@@ -13,7 +13,7 @@ use serde_json::Map;
 use uuid::Uuid;
 
 fn words(counts: &[(&str, u64)]) -> Vec<(String, u64)> {
-    counts.iter().map(|(word, pieces)| ((*word).to_owned(), *pieces)).collect()
+    counts.iter().map(|(word, chunk_count)| ((*word).to_owned(), *chunk_count)).collect()
 }
 
 fn hit(id: u128, score: f64) -> SearchHit {
@@ -48,32 +48,32 @@ fn ranks_all_chunks_below_the_candidate_limit() {
 
 #[test]
 fn bounds_lookups_for_any_query() {
-    let many: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 50_000)).collect();
-    let plan = WordSearchPlan::plan(many, 1_000_000);
+    let frequent_words: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 50_000)).collect();
+    let plan = WordSearchPlan::plan(frequent_words, 1_000_000);
     assert_eq!(plan.words.len(), MAX_QUERY_WORDS);
     assert_eq!(plan.lookups.len(), 3);
-    let rare: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 1)).collect();
-    assert_eq!(WordSearchPlan::plan(rare, 1_000_000).lookups.len(), MAX_QUERY_WORDS);
+    let rare_words: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 1)).collect();
+    assert_eq!(WordSearchPlan::plan(rare_words, 1_000_000).lookups.len(), MAX_QUERY_WORDS);
 }
 
 #[test]
 fn orders_by_score_then_identifier() {
-    let found = SearchResults { hits: vec![hit(3, 0.5), hit(2, 0.9), hit(1, 0.5)], is_capped: true };
-    let best = found.top(2);
-    assert_eq!((best.hits, best.is_capped), (vec![hit(2, 0.9), hit(1, 0.5)], true));
+    let results = SearchResults { hits: vec![hit(3, 0.5), hit(2, 0.9), hit(1, 0.5)], is_capped: true };
+    let top = results.top(2);
+    assert_eq!((top.hits, top.is_capped), (vec![hit(2, 0.9), hit(1, 0.5)], true));
 }
 
 #[test]
 fn fuses_ranks_of_both_searches() {
-    let by_words = SearchResults { hits: vec![hit(1, 0.9), hit(2, 0.1)], is_capped: false };
-    let by_meaning = SearchResults { hits: vec![hit(2, 0.8), hit(3, 0.7)], is_capped: true };
-    let fused = SearchResults::fuse(&by_words, &by_meaning, 0.5);
+    let text_results = SearchResults { hits: vec![hit(1, 0.9), hit(2, 0.1)], is_capped: false };
+    let vector_results = SearchResults { hits: vec![hit(2, 0.8), hit(3, 0.7)], is_capped: true };
+    let fused = SearchResults::fuse(&text_results, &vector_results, 0.5);
     let order: Vec<u128> = fused.hits.iter().map(|hit| hit.chunk_id.uuid().as_u128()).collect();
     assert_eq!((order, fused.is_capped), (vec![2, 1, 3], true));
     assert!(fused.hits.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
-    let only = SearchResults::fuse(&by_words, &by_meaning, 0.0);
-    assert_eq!(only.hits[0], hit(1, 1.0));
-    assert_eq!(SearchResults::fuse(&by_words, &by_words, 0.3).hits[0].chunk_id, hit(1, 0.0).chunk_id);
+    let text_only = SearchResults::fuse(&text_results, &vector_results, 0.0);
+    assert_eq!(text_only.hits[0], hit(1, 1.0));
+    assert_eq!(SearchResults::fuse(&text_results, &text_results, 0.3).hits[0].chunk_id, hit(1, 0.0).chunk_id);
 }
 
 fn chunk(score: f64, tokens: u32) -> RetrievedChunk {
@@ -115,8 +115,8 @@ fn selects_chunks_by_score_and_token_limit() {
 #[test]
 fn normalizes_vectors_or_rejects_them() {
     assert_eq!(normalize_vector(&[3.0, 4.0]), Some(vec![0.6, 0.8]));
-    for none in [&[][..], &[0.0, 0.0], &[f32::NAN, 1.0], &[f32::INFINITY]] {
-        assert_eq!(normalize_vector(none), None, "{none:?}");
+    for vector in [&[][..], &[0.0, 0.0], &[f32::NAN, 1.0], &[f32::INFINITY]] {
+        assert_eq!(normalize_vector(vector), None, "{vector:?}");
     }
     assert!((cosine_similarity(&[0.6, 0.8], &[0.6, 0.8]) - 1.0).abs() < 1e-6);
     assert_eq!((cosine_similarity(&[1.0, 0.0], &[0.0, 1.0]), cosine_similarity(&[1.0], &[-1.0])), (0.0, 0.0));

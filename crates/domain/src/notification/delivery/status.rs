@@ -124,8 +124,8 @@ mod tests {
         for status in DeliveryStatus::ALL {
             assert_eq!(DeliveryStatus::parse(status.as_str()), Some(status));
         }
-        for ended in [DeliveryStatus::Sent, DeliveryStatus::Suppressed, DeliveryStatus::Cancelled] {
-            assert_eq!(changes(ended), [], "{ended:?}");
+        for final_status in [DeliveryStatus::Sent, DeliveryStatus::Suppressed, DeliveryStatus::Cancelled] {
+            assert_eq!(changes(final_status), [], "{final_status:?}");
         }
         assert_eq!(changes(DeliveryStatus::Failed), [DeliveryStatus::Pending]);
         let (pending, claimed) = (changes(DeliveryStatus::Pending), changes(DeliveryStatus::Claimed));

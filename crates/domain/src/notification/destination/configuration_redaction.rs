@@ -62,8 +62,9 @@ const MATTERMOST_HOOKS: &str = "/hooks/";
 /// Whether a key marks its value as a secret. Case and separators of the key do not matter.
 #[must_use]
 pub fn is_sensitive_key(key: &str) -> bool {
-    let plain: String = key.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    SENSITIVE_NAMES.contains(&plain.as_str()) || SENSITIVE_PARTS.iter().any(|part| plain.contains(part))
+    let normalized: String =
+        key.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    SENSITIVE_NAMES.contains(&normalized.as_str()) || SENSITIVE_PARTS.iter().any(|part| normalized.contains(part))
 }
 
 /// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth and of any type.
@@ -135,28 +136,28 @@ fn redact_path(path: &str) -> String {
 fn is_chat(authority: &str, path: &str) -> bool {
     let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let host = host.trim_end_matches('.').to_lowercase();
-    let is_of_service = CHAT_HOSTS.iter().any(|domain| host == *domain || host.ends_with(&format!(".{domain}")));
-    path.len() > 1 && (is_of_service || path.starts_with(MATTERMOST_HOOKS))
+    let is_chat_host = CHAT_HOSTS.iter().any(|domain| host == *domain || host.ends_with(&format!(".{domain}")));
+    path.len() > 1 && (is_chat_host || path.starts_with(MATTERMOST_HOOKS))
 }
 
 /// Redacts the values of sensitive parameters. The text is empty, or starts with a separator: `?`, `#` or `;`.
 fn redact_parameters(parameters: &str) -> String {
     let mut redacted = String::with_capacity(parameters.len());
-    let mut rest = parameters;
-    while let Some(separator) = rest.chars().next() {
-        let after = rest.get(separator.len_utf8()..).unwrap_or_default();
-        let end = after.find(['&', ';', '?', '#']).unwrap_or(after.len());
-        let (pair, next) = after.split_at(end);
+    let mut remaining = parameters;
+    while let Some(separator) = remaining.chars().next() {
+        let tail = remaining.get(separator.len_utf8()..).unwrap_or_default();
+        let end = tail.find(['&', ';', '?', '#']).unwrap_or(tail.len());
+        let (parameter, next) = tail.split_at(end);
         redacted.push(separator);
-        match pair.split_once('=') {
+        match parameter.split_once('=') {
             Some((name, _)) if is_sensitive_key(&percent_decode_str(name).decode_utf8_lossy()) => {
                 redacted.push_str(name);
                 redacted.push('=');
                 redacted.push_str(REDACTED);
             }
-            Some(_) | None => redacted.push_str(pair),
+            Some(_) | None => redacted.push_str(parameter),
         }
-        rest = next;
+        remaining = next;
     }
     redacted
 }
@@ -227,8 +228,8 @@ mod tests {
         ] {
             assert_eq!(redact_address(address), redacted);
         }
-        for kept in ["https://discord.com", "https://notdiscord.com/in", "https://hooks.example.org/in"] {
-            assert_eq!(redact_address(kept), kept);
+        for address in ["https://discord.com", "https://notdiscord.com/in", "https://hooks.example.org/in"] {
+            assert_eq!(redact_address(address), address);
         }
     }
 

@@ -63,7 +63,7 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
     let mut cases = 0;
     for channel in [Channel::Portal, Channel::Webhook] {
         for combination in 0..3_usize.pow(6) {
-            let digit = |place: u32| INHERIT_OFF_ON[combination / 3_usize.pow(place) % 3];
+            let digit = |index: u32| INHERIT_OFF_ON[combination / 3_usize.pow(index) % 3];
             let explicit = [digit(0), digit(1), digit(2), digit(3)];
             let (viewer, operator) = (digit(4), digit(5));
             let sets: [Option<PreferenceSet>; 4] = std::array::from_fn(|depth| {
@@ -76,23 +76,24 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
                 .collect();
             let profiles = profiles(defaults);
             let roles = [Role::Viewer, Role::Operator].into_iter().collect();
-            for (tier, first) in [(Tier::Advanced, 0), (Tier::Standard, 2)] {
-                let named = [
+            for (tier, first_scope) in [(Tier::Advanced, 0), (Tier::Standard, 2)] {
+                let settings_by_scope = [
                     (explicit[0], "environment"),
                     (explicit[1], "project"),
                     (explicit[2], "workspace"),
                     (explicit[3], "global"),
                 ];
-                let by_scope = named[first..].iter().find_map(|(enabled, scope)| Some(((*enabled)?, *scope)));
+                let by_scope =
+                    settings_by_scope[first_scope..].iter().find_map(|(enabled, scope)| Some(((*enabled)?, *scope)));
                 let by_profile = match (viewer, operator) {
                     (Some(true), _) | (_, Some(true)) => Some((true, "default_profile")),
                     (Some(false), _) | (_, Some(false)) => Some((false, "default_profile")),
                     (None, None) => None,
                 };
                 let expected = by_scope.or(by_profile).unwrap_or((channel == Channel::Portal, "fallback"));
-                let got = layers(&sets, &profiles, roles).effective_preference(CATEGORY, channel, tier);
+                let actual = layers(&sets, &profiles, roles).effective_preference(CATEGORY, channel, tier);
                 assert_eq!(
-                    (got.enabled, got.scope.as_str()),
+                    (actual.enabled, actual.scope.as_str()),
                     expected,
                     "{explicit:?} {viewer:?} {operator:?} {tier:?}"
                 );
@@ -106,8 +107,8 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
 #[test]
 fn effective_preference_names_the_revision_that_decided() {
     let sets = [None, None, None, Some(set(3, BTreeMap::from([((CATEGORY, Channel::Email), true)])))];
-    let nothing = profiles(BTreeMap::new());
-    let layers = layers(&sets, &nothing, Roles::default());
+    let no_defaults = profiles(BTreeMap::new());
+    let layers = layers(&sets, &no_defaults, Roles::default());
     assert_eq!(layers.effective_preference(CATEGORY, Channel::Email, Tier::Standard).revision, Some(Revision::new(13)));
     assert_eq!(layers.effective_preference(CATEGORY, Channel::Portal, Tier::Standard).revision, None);
 }
@@ -116,35 +117,47 @@ fn effective_preference_names_the_revision_that_decided() {
 /// contains.
 #[test]
 fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
-    let off = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), false)])));
-    let on = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), true)])));
+    let inbox_off = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), false)])));
+    let inbox_on = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), true)])));
     let viewer: Roles = [Role::Viewer].into_iter().collect();
-    let silent = profiles(BTreeMap::new());
+    let no_defaults = profiles(BTreeMap::new());
     let off_by_default = profiles(BTreeMap::from([((Role::Viewer, CATEGORY, Channel::Portal), false)]));
     let standard = NotificationSettings::Enabled(Tier::Standard);
     let advanced = NotificationSettings::Enabled(Tier::Advanced);
     type Case<'c> =
         ([Option<PreferenceSet>; 4], &'c DefaultProfiles, NotificationSettings, Option<(&'c str, Option<&'c str>)>);
     let cases: [Case<'_>; 9] = [
-        ([None, None, None, None], &silent, standard, None),
-        ([None, None, None, off(3)], &silent, standard, Some(("preference_off", Some("global")))),
-        ([None, None, off(2), on(3)], &silent, standard, Some(("preference_off", Some("workspace")))),
-        ([None, None, on(2), off(3)], &silent, standard, None),
+        ([None, None, None, None], &no_defaults, standard, None),
+        ([None, None, None, inbox_off(3)], &no_defaults, standard, Some(("preference_off", Some("global")))),
+        ([None, None, inbox_off(2), inbox_on(3)], &no_defaults, standard, Some(("preference_off", Some("workspace")))),
+        ([None, None, inbox_on(2), inbox_off(3)], &no_defaults, standard, None),
         ([None, None, None, None], &off_by_default, standard, Some(("default_profile_off", Some("default_profile")))),
-        ([None, off(1), None, None], &silent, advanced, Some(("preference_off", Some("project")))),
-        ([None, off(1), None, None], &silent, standard, None),
-        ([on(0), None, None, off(3)], &silent, standard, Some(("capability_disabled", Some("environment")))),
-        ([None, None, None, off(3)], &silent, NotificationSettings::Disabled, Some(("notifications_disabled", None))),
+        ([None, inbox_off(1), None, None], &no_defaults, advanced, Some(("preference_off", Some("project")))),
+        ([None, inbox_off(1), None, None], &no_defaults, standard, None),
+        (
+            [inbox_on(0), None, None, inbox_off(3)],
+            &no_defaults,
+            standard,
+            Some(("capability_disabled", Some("environment"))),
+        ),
+        (
+            [None, None, None, inbox_off(3)],
+            &no_defaults,
+            NotificationSettings::Disabled,
+            Some(("notifications_disabled", None)),
+        ),
     ];
-    for (number, (sets, profiles, switches, expected)) in cases.iter().enumerate() {
-        let got = match layers(sets, profiles, viewer).decide_delivery(CATEGORY, *switches, |_| true) {
+    for (number, (sets, profiles, settings, expected)) in cases.iter().enumerate() {
+        let actual = match layers(sets, profiles, viewer).decide_delivery(CATEGORY, *settings, |_| true) {
             DeliveryDecision::Channels(channels) => {
                 assert_eq!(channels, [Channel::Portal], "case {number}");
                 None
             }
-            DeliveryDecision::Suppressed(why) => Some((why.reason.as_str(), why.scope.map(DecidingScope::as_str))),
+            DeliveryDecision::Suppressed(suppression) => {
+                Some((suppression.reason.as_str(), suppression.scope.map(DecidingScope::as_str)))
+            }
         };
-        assert_eq!(got, *expected, "case {number}");
+        assert_eq!(actual, *expected, "case {number}");
     }
 }
 
@@ -152,8 +165,8 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
 fn another_channel_than_the_inbox_is_no_opt_out() {
     let settings = BTreeMap::from([((CATEGORY, Channel::Portal), false), ((CATEGORY, Channel::Paging), true)]);
     let sets = [None, None, None, Some(set(3, settings))];
-    let silent = profiles(BTreeMap::new());
-    let layers = layers(&sets, &silent, Roles::default());
+    let no_defaults = profiles(BTreeMap::new());
+    let layers = layers(&sets, &no_defaults, Roles::default());
     let decision = layers.decide_delivery(CATEGORY, NotificationSettings::Enabled(Tier::Standard), |_| true);
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
 }
@@ -165,41 +178,47 @@ fn channels_without_a_receiver_deliver_nothing() {
     let global = |settings: &[((FactCategory, Channel), bool)]| {
         [None, None, None, Some(set(3, settings.iter().copied().collect()))]
     };
-    let off = pair(Channel::Portal, false);
+    let inbox_off = pair(Channel::Portal, false);
     let (email, webhook) = (pair(Channel::Email, true), pair(Channel::Webhook, true));
     let viewer: Roles = [Role::Viewer].into_iter().collect();
-    let silent = profiles(BTreeMap::new());
+    let no_defaults = profiles(BTreeMap::new());
     let off_by_default = profiles(BTreeMap::from([((Role::Viewer, CATEGORY, Channel::Portal), false)]));
-    let mut of_workload = global(&[off, email]);
-    of_workload[1] = Some(set(1, BTreeMap::from([webhook])));
+    let mut with_workload_setting = global(&[inbox_off, email]);
+    with_workload_setting[1] = Some(set(1, BTreeMap::from([webhook])));
     let (global_off, project_on) = (("preference_off", "global", Channel::Portal), DecidingScope::Project.as_str());
-    let by_default = ("default_profile_off", "default_profile", Channel::Portal);
-    let (mail, both) = (&[Channel::Email][..], &[Channel::Email, Channel::Webhook][..]);
-    for (sets, profiles, tier, why, unreachable) in [
-        (global(&[off]), &silent, Tier::Standard, global_off, &[][..]),
-        (global(&[off, email]), &silent, Tier::Standard, global_off, mail),
-        (global(&[off, email, webhook]), &silent, Tier::Standard, global_off, both),
-        (global(&[email]), &off_by_default, Tier::Standard, by_default, mail),
+    let default_off = ("default_profile_off", "default_profile", Channel::Portal);
+    let (email_only, email_and_webhook) = (&[Channel::Email][..], &[Channel::Email, Channel::Webhook][..]);
+    for (sets, profiles, tier, expected_reason, unreachable) in [
+        (global(&[inbox_off]), &no_defaults, Tier::Standard, global_off, &[][..]),
+        (global(&[inbox_off, email]), &no_defaults, Tier::Standard, global_off, email_only),
+        (global(&[inbox_off, email, webhook]), &no_defaults, Tier::Standard, global_off, email_and_webhook),
+        (global(&[email]), &off_by_default, Tier::Standard, default_off, email_only),
         // In the advanced tier, the setting of the workload enables the webhook.
-        (of_workload.clone(), &silent, Tier::Standard, ("capability_disabled", project_on, Channel::Webhook), mail),
-        (of_workload, &silent, Tier::Advanced, global_off, both),
+        (
+            with_workload_setting.clone(),
+            &no_defaults,
+            Tier::Standard,
+            ("capability_disabled", project_on, Channel::Webhook),
+            email_only,
+        ),
+        (with_workload_setting, &no_defaults, Tier::Advanced, global_off, email_and_webhook),
     ] {
         let has_receiver = |channel| channel == Channel::Portal;
-        let decided = layers(&sets, profiles, viewer).decide_delivery(
+        let decision = layers(&sets, profiles, viewer).decide_delivery(
             CATEGORY,
             NotificationSettings::Enabled(tier),
             has_receiver,
         );
-        let DeliveryDecision::Suppressed(found) = decided else { panic!("{sets:?} delivers") };
-        let found_why = (found.reason.as_str(), found.scope.unwrap().as_str(), found.channel.unwrap());
-        assert_eq!((found_why, &found.unreachable[..]), (why, unreachable), "{sets:?}");
+        let DeliveryDecision::Suppressed(suppression) = decision else { panic!("{sets:?} delivers") };
+        let reason = (suppression.reason.as_str(), suppression.scope.unwrap().as_str(), suppression.channel.unwrap());
+        assert_eq!((reason, &suppression.unreachable[..]), (expected_reason, unreachable), "{sets:?}");
         let with_mailbox = |channel| channel == Channel::Email;
-        let decided = layers(&sets, profiles, viewer).decide_delivery(
+        let decision = layers(&sets, profiles, viewer).decide_delivery(
             CATEGORY,
             NotificationSettings::Enabled(tier),
             with_mailbox,
         );
-        assert_eq!(matches!(decided, DeliveryDecision::Channels(_)), unreachable.contains(&Channel::Email));
+        assert_eq!(matches!(decision, DeliveryDecision::Channels(_)), unreachable.contains(&Channel::Email));
     }
 }
 
@@ -208,8 +227,8 @@ fn upserts_keep_other_settings_and_refuse_repetitions() {
     let ada = ActorRef::parse("user:ada").unwrap();
     let prefer = |channel, enabled| Preference { category: CATEGORY, channel, enabled };
     let id: PreferenceSetId = Uuid::from_u128(4).into();
-    let set = |before: Option<&PreferenceSet>, preferences: &[Preference]| {
-        PreferenceSet::upsert(id, before, &ada, PreferenceScope::Global, preferences, &stamp())
+    let set = |previous: Option<&PreferenceSet>, preferences: &[Preference]| {
+        PreferenceSet::upsert(id, previous, &ada, PreferenceScope::Global, preferences, &stamp())
     };
     let first = set(None, &[prefer(Channel::Email, true)]).unwrap().unwrap();
     assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
@@ -235,20 +254,20 @@ fn model(settings: &[Drawn], defaults: &[Drawn], roles: &[bool], pair: (usize, u
         let last = settings
             .iter()
             .rev()
-            .find(|(at, category, channel, _)| (*at, *category, *channel) == (scope, pair.0, pair.1));
+            .find(|(owner, category, channel, _)| (*owner, *category, *channel) == (scope, pair.0, pair.1));
         if let Some((.., enabled)) = last {
             return (*enabled, scope);
         }
     }
-    let mut said = Vec::new();
-    for (role, held) in roles.iter().enumerate() {
+    let mut role_settings = Vec::new();
+    for (role, is_held) in roles.iter().enumerate() {
         let last = defaults
             .iter()
             .rev()
-            .find(|(at, category, channel, _)| (*at, *category, *channel) == (role, pair.0, pair.1));
-        said.extend(last.filter(|_| *held).map(|(.., enabled)| *enabled));
+            .find(|(owner, category, channel, _)| (*owner, *category, *channel) == (role, pair.0, pair.1));
+        role_settings.extend(last.filter(|_| *is_held).map(|(.., enabled)| *enabled));
     }
-    if said.is_empty() { (pair.1 == 0, 5) } else { (said.contains(&true), 4) }
+    if role_settings.is_empty() { (pair.1 == 0, 5) } else { (role_settings.contains(&true), 4) }
 }
 
 proptest! {
@@ -261,23 +280,26 @@ proptest! {
         receivers in proptest::collection::vec(any::<bool>(), Channel::ALL.len()),
     ) {
         let sets: [Option<PreferenceSet>; 4] = std::array::from_fn(|depth| {
-            let own: BTreeMap<_, _> = settings
+            let scope_settings: BTreeMap<_, _> = settings
                 .iter()
                 .filter(|(scope, ..)| *scope == depth)
-                .map(|(_, category, channel, on)| ((FactCategory::ALL[*category], Channel::ALL[*channel]), *on))
+                .map(|(_, category, channel, enabled)| {
+                    ((FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
+                })
                 .collect();
-            (!own.is_empty()).then(|| set(depth, own))
+            (!scope_settings.is_empty()).then(|| set(depth, scope_settings))
         });
         let profiles = profiles(
             defaults
                 .iter()
-                .map(|(role, category, channel, on)| {
-                    ((Role::ALL[*role], FactCategory::ALL[*category], Channel::ALL[*channel]), *on)
+                .map(|(role, category, channel, enabled)| {
+                    ((Role::ALL[*role], FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
                 })
                 .collect(),
         );
-        let held = Role::ALL.into_iter().zip(&roles).filter(|(_, held)| **held).map(|(role, _)| role).collect();
-        let layers = layers(&sets, &profiles, held);
+        let held_roles =
+            Role::ALL.into_iter().zip(&roles).filter(|(_, is_held)| **is_held).map(|(role, _)| role).collect();
+        let layers = layers(&sets, &profiles, held_roles);
         let (tier, skip) = if advanced { (Tier::Advanced, 0) } else { (Tier::Standard, 2) };
         for (category, name) in FactCategory::ALL.into_iter().enumerate() {
             let explained = layers.explain(name, tier);
@@ -285,18 +307,26 @@ proptest! {
                 .map(|channel| model(&settings, &defaults, &roles, (category, channel), skip))
                 .map(|(enabled, scope)| (enabled, DecidingScope::ALL[scope]))
                 .collect();
-            let got: Vec<(bool, DecidingScope)> = explained.iter().map(|one| (one.enabled, one.scope)).collect();
-            prop_assert_eq!(&got, &expected);
+            let actual: Vec<(bool, DecidingScope)> =
+                explained.iter().map(|preference| (preference.enabled, preference.scope)).collect();
+            prop_assert_eq!(&actual, &expected);
             // If one of the channels that the explanation shows as on has a receiver, the projector delivers on
             // exactly these channels.
-            let on: Vec<Channel> = explained.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
+            let enabled_channels: Vec<Channel> = explained
+                .iter()
+                .filter(|preference| preference.enabled)
+                .map(|preference| preference.channel)
+                .collect();
             let has_receiver = |channel: Channel| {
-                channel == Channel::Portal || receivers[Channel::ALL.iter().position(|one| *one == channel).unwrap()]
+                let index = Channel::ALL.iter().position(|candidate| *candidate == channel).unwrap();
+                channel == Channel::Portal || receivers[index]
             };
-            let is_reached = on.iter().any(|channel| has_receiver(*channel));
+            let is_reached = enabled_channels.iter().any(|channel| has_receiver(*channel));
             match layers.decide_delivery(name, NotificationSettings::Enabled(tier), has_receiver) {
-                DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == on),
-                DeliveryDecision::Suppressed(why) => prop_assert!(!is_reached && why.unreachable == on),
+                DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == enabled_channels),
+                DeliveryDecision::Suppressed(suppression) => {
+                    prop_assert!(!is_reached && suppression.unreachable == enabled_channels);
+                }
             }
         }
     }

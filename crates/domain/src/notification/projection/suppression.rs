@@ -55,20 +55,20 @@ pub(super) fn suppressed_decision(
     subject: &SubjectContext,
     recipient: &ActorRef,
     category: FactCategory,
-    why: Suppression,
+    suppression: Suppression,
     at: Timestamp,
 ) -> (SuppressedDecision, Fact) {
     let decision = SuppressedDecision {
-        suppressed_decision_id: event.suppressed_decision_id(&recipient.to_string(), category, why.reason),
+        suppressed_decision_id: event.suppressed_decision_id(&recipient.to_string(), category, suppression.reason),
         recipient: recipient.clone(),
         category,
         event_kind: fact.kind.as_str().to_owned(),
         event_id: fact.fact_id,
-        reason: why.reason,
-        scope: why.scope,
-        revision: why.revision,
-        channel: why.channel,
-        unreachable_channels: why.unreachable,
+        reason: suppression.reason,
+        scope: suppression.scope,
+        revision: suppression.revision,
+        channel: suppression.channel,
+        unreachable_channels: suppression.unreachable,
         workspace_id: fact.workspace_id,
         workload_id: subject.workload_id,
         created_at: fact.occurred_at,
@@ -79,16 +79,17 @@ pub(super) fn suppressed_decision(
         actor: ActorRef::system(PROJECTOR_ACTOR),
         request_id: fact.request_id,
     };
-    let about = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
+    let record_subject = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
     let detail = json!({
         "event_id": decision.event_id,
         "category": category,
-        "reason_code": why.reason.as_str(),
+        "reason_code": suppression.reason.as_str(),
         "workload_id": subject.workload_id,
         "digest": decision.digest(),
     });
-    let record = Fact::new(FactKind::NotificationSuppressed, about, fact.workspace_id, &stamp, detail);
-    (decision, record)
+    let suppression_fact =
+        Fact::new(FactKind::NotificationSuppressed, record_subject, fact.workspace_id, &stamp, detail);
+    (decision, suppression_fact)
 }
 
 impl SuppressedDecision {

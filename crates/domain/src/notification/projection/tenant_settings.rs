@@ -18,11 +18,12 @@ pub struct SettingsTurnedOnAt {
 }
 
 impl SettingsTurnedOnAt {
-    /// The settings that apply to a fact of this time. `present` contains the current settings.
+    /// The settings that apply to a fact of this time. `current` contains the current settings.
     #[must_use]
-    pub fn settings_at(self, present: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
-        let was_off = |since: Option<Timestamp>| since.is_some_and(|since| occurred_at < since);
-        match present {
+    pub fn settings_at(self, current: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
+        let was_off =
+            |turned_on_at: Option<Timestamp>| turned_on_at.is_some_and(|turned_on_at| occurred_at < turned_on_at);
+        match current {
             NotificationSettings::Disabled => NotificationSettings::Disabled,
             NotificationSettings::Enabled(_) if was_off(self.notifications) => NotificationSettings::Disabled,
             NotificationSettings::Enabled(Tier::Advanced) if was_off(self.advanced) => {
@@ -38,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_covers_no_fact_of_the_time_before() {
+    fn ignores_facts_from_before_a_setting_was_turned_on() {
         let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
         let turned_on = SettingsTurnedOnAt { notifications: Some(at(10)), advanced: Some(at(20)) };
         let (standard, advanced) =
             (NotificationSettings::Enabled(Tier::Standard), NotificationSettings::Enabled(Tier::Advanced));
-        for (present, occurred, expected) in [
+        for (current, occurred, expected) in [
             (advanced, 9, NotificationSettings::Disabled),
             (standard, 9, NotificationSettings::Disabled),
             (advanced, 10, standard),
@@ -52,8 +53,8 @@ mod tests {
             (standard, 20, standard),
             (NotificationSettings::Disabled, 20, NotificationSettings::Disabled),
         ] {
-            assert_eq!(turned_on.settings_at(present, at(occurred)), expected, "{present:?} {occurred}");
-            assert_eq!(SettingsTurnedOnAt::default().settings_at(present, at(occurred)), present);
+            assert_eq!(turned_on.settings_at(current, at(occurred)), expected, "{current:?} {occurred}");
+            assert_eq!(SettingsTurnedOnAt::default().settings_at(current, at(occurred)), current);
         }
     }
 }

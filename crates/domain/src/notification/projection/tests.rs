@@ -26,7 +26,7 @@ fn actor(name: &str) -> ActorRef {
     ActorRef::parse(name).unwrap()
 }
 
-fn here() -> ResourcePosition {
+fn position() -> ResourcePosition {
     ResourcePosition::workspace(id(1).into(), id(2).into(), id(3).into()).for_workload(id(4).into())
 }
 
@@ -56,19 +56,19 @@ fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
         author: None,
         workload_id: Some(id(4).into()),
         environment: Some("production".to_owned()),
-        position: here(),
+        position: position(),
         announcement: None,
     };
     (fact, subject)
 }
 
-fn directory(roles: &[(&str, Role)]) -> RecipientRights {
+fn recipient_rights(roles: &[(&str, Role)]) -> RecipientRights {
     let scope = GrantScope::Workspace(id(3).into());
     let rights = roles.iter().map(|(name, role)| (actor(name), Rights::new(vec![Grant::of_role(*role, scope)])));
     RecipientRights { rights: rights.collect() }
 }
 
-fn book() -> RecipientPreferences {
+fn default_preferences() -> RecipientPreferences {
     RecipientPreferences {
         sets: HashMap::new(),
         profiles: None,
@@ -103,7 +103,7 @@ fn names(projection: &Projection) -> Vec<String> {
 #[test]
 fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
     let (fact, subject) = denial("user:ada", 0);
-    let all = directory(&[
+    let rights = recipient_rights(&[
         ("user:owner", Role::Viewer),
         ("user:member", Role::Viewer),
         ("user:operator", Role::Operator),
@@ -111,23 +111,29 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
         ("group:ops", Role::Operator),
         ("service:bot", Role::Operator),
     ]);
-    let projection = project(&fact, &subject, &all, &book(), at());
+    let projection = project(&fact, &subject, &rights, &default_preferences(), at());
     assert_eq!(names(&projection), ["user:owner", "user:member", "user:ada", "user:operator", "service:bot"]);
-    let without_role = directory(&[("user:operator", Role::Operator)]);
-    assert_eq!(names(&project(&fact, &subject, &without_role, &book(), at())), ["user:ada", "user:operator"]);
-    let elsewhere = RecipientRights {
+    let without_role = recipient_rights(&[("user:operator", Role::Operator)]);
+    assert_eq!(
+        names(&project(&fact, &subject, &without_role, &default_preferences(), at())),
+        ["user:ada", "user:operator"]
+    );
+    let rights_in_other_workspace = RecipientRights {
         rights: BTreeMap::from([(
             actor("user:operator"),
             Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Workspace(id(99).into()))]),
         )]),
     };
-    assert_eq!(names(&project(&fact, &subject, &elsewhere, &book(), at())), ["user:ada"]);
+    assert_eq!(
+        names(&project(&fact, &subject, &rights_in_other_workspace, &default_preferences(), at())),
+        ["user:ada"]
+    );
 }
 
 #[test]
 fn notifications_hold_slugs_codes_and_identifiers() {
     let (fact, subject) = denial("user:ada", 0);
-    let projection = project(&fact, &subject, &RecipientRights::default(), &book(), at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &default_preferences(), at());
     let notification = &projection.notifications[0].notification;
     assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
     assert_eq!(notification.body, format!("execution {}, reason no_rule, by user:ada", id(50)));
@@ -139,8 +145,13 @@ fn notifications_hold_slugs_codes_and_identifiers() {
 fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions])]);
-    let projection =
-        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..book() }, at());
+    let projection = project(
+        &fact,
+        &subject,
+        &RecipientRights::default(),
+        &RecipientPreferences { sets, ..default_preferences() },
+        at(),
+    );
     assert_eq!(projection.notifications[0].notification.category, FactCategory::ComplianceFindings);
     assert!(projection.suppressed.is_empty());
 }
@@ -149,31 +160,34 @@ fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
 fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
-    let book = RecipientPreferences { sets, ..book() };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
+    let preferences = RecipientPreferences { sets, ..default_preferences() };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
     assert!(projection.notifications.is_empty());
     let records: Vec<_> = projection
         .suppressed
         .iter()
         .map(|(decision, _)| (decision.category, decision.reason, decision.scope, decision.revision))
         .collect();
-    let why = (ReasonCode::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
+    let expected = (ReasonCode::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
     assert_eq!(
         records,
-        [(FactCategory::Executions, why.0, why.1, why.2), (FactCategory::ComplianceFindings, why.0, why.1, why.2)]
+        [
+            (FactCategory::Executions, expected.0, expected.1, expected.2),
+            (FactCategory::ComplianceFindings, expected.0, expected.1, expected.2)
+        ]
     );
     for (decision, record) in &projection.suppressed {
         assert_eq!(record.detail["digest"], json!(decision.digest()));
         assert_eq!(record.fact_id, decision.audit_event_id());
-        let shown = disclosed_detail(record.kind.as_str(), record.detail.clone());
-        assert_eq!(shown.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
+        let disclosed = disclosed_detail(record.kind.as_str(), record.detail.clone());
+        assert_eq!(disclosed.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
     }
-    let again = project(&fact, &subject, &RecipientRights::default(), &book, at());
+    let repeated = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
     let ids = |projection: &Projection| -> Vec<_> {
         projection.suppressed.iter().map(|(decision, fact)| (decision.suppressed_decision_id, fact.fact_id)).collect()
     };
-    assert_eq!(ids(&projection), ids(&again), "a repeated projection writes the same rows");
+    assert_eq!(ids(&projection), ids(&repeated), "a repeated projection writes the same rows");
 }
 
 #[test]
@@ -182,18 +196,25 @@ fn opt_out_of_reports_leaves_no_record() {
     fact.kind = FactKind::ExecutionEnded;
     fact.categories = vec![FactCategory::Reports];
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Reports])]);
-    let projection =
-        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..book() }, at());
+    let projection = project(
+        &fact,
+        &subject,
+        &RecipientRights::default(),
+        &RecipientPreferences { sets, ..default_preferences() },
+        at(),
+    );
     assert!(projection.notifications.is_empty() && projection.suppressed.is_empty());
 }
 
 #[test]
 fn denials_of_guests_collapse_by_workload_and_hour() {
-    let owner = directory(&[("user:owner", Role::Viewer)]);
+    let owner_rights = recipient_rights(&[("user:owner", Role::Viewer)]);
     let id_of = |submitter: &str, number, minutes: u64| {
         let (mut fact, subject) = denial(submitter, number);
         fact.occurred_at = at().plus(std::time::Duration::from_secs(60 * minutes));
-        project(&fact, &subject, &owner, &book(), at()).notifications[0].notification.notification_id
+        project(&fact, &subject, &owner_rights, &default_preferences(), at()).notifications[0]
+            .notification
+            .notification_id
     };
     for guest in ["anonymous", "share_link:7"] {
         assert_eq!(id_of(guest, 1, 0), id_of("anonymous", 2, 49), "one hour");
@@ -205,14 +226,15 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
 #[test]
 fn collapsed_denials_share_one_record() {
     let sets = HashMap::from([opt_out("user:owner", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
-    let (owner, book) = (directory(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..book() });
-    let mut all = Projection::default();
+    let (owner_rights, preferences) =
+        (recipient_rights(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..default_preferences() });
+    let mut combined = Projection::default();
     for number in [1, 2] {
         let (fact, subject) = denial("anonymous", number);
-        all.append(project(&fact, &subject, &owner, &book, at()));
+        combined.append(project(&fact, &subject, &owner_rights, &preferences, at()));
     }
     let (first, _) = denial("anonymous", 1);
-    let events: Vec<_> = all.suppressed.iter().map(|(decision, _)| decision.event_id).collect();
+    let events: Vec<_> = combined.suppressed.iter().map(|(decision, _)| decision.event_id).collect();
     assert_eq!(events, [first.fact_id; 2], "one for each category");
 }
 
@@ -220,36 +242,37 @@ fn collapsed_denials_share_one_record() {
 fn report_to_the_owner_asks_nobody_to_act() {
     let (mut fact, subject) = denial("user:ada", 0);
     fact.kind = FactKind::ExecutionEnded;
-    let people = directory(&[("user:owner", Role::Viewer), ("user:operator", Role::Operator)]);
-    let told = |fact: &NotifiableFact| {
-        let written = project(fact, &subject, &people, &book(), at()).notifications;
-        let told = |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
-        written.iter().map(told).collect::<Vec<_>>()
+    let rights = recipient_rights(&[("user:owner", Role::Viewer), ("user:operator", Role::Operator)]);
+    let notified = |fact: &NotifiableFact| {
+        let notifications = project(fact, &subject, &rights, &default_preferences(), at()).notifications;
+        let recipient_and_severity =
+            |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
+        notifications.iter().map(recipient_and_severity).collect::<Vec<_>>()
     };
     fact.categories = vec![FactCategory::Executions, FactCategory::Reports];
-    assert!(told(&fact).contains(&("user:operator".to_owned(), Severity::Warning)));
+    assert!(notified(&fact).contains(&("user:operator".to_owned(), Severity::Warning)));
     fact.categories = vec![FactCategory::Reports];
     let expected = ["user:owner", "user:ada"].map(|actor| (actor.to_owned(), Severity::Info));
-    assert_eq!(told(&fact), expected);
+    assert_eq!(notified(&fact), expected);
 }
 
 #[test]
-fn facts_of_a_time_without_notifications_are_not_made_up_for() {
+fn facts_from_before_notifications_were_turned_on_cause_none() {
     let (fact, subject) = denial("user:ada", 0);
     let later = fact.occurred_at.plus(std::time::Duration::from_secs(1));
     let turned_on = SettingsTurnedOnAt { notifications: Some(later), advanced: None };
-    let book = RecipientPreferences { turned_on, ..book() };
-    assert!(project(&fact, &subject, &RecipientRights::default(), &book, at()).notifications.is_empty());
+    let preferences = RecipientPreferences { turned_on, ..default_preferences() };
+    assert!(project(&fact, &subject, &RecipientRights::default(), &preferences, at()).notifications.is_empty());
     let fact = NotifiableFact { occurred_at: later, ..fact };
-    assert_eq!(project(&fact, &subject, &RecipientRights::default(), &book, at()).notifications.len(), 1);
+    assert_eq!(project(&fact, &subject, &RecipientRights::default(), &preferences, at()).notifications.len(), 1);
 }
 
 #[test]
 fn recipients_beyond_the_limit_are_counted() {
     let (fact, subject) = denial("user:ada", 0);
     let people: Vec<String> = (0..MAX_RECIPIENTS).map(|number| format!("user:op-{number}")).collect();
-    let all: Vec<(&str, Role)> = people.iter().map(|name| (name.as_str(), Role::Operator)).collect();
-    let projection = project(&fact, &subject, &directory(&all), &book(), at());
+    let operators: Vec<(&str, Role)> = people.iter().map(|name| (name.as_str(), Role::Operator)).collect();
+    let projection = project(&fact, &subject, &recipient_rights(&operators), &default_preferences(), at());
     assert_eq!((projection.notifications.len(), projection.omitted_recipients), (MAX_RECIPIENTS, 1));
     assert_eq!(projection.notifications[0].notification.recipient, actor("user:ada"), "the submitter comes first");
 }
@@ -263,8 +286,9 @@ fn default_profile_of_a_role_adds_a_channel() {
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    let book = RecipientPreferences { profiles: Some(profiles), ..book() };
-    let projection = project(&fact, &subject, &directory(&[("user:operator", Role::Operator)]), &book, at());
+    let preferences = RecipientPreferences { profiles: Some(profiles), ..default_preferences() };
+    let projection =
+        project(&fact, &subject, &recipient_rights(&[("user:operator", Role::Operator)]), &preferences, at());
     let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
@@ -285,11 +309,16 @@ fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
     let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
-    let book = RecipientPreferences { sets, people, switches: NotificationSettings::Enabled(Tier::Advanced), ..book() };
+    let preferences = RecipientPreferences {
+        sets,
+        people,
+        switches: NotificationSettings::Enabled(Tier::Advanced),
+        ..default_preferences()
+    };
     let digest_at = |number, time: &str| {
         let (fact, subject) = denial("user:ada", number);
         let at = Timestamp::parse(time).unwrap();
-        let mut projection = project(&fact, &subject, &RecipientRights::default(), &book, at);
+        let mut projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at);
         assert_eq!(projection.notifications.len(), 1, "the inbox gets it at once");
         let delivery = projection.deliveries.remove(0);
         (delivery.delivery_id, delivery.digest.unwrap().end.to_string())
@@ -299,7 +328,7 @@ fn facts_of_one_window_share_a_digest() {
     assert_eq!(first, digest_at(2, "2026-11-27T07:59:59Z"));
     assert_ne!(first.0, digest_at(3, "2026-11-27T08:00:00Z").0);
     let (fact, subject) = denial("user:ada", 4);
-    let later = RecipientPreferences { generation: 1, ..book };
+    let later = RecipientPreferences { generation: 1, ..preferences };
     let at = Timestamp::parse("2026-11-27T07:10:00Z").unwrap();
     let after_a_pause = project(&fact, &subject, &RecipientRights::default(), &later, at);
     assert_ne!(first.0, after_a_pause.deliveries[0].delivery_id, "a setting went off and on");
@@ -308,7 +337,8 @@ fn facts_of_one_window_share_a_digest() {
 #[test]
 fn burst_is_collected_after_three_single_messages() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let book = RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..book() };
+    let preferences =
+        RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..default_preferences() };
     let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
     let window = burst::window(at).unwrap();
     assert_eq!(
@@ -317,43 +347,54 @@ fn burst_is_collected_after_three_single_messages() {
     );
     let run = |queued_before: u32| {
         let key = (actor("user:ada"), Channel::Email, FactCategory::Executions);
-        let mut counts = BurstCounts::new(book.tenant, 0, window, HashMap::from([(key, queued_before)]));
-        let mut all = Vec::new();
+        let mut counts = BurstCounts::new(preferences.tenant, 0, window, HashMap::from([(key, queued_before)]));
+        let mut all_deliveries = Vec::new();
         for number in 1..=6 {
             let (fact, subject) = denial("user:ada", number);
-            let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &book, at).deliveries;
+            let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &preferences, at).deliveries;
             counts.collect(&mut deliveries);
-            all.extend(deliveries);
+            all_deliveries.extend(deliveries);
         }
-        all
+        all_deliveries
     };
-    let all = run(0);
-    assert!(all[..3].iter().all(|one| one.digest.is_none() && !one.requires_advanced_tier));
-    assert!(all[3..].iter().all(|one| one.digest == Some(window) && one.requires_advanced_tier));
-    assert!(all[3..].windows(2).all(|pair| pair[0].delivery_id == pair[1].delivery_id), "one message for the rest");
-    assert!(all[3..].windows(2).all(|pair| pair[0].event != pair[1].event), "with a line each");
-    assert_eq!(run(2).iter().filter(|one| one.digest.is_none()).count(), 1, "earlier batches count");
+    let all_deliveries = run(0);
+    assert!(all_deliveries[..3].iter().all(|delivery| delivery.digest.is_none() && !delivery.requires_advanced_tier));
+    assert!(
+        all_deliveries[3..].iter().all(|delivery| delivery.digest == Some(window) && delivery.requires_advanced_tier)
+    );
+    assert!(
+        all_deliveries[3..].windows(2).all(|pair| pair[0].delivery_id == pair[1].delivery_id),
+        "one message for the rest"
+    );
+    assert!(all_deliveries[3..].windows(2).all(|pair| pair[0].event != pair[1].event), "with a line each");
+    assert_eq!(run(2).iter().filter(|delivery| delivery.digest.is_none()).count(), 1, "earlier batches count");
 }
 
 #[test]
-fn what_only_the_advanced_tier_delivers_depends_on_it() {
+fn deliveries_by_advanced_preferences_require_the_advanced_tier() {
     let (fact, subject) = denial("user:ada", 0);
     let (person, mut sets) = opt_in(&[]);
-    let mut of_workload = sets[0].clone();
-    of_workload.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
-    of_workload.0.settings = [((FactCategory::Executions, Channel::Webhook), true)].into();
-    sets.push(of_workload);
-    let book = RecipientPreferences {
+    let mut workload_set = sets[0].clone();
+    workload_set.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
+    workload_set.0.settings = [((FactCategory::Executions, Channel::Webhook), true)].into();
+    sets.push(workload_set);
+    let preferences = RecipientPreferences {
         sets: HashMap::from([(person, sets)]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::Webhook)],
-        ..book()
+        ..default_preferences()
     };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
-    assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [true]);
-    let everywhere = RecipientPreferences { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..book };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &everywhere, at());
-    assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [false]);
+    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+    assert_eq!(
+        projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
+        [true]
+    );
+    let global_preferences = RecipientPreferences { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..preferences };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &global_preferences, at());
+    assert_eq!(
+        projection.deliveries.iter().map(|delivery| delivery.requires_advanced_tier).collect::<Vec<_>>(),
+        [false]
+    );
 }
 
 #[test]
@@ -370,16 +411,17 @@ fn announcements_reach_their_audience_with_their_text() {
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
     sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
-    let book = RecipientPreferences {
+    let preferences = RecipientPreferences {
         sets: HashMap::from([(actor("user:bob"), sets)]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::ChatA)],
-        ..book()
+        ..default_preferences()
     };
-    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
     assert_eq!(names(&projection), ["user:bob"]);
-    let reached: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect();
-    assert_eq!(reached, [(Channel::Email, true)], "not everybody who reads the chat is in the audience");
+    let channels: Vec<_> =
+        projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect();
+    assert_eq!(channels, [(Channel::Email, true)], "not everybody who reads the chat is in the audience");
     let notification = &projection.notifications[0].notification;
     assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));
 }
@@ -398,34 +440,34 @@ fn rules_cover_every_category() {
     let (mut fact, subject) = denial("user:ada", 0);
     fact.kind = FactKind::ReleaseCreated;
     let admin = Rights::new(vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(tenant))]);
-    let all = RecipientRights { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
-    assert!(project(&fact, &subject, &all, &book(), at()).notifications.is_empty());
+    let admin_rights = RecipientRights { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
+    assert!(project(&fact, &subject, &admin_rights, &default_preferences(), at()).notifications.is_empty());
 }
 
 #[test]
 fn texts_name_the_actor_to_those_who_may_see_the_subject() {
     let (mut fact, subject) = denial("user:submitter", 1);
     fact.actor = actor("user:caller");
-    let people = directory(&[
+    let rights = recipient_rights(&[
         ("user:owner", Role::Viewer),
         ("user:member", Role::Viewer),
         ("user:submitter", Role::RuntimeUser),
     ]);
     let rule = rule_of_kind(FactKind::ExecutionDenied).unwrap();
-    let may_see = |name: &str| people.rights[&actor(name)].allow(rule.view_permission, &subject.position);
-    let projection = project(&fact, &subject, &people, &book(), at());
+    let may_see = |name: &str| rights.rights[&actor(name)].allow(rule.view_permission, &subject.position);
+    let projection = project(&fact, &subject, &rights, &default_preferences(), at());
     assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));
     let id = fact.subject_id;
     for NewNotification { notification, .. } in &projection.notifications {
         let name = notification.recipient.to_string();
-        let named = notification.body.ends_with(", by user:caller");
-        assert_eq!(named, may_see(&name), "{name}: {}", notification.body);
+        let names_actor = notification.body.ends_with(", by user:caller");
+        assert_eq!(names_actor, may_see(&name), "{name}: {}", notification.body);
         let workspace = fact.workspace_id.unwrap();
         assert_eq!(notification.link, Some(format!("/console/runs/{id}?workspace={workspace}")));
     }
     for guest in ["anonymous", "share_link:0190f000-0000-7000-8000-000000000001", "system:sequencer"] {
         fact.actor = actor(guest);
-        let projection = project(&fact, &subject, &people, &book(), at());
+        let projection = project(&fact, &subject, &rights, &default_preferences(), at());
         assert!(projection.notifications.iter().all(|new| !new.notification.body.contains("by ")), "{guest}");
     }
 }

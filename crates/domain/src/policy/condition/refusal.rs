@@ -14,7 +14,7 @@ pub(in crate::policy) enum ConditionRefusal {
     Syntax {
         line: usize,
         column: usize,
-        /// What is wrong there, if it is known.
+        /// The explanation of the error, if it is known.
         explanation: Option<String>,
     },
     TooDeep,
@@ -53,10 +53,10 @@ impl UnknownName {
 impl fmt::Display for UnknownName {
     /// Writes the name without characters that identifiers cannot have, because messages are shown in terminals
     /// and pages.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_shown = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
-        let shown: String = self.name.chars().filter(is_shown).take(MAX_SHOWN_NAME).collect();
-        write!(out, "`{shown}` at line {}, column {}", self.line, self.column)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_identifier_character = |character: &char| character.is_ascii_alphanumeric() || *character == '_';
+        let printable_name: String = self.name.chars().filter(is_identifier_character).take(MAX_SHOWN_NAME).collect();
+        write!(formatter, "`{printable_name}` at line {}, column {}", self.line, self.column)
     }
 }
 

@@ -27,30 +27,30 @@ const EXPLANATIONS: [(&str, &str); 8] = [
 /// the source shows the cause.
 pub(super) fn explain(source: &str, (line, column): (usize, usize), message: &str) -> Option<String> {
     let tokens = tokens(source);
-    let above: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    let offset = above.saturating_add(column.saturating_sub(1));
+    let line_offset: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let offset = line_offset.saturating_add(column.saturating_sub(1));
     if tokens.iter().any(|token| token.kind == TokenKind::TokEqual && token.start == offset) {
         return Some("a comparison is written `==`".to_owned());
     }
-    // Behind a lexical error there are no tokens, so brackets would seem unclosed.
+    // After a lexical error there are no tokens, so brackets would seem unclosed.
     let is_complete = tokens.last().is_some_and(|token| token.kind == TokenKind::TokEnd);
     let unbalanced = if is_complete { unbalanced_bracket(source, &tokens) } else { None };
-    let known = || EXPLANATIONS.iter().find(|(end, _)| message.ends_with(*end));
-    unbalanced.or_else(|| known().map(|(_, explanation)| (*explanation).to_owned()))
+    let find_explanation = || EXPLANATIONS.iter().find(|(end, _)| message.ends_with(*end));
+    unbalanced.or_else(|| find_explanation().map(|(_, explanation)| (*explanation).to_owned()))
 }
 
 /// The tokens of a source, up to its end or the first lexical error.
 fn tokens(source: &str) -> Vec<Token> {
     let mut lexer = Lexer::new(source);
-    let mut found = Vec::new();
+    let mut tokens = Vec::new();
     for _ in 0..MAX_TOKENS {
         let token = lexer.lex();
-        found.push(token);
+        tokens.push(token);
         if is_end_token(token.kind) {
             break;
         }
     }
-    found
+    tokens
 }
 
 /// The bracket that is not closed, or that closes none.

@@ -19,9 +19,9 @@ fn evaluate_both_paths(condition: &str, inputs: &Map<String, Value>) -> (Option<
         lane: "standard",
         now: serde_json::from_value(json!("2026-03-01T12:30:00Z")).unwrap(),
     };
-    let reads = compiled.variables().into_iter().collect();
-    let interpreted = Evaluation::new(&input, &reads, &patterns, MAX_DECISION_STEPS).try_evaluate(expression).ok();
-    (FastPath::compile(&compiled).and_then(|plain| plain.evaluate(&input)), interpreted)
+    let names = compiled.variables().into_iter().collect();
+    let interpreted = Evaluation::new(&input, &names, &patterns, MAX_DECISION_STEPS).try_evaluate(expression).ok();
+    (FastPath::compile(&compiled).and_then(|fast_path| fast_path.evaluate(&input)), interpreted)
 }
 
 fn inputs() -> Map<String, Value> {
@@ -87,7 +87,7 @@ fn late_deferral_is_evaluated_by_interpreter() {
 }
 
 fn condition() -> impl Strategy<Value = String> {
-    let read = prop::sample::select(vec![
+    let operand = prop::sample::select(vec![
         "inputs.t",
         "inputs.n",
         "inputs.f",
@@ -124,13 +124,18 @@ fn condition() -> impl Strategy<Value = String> {
         "7u",
     ]);
     let operator = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
-    let comparison =
-        (read.clone(), operator, literal.clone(), any::<bool>()).prop_map(|(read, operator, literal, turned)| {
-            if turned { format!("{literal} {operator} {read}") } else { format!("{read} {operator} {literal}") }
-        });
-    let among = (read.clone(), prop::collection::vec(literal, 0..4))
-        .prop_map(|(read, literals)| format!("{read} in [{}]", literals.join(", ")));
-    let leaf = prop_oneof![4 => comparison, 2 => among, 1 => read.prop_map(str::to_owned)];
+    let comparison = (operand.clone(), operator, literal.clone(), any::<bool>()).prop_map(
+        |(operand, operator, literal, is_swapped)| {
+            if is_swapped {
+                format!("{literal} {operator} {operand}")
+            } else {
+                format!("{operand} {operator} {literal}")
+            }
+        },
+    );
+    let membership = (operand.clone(), prop::collection::vec(literal, 0..4))
+        .prop_map(|(operand, literals)| format!("{operand} in [{}]", literals.join(", ")));
+    let leaf = prop_oneof![4 => comparison, 2 => membership, 1 => operand.prop_map(str::to_owned)];
     leaf.prop_recursive(3, 12, 2, |inner| {
         prop_oneof![
             (inner.clone(), inner.clone()).prop_map(|(left, right)| format!("({left}) && ({right})")),
@@ -145,9 +150,9 @@ proptest! {
 
     #[test]
     fn fast_path_agrees_with_interpreter(condition in condition()) {
-        let (plain, interpreted) = evaluate_both_paths(&condition, &inputs());
-        if plain.is_some() {
-            prop_assert_eq!(plain, interpreted, "{}", condition);
+        let (fast_path, interpreted) = evaluate_both_paths(&condition, &inputs());
+        if fast_path.is_some() {
+            prop_assert_eq!(fast_path, interpreted, "{}", condition);
         }
     }
 }

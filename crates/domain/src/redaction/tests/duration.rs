@@ -6,10 +6,10 @@ use std::time::Duration;
 fn assert_duration(unit: &str, bytes: usize, bound: Duration) {
     let text = unit.repeat(bytes / unit.len());
     #[expect(clippy::disallowed_methods, reason = "this test is about time")]
-    let began = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let redaction = Redactor::default().redact_text(&text);
-    let took = began.elapsed();
-    assert!(took < bound, "{unit:?} took {took:?}");
+    let elapsed = started_at.elapsed();
+    assert!(elapsed < bound, "{unit:?} took {elapsed:?}");
     drop(redaction);
 }
 

@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn frozen_reference(from: u128, to: u128) -> FrozenReference {
-    let meant = version(AssetKind::Skill, to);
+fn frozen_reference(source: u128, target: u128) -> FrozenReference {
+    let target_version = version(AssetKind::Skill, target);
     FrozenReference {
-        from_version_id: Uuid::from_u128(from).into(),
-        slug: meant.asset_slug,
+        from_version_id: Uuid::from_u128(source).into(),
+        slug: target_version.asset_slug,
         label: None,
-        asset_id: meant.asset_id,
+        asset_id: target_version.asset_id,
         kind: AssetKind::Skill,
-        asset_version_id: meant.asset_version_id,
-        version_label: meant.version_label,
-        checksum: meant.checksum,
+        asset_version_id: target_version.asset_version_id,
+        version_label: target_version.version_label,
+        checksum: target_version.checksum,
     }
 }
 
@@ -23,8 +23,8 @@ fn approval_covers_resolved_references() {
         |references| bound.submit(Ok(references), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     let ready = submit(vec![frozen_reference(20, 40), frozen_reference(20, 40)]);
     assert_eq!(ready.references, [frozen_reference(20, 40)], "duplicates are removed");
-    let other = submit(vec![frozen_reference(20, 41)]);
-    assert_ne!(ready.bindings_digest(), other.bindings_digest());
+    let other_resolution = submit(vec![frozen_reference(20, 41)]);
+    assert_ne!(ready.bindings_digest(), other_resolution.bindings_digest());
     assert_ne!(ready.bindings_digest(), submit(Vec::new()).bindings_digest());
     assert_eq!(
         submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]),
@@ -32,22 +32,31 @@ fn approval_covers_resolved_references() {
     );
     // An approval does not apply to a release whose references are resolved to other versions.
     let approved = review(&ready, "user:bob", Verdict::Approved);
-    let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
-    assert_eq!(back.references, [], "references are unresolved in drafts");
-    let again =
-        back.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
+    let reopened = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
+    assert_eq!(reopened.references, [], "references are unresolved in drafts");
+    let resubmitted_with_other = reopened
+        .submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada"))
+        .unwrap()
+        .next
+        .clone();
     assert_eq!(
-        again.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
+        resubmitted_with_other.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
         "approval_required"
     );
-    let same =
-        back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
-    assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
+    let resubmitted_unchanged = reopened
+        .submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada"))
+        .unwrap()
+        .next
+        .clone();
+    assert!(resubmitted_unchanged.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let retired = approved.retire(&empty_deployment(), &stamp("user:ops")).unwrap().release.clone();
     assert_eq!(retired.references, approved.references);
     assert_eq!(retired.state.digest(), Some(&approved.bindings_digest()));
-    let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
-    assert_eq!((asked.state.name(), asked.0.references), (StateName::Draft, Vec::new()));
+    let with_changes_requested = review(&approved, "user:bob", Verdict::ChangesRequested);
+    assert_eq!(
+        (with_changes_requested.state.name(), with_changes_requested.0.references),
+        (StateName::Draft, Vec::new())
+    );
 }
 
 #[test]
@@ -75,11 +84,11 @@ fn unresolved_reference_blocks_submission() {
 fn digest_belongs_to_all_states_but_draft() {
     let digest = approved(1).bindings_digest();
     for name in StateName::ALL {
-        let with = State::from_parts(name, Some(digest.clone()));
-        assert_eq!(with.as_ref().map(State::name), (name != StateName::Draft).then_some(name));
-        assert_eq!(with.as_ref().and_then(State::digest), (name != StateName::Draft).then_some(&digest));
-        let without = State::from_parts(name, None);
+        let with_digest = State::from_parts(name, Some(digest.clone()));
+        assert_eq!(with_digest.as_ref().map(State::name), (name != StateName::Draft).then_some(name));
+        assert_eq!(with_digest.as_ref().and_then(State::digest), (name != StateName::Draft).then_some(&digest));
+        let without_digest = State::from_parts(name, None);
         let is_known = matches!(name, StateName::Draft | StateName::Retired);
-        assert_eq!(without.map(|state| state.name()), is_known.then_some(name));
+        assert_eq!(without_digest.map(|state| state.name()), is_known.then_some(name));
     }
 }

@@ -5,69 +5,82 @@ use super::*;
 /// Approvers who exhaust the limit of verdicts cannot thereby prevent objections.
 #[test]
 fn full_release_accepts_one_objection_per_person() {
-    let mut full = release_in_state(StateName::ReviewReady).0;
+    let mut full_release = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_VERDICTS_FOR_APPROVAL {
-        full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
+        full_release = review(&full_release, &format!("user:approver-{}", number % 10), Verdict::Approved);
     }
-    let more = |release: &Release, who: &str, verdict| {
-        release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(who)).map(|_| ())
+    let add_verdict = |release: &Release, reviewer: &str, verdict| {
+        release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
     };
-    let by = stamp("user:ops");
-    assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
-    for who in ["user:eve", "user:approver-3"] {
-        assert_eq!(more(&full, who, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{who}");
+    let ops_stamp = stamp("user:ops");
+    assert!(full_release.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_ok());
+    for reviewer in ["user:eve", "user:approver-3"] {
+        assert_eq!(
+            add_verdict(&full_release, reviewer, Verdict::Approved),
+            Err(ReleaseRefusal::TooManyVerdicts),
+            "{reviewer}"
+        );
         for objection in [Verdict::Rejected, Verdict::ChangesRequested] {
-            assert_eq!(more(&full, who, objection), Ok(()), "{who}");
+            assert_eq!(add_verdict(&full_release, reviewer, objection), Ok(()), "{reviewer}");
         }
-        let mut objected = review(&full, who, Verdict::Rejected);
-        assert!(objected.approve(APPROVAL_RULE, &empty_deployment(), &by).is_err(), "{who}");
+        let mut rejected = review(&full_release, reviewer, Verdict::Rejected);
+        assert!(rejected.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err(), "{reviewer}");
         for verdict in Verdict::ALL {
-            assert_eq!(more(&objected, who, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{who}: {verdict:?}");
+            assert_eq!(
+                add_verdict(&rejected, reviewer, verdict),
+                Err(ReleaseRefusal::TooManyVerdicts),
+                "{reviewer}: {verdict:?}"
+            );
         }
         // The bindings changed after these verdicts.
-        let other = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
-        for approval in &mut objected.0.approvals {
-            approval.subject_digest = other.clone();
+        let other_digest = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
+        for approval in &mut rejected.0.approvals {
+            approval.subject_digest = other_digest.clone();
         }
-        assert_eq!(more(&objected, who, Verdict::Rejected), Ok(()), "{who}");
-        assert_eq!(more(&objected, who, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{who}");
+        assert_eq!(add_verdict(&rejected, reviewer, Verdict::Rejected), Ok(()), "{reviewer}");
+        assert_eq!(
+            add_verdict(&rejected, reviewer, Verdict::Approved),
+            Err(ReleaseRefusal::TooManyVerdicts),
+            "{reviewer}"
+        );
     }
 }
 
 #[test]
 fn limits_objections_once_rejection_is_final() {
-    let mut full = release_in_state(StateName::ReviewReady).0;
+    let mut full_release = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_STORED_VERDICTS {
         let verdict = if number < review::MAX_VERDICTS_FOR_APPROVAL { Verdict::Approved } else { Verdict::Rejected };
-        full = review(&full, &format!("user:reviewer-{number}"), verdict);
+        full_release = review(&full_release, &format!("user:reviewer-{number}"), verdict);
     }
     for verdict in Verdict::ALL {
-        let more = full.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
-        assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
+        let result = full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
+        assert_eq!(result.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
     }
-    assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());
+    assert!(full_release.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());
 }
 
 #[test]
 fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let by = stamp("user:ops");
-    let hours = ApprovalRule { valid_hours: Some(1), ..APPROVAL_RULE };
-    let refused = review(&ready, "user:eve", Verdict::Rejected);
-    let mut stale = review(&refused, "user:bob", Verdict::Approved);
-    assert!(stale.approve(hours, &empty_deployment(), &by).is_ok());
-    stale.0.approvals[1].age_seconds = 3_600;
-    let blocked = stale.approve(hours, &empty_deployment(), &by).map(|_| ());
+    let ops_stamp = stamp("user:ops");
+    let one_hour_rule = ApprovalRule { valid_hours: Some(1), ..APPROVAL_RULE };
+    let rejected = review(&ready, "user:eve", Verdict::Rejected);
+    let mut with_expired_approval = review(&rejected, "user:bob", Verdict::Approved);
+    assert!(with_expired_approval.approve(one_hour_rule, &empty_deployment(), &ops_stamp).is_ok());
+    with_expired_approval.0.approvals[1].age_seconds = 3_600;
+    let blocked = with_expired_approval.approve(one_hour_rule, &empty_deployment(), &ops_stamp).map(|_| ());
     assert_eq!(
         blocked,
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true, excludes_authors: false })
     );
-    let mut full = ready;
+    let mut full_release = ready;
     for _ in 0..review::MAX_VERDICTS_PER_PERSON {
-        full = review(&full, "user:bob", Verdict::Approved);
+        full_release = review(&full_release, "user:bob", Verdict::Approved);
     }
-    let more =
-        |who, verdict| full.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(who)).map(|_| ());
-    assert_eq!(more("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
-    assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
+    let add_verdict = |reviewer, verdict| {
+        full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
+    };
+    assert_eq!(add_verdict("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
+    assert_eq!(add_verdict("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

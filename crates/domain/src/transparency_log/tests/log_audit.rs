@@ -24,18 +24,18 @@ fn entry(index: usize, text: &str) -> StoredEntry {
 }
 
 /// Creates a log whose checkpoint covers the first `covered` entries, and whose tree covers all entries.
-fn published(covered: usize, size: usize) -> Published {
+fn published(checkpoint_size: usize, size: usize) -> Published {
     let entries: Vec<StoredEntry> = (0..size).map(|index| entry(index, &format!("entry {index}"))).collect();
     let (mut edge, mut tiles, mut root) = (TreeEdge::default(), HashMap::new(), TreeHash::of_empty_tree());
     for (index, entry) in entries.iter().enumerate() {
         for tile in edge.append(entry.leaf_hash.unwrap()) {
             tiles.insert(tile.coordinate, tile);
         }
-        if index + 1 == covered {
+        if index + 1 == checkpoint_size {
             root = edge.root();
         }
     }
-    let checkpoint = Checkpoint { origin: "logs.example/x".to_owned(), size: covered as u64, root };
+    let checkpoint = Checkpoint { origin: "logs.example/x".to_owned(), size: checkpoint_size as u64, root };
     Published { entries, tiles, edge, checkpoint }
 }
 
@@ -77,7 +77,7 @@ impl Published {
     }
 }
 
-fn at(index: usize, cause: LogDefectCause) -> Option<LogDefect> {
+fn defect_at(index: usize, cause: LogDefectCause) -> Option<LogDefect> {
     Some(LogDefect { first: index as u64, last: index as u64, cause })
 }
 
@@ -87,9 +87,9 @@ const SIZES: [(usize, usize); 9] =
 
 #[test]
 fn whole_log_has_no_defect() {
-    for (covered, size) in SIZES {
-        let log = published(covered, size);
-        assert_eq!(log.defect(), None, "{covered} of {size}");
+    for (checkpoint_size, size) in SIZES {
+        let log = published(checkpoint_size, size);
+        assert_eq!(log.defect(), None, "{checkpoint_size} of {size}");
         assert_eq!(log.audit(None), None, "{size} without a checkpoint");
     }
     assert_eq!(published(0, 0).defect(), None);
@@ -99,38 +99,38 @@ fn whole_log_has_no_defect() {
 /// A changed entry is located exactly, even if the attacker also changes its hash or rebuilds the right edge.
 #[test]
 fn every_single_change_is_named_by_its_index() {
-    for (covered, size) in SIZES {
-        let places = [0, 1, covered / 2, covered.saturating_sub(2), covered - 1];
-        for index in places.into_iter().filter(|index| *index < covered) {
-            let whole = published(covered, size);
-            let name = format!("{index} in {covered} of {size}");
-            let mut edited = whole.clone();
+    for (checkpoint_size, size) in SIZES {
+        let indexes = [0, 1, checkpoint_size / 2, checkpoint_size.saturating_sub(2), checkpoint_size - 1];
+        for index in indexes.into_iter().filter(|index| *index < checkpoint_size) {
+            let unchanged = published(checkpoint_size, size);
+            let name = format!("{index} in {checkpoint_size} of {size}");
+            let mut edited = unchanged.clone();
             edited.entries[index].body = Some(b"edited".to_vec());
-            assert_eq!(edited.defect(), at(index, LogDefectCause::Bytes), "edited bytes, {name}");
-            let mut missing = whole.clone();
+            assert_eq!(edited.defect(), defect_at(index, LogDefectCause::Bytes), "edited bytes, {name}");
+            let mut missing = unchanged.clone();
             missing.entries[index].body = None;
-            assert_eq!(missing.defect(), at(index, LogDefectCause::Missing), "missing bytes, {name}");
-            let mut gap = whole.clone();
+            assert_eq!(missing.defect(), defect_at(index, LogDefectCause::Missing), "missing bytes, {name}");
+            let mut gap = unchanged.clone();
             gap.entries.remove(index);
             let expected = if index + 1 == size { LogDefectCause::Truncated } else { LogDefectCause::Missing };
-            assert_eq!(gap.defect(), at(index, expected), "a gap, {name}");
-            let mut consistent = whole.clone();
-            consistent.entries[index] = entry(index, "edited");
-            assert_eq!(consistent.defect(), at(index, LogDefectCause::Changed), "edited with its hash, {name}");
-            let mut inserted = whole.clone();
+            assert_eq!(gap.defect(), defect_at(index, expected), "a gap, {name}");
+            let mut rehashed = unchanged.clone();
+            rehashed.entries[index] = entry(index, "edited");
+            assert_eq!(rehashed.defect(), defect_at(index, LogDefectCause::Changed), "edited with its hash, {name}");
+            let mut inserted = unchanged.clone();
             inserted.entries.insert(index, entry(index, "inserted"));
             inserted.renumber();
-            assert_eq!(inserted.defect(), at(index, LogDefectCause::Changed), "inserted, {name}");
-            if index + 1 < covered {
-                let mut swapped = whole.clone();
+            assert_eq!(inserted.defect(), defect_at(index, LogDefectCause::Changed), "inserted, {name}");
+            if index + 1 < checkpoint_size {
+                let mut swapped = unchanged.clone();
                 swapped.entries.swap(index, index + 1);
                 swapped.renumber();
-                assert_eq!(swapped.defect(), at(index, LogDefectCause::Changed), "swapped, {name}");
+                assert_eq!(swapped.defect(), defect_at(index, LogDefectCause::Changed), "swapped, {name}");
             }
-            let mut cut = whole.clone();
-            cut.entries.truncate(index);
-            assert_eq!(cut.defect(), at(index, LogDefectCause::Truncated), "cut, {name}");
-            assert_eq!(cut.audit(None), None, "without a checkpoint outside, a cut shows nowhere");
+            let mut truncated = unchanged.clone();
+            truncated.entries.truncate(index);
+            assert_eq!(truncated.defect(), defect_at(index, LogDefectCause::Truncated), "cut, {name}");
+            assert_eq!(truncated.audit(None), None, "without a checkpoint outside, a cut shows nowhere");
         }
     }
 }
@@ -139,25 +139,25 @@ fn every_single_change_is_named_by_its_index() {
 /// range.
 #[test]
 fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
-    let whole = published(700, 700);
-    let mut early = whole.clone();
-    early.entries[300] = entry(300, "edited");
-    early.rebuild_edge();
-    assert_eq!(early.defect(), at(300, LogDefectCause::Changed));
-    let mut late = whole.clone();
-    late.entries[600] = entry(600, "edited");
-    late.rebuild_edge();
+    let unchanged = published(700, 700);
+    let mut edited_early = unchanged.clone();
+    edited_early.entries[300] = entry(300, "edited");
+    edited_early.rebuild_edge();
+    assert_eq!(edited_early.defect(), defect_at(300, LogDefectCause::Changed));
+    let mut edited_late = unchanged.clone();
+    edited_late.entries[600] = entry(600, "edited");
+    edited_late.rebuild_edge();
     let range = LogDefect { first: 512, last: 699, cause: LogDefectCause::Unlocated };
-    assert_eq!(late.defect(), Some(range));
-    let mut both = early.clone();
-    both.entries[600] = entry(600, "edited");
-    both.rebuild_edge();
-    assert_eq!(both.defect(), at(300, LogDefectCause::Changed));
+    assert_eq!(edited_late.defect(), Some(range));
+    let mut edited_twice = edited_early.clone();
+    edited_twice.entries[600] = entry(600, "edited");
+    edited_twice.rebuild_edge();
+    assert_eq!(edited_twice.defect(), defect_at(300, LogDefectCause::Changed));
     // Here later entries filled the tile, so the artifact store has an unchanged copy of it.
-    let mut grown = published(700, 800);
-    grown.entries[600] = entry(600, "edited");
-    grown.rebuild_edge();
-    assert_eq!(grown.defect(), at(600, LogDefectCause::Changed));
+    let mut longer_log = published(700, 800);
+    longer_log.entries[600] = entry(600, "edited");
+    longer_log.rebuild_edge();
+    assert_eq!(longer_log.defect(), defect_at(600, LogDefectCause::Changed));
 }
 
 /// Without tiles and right edge, the checkpoint shows only that something changed.
@@ -175,14 +175,14 @@ fn first_of_several_defects_is_named() {
     let mut log = published(700, 700);
     log.entries[650].body = None;
     log.entries[20] = entry(20, "edited");
-    assert_eq!(log.defect(), at(20, LogDefectCause::Changed));
+    assert_eq!(log.defect(), defect_at(20, LogDefectCause::Changed));
     log.entries[3].body = None;
-    assert_eq!(log.defect(), at(3, LogDefectCause::Missing));
+    assert_eq!(log.defect(), defect_at(3, LogDefectCause::Missing));
     // A database that was restored from an old dump, to which other entries were appended.
     let mut restored = published(700, 700);
     restored.entries.truncate(400);
     restored.entries.extend((400..800).map(|index| entry(index, &format!("other entry {index}"))));
-    assert_eq!(restored.defect(), at(400, LogDefectCause::Changed));
+    assert_eq!(restored.defect(), defect_at(400, LogDefectCause::Changed));
 }
 
 #[test]
@@ -192,21 +192,21 @@ fn changed_tiles_and_later_entries_are_told_apart() {
     let mut hashes = log.tiles[&coordinate].hashes().to_vec();
     hashes[4] = TreeHash::of_empty_tree();
     log.tiles.insert(coordinate, FullTile::from_hashes(coordinate, hashes).unwrap());
-    assert_eq!(log.defect(), at(260, LogDefectCause::Tile));
-    assert_eq!(log.audit(None), at(260, LogDefectCause::Tile));
-    let mut later = published(700, 750);
-    later.entries[720].leaf_hash = None;
-    assert_eq!(later.defect(), at(720, LogDefectCause::Bytes));
+    assert_eq!(log.defect(), defect_at(260, LogDefectCause::Tile));
+    assert_eq!(log.audit(None), defect_at(260, LogDefectCause::Tile));
+    let mut edited_later = published(700, 750);
+    edited_later.entries[720].leaf_hash = None;
+    assert_eq!(edited_later.defect(), defect_at(720, LogDefectCause::Bytes));
     // Neither the checkpoint nor a full tile covers this entry.
-    later.entries[720] = entry(720, "edited");
-    assert_eq!(later.defect(), None);
+    edited_later.entries[720] = entry(720, "edited");
+    assert_eq!(edited_later.defect(), None);
 }
 
 #[test]
 fn forged_checkpoints_are_refused() {
     let log = published(700, 700);
-    let forged = Checkpoint { root: TreeHash::of_empty_tree(), ..log.checkpoint.clone() };
-    assert_eq!(log.audit(Some(&forged)).unwrap().cause, LogDefectCause::Unlocated);
-    let longer = Checkpoint { size: 701, ..log.checkpoint.clone() };
-    assert_eq!(log.audit(Some(&longer)), at(700, LogDefectCause::Truncated));
+    let forged_checkpoint = Checkpoint { root: TreeHash::of_empty_tree(), ..log.checkpoint.clone() };
+    assert_eq!(log.audit(Some(&forged_checkpoint)).unwrap().cause, LogDefectCause::Unlocated);
+    let longer_checkpoint = Checkpoint { size: 701, ..log.checkpoint.clone() };
+    assert_eq!(log.audit(Some(&longer_checkpoint)), defect_at(700, LogDefectCause::Truncated));
 }

@@ -37,12 +37,12 @@ fn verifies_and_reproduces_published_note() {
 fn refuses_every_change_of_one_byte_in_a_note() {
     let key = VerifierKey::parse(PUBLISHED_KEY).unwrap();
     let note = published_note().into_bytes();
-    for at in 0..note.len() {
-        for change in [1, 0x20, 0x80] {
+    for index in 0..note.len() {
+        for mask in [1, 0x20, 0x80] {
             let mut changed = note.clone();
-            changed[at] ^= change;
+            changed[index] ^= mask;
             let verified = SignedNote::parse(&changed).is_ok_and(|note| note.is_signed_by(&key));
-            assert!(!verified, "byte {at} changed by {change}");
+            assert!(!verified, "byte {index} changed by {mask}");
         }
     }
     for end in 0..note.len() {
@@ -52,8 +52,8 @@ fn refuses_every_change_of_one_byte_in_a_note() {
 
 #[test]
 fn refuses_malformed_notes_and_keys() {
-    let long = format!("{}\n{PUBLISHED_SIGNATURE}", "x\n".repeat(40_000));
-    let many = format!("{PUBLISHED_TEXT}\n{}", PUBLISHED_SIGNATURE.repeat(65));
+    let too_long = format!("{}\n{PUBLISHED_SIGNATURE}", "x\n".repeat(40_000));
+    let many_signatures = format!("{PUBLISHED_TEXT}\n{}", PUBLISHED_SIGNATURE.repeat(65));
     for (note, refusal) in [
         ("", NoteRefusal::Form),
         ("text\n", NoteRefusal::Form),
@@ -64,8 +64,8 @@ fn refuses_malformed_notes_and_keys() {
         ("text\n\n\u{2014} a AAAA\n", NoteRefusal::SignatureLine),
         ("text\n\n\u{2014} a+b AAAAAAA=\n", NoteRefusal::SignatureLine),
         ("text\n\n\u{2014} a AAAAAAA\n", NoteRefusal::SignatureLine),
-        (long.as_str(), NoteRefusal::Form),
-        (many.as_str(), NoteRefusal::TooManySignatures),
+        (too_long.as_str(), NoteRefusal::Form),
+        (many_signatures.as_str(), NoteRefusal::TooManySignatures),
     ] {
         assert_eq!(SignedNote::parse(note.as_bytes()), Err(refusal), "{}", note.chars().take(40).collect::<String>());
     }
@@ -87,16 +87,16 @@ fn refuses_malformed_notes_and_keys() {
 
 #[test]
 fn one_note_carries_signatures_of_several_keys() {
-    let (old, new) = (NoteSigningKey::from_seed(&[1; 32]), NoteSigningKey::from_seed(&[2; 32]));
+    let (old_key, new_key) = (NoteSigningKey::from_seed(&[1; 32]), NoteSigningKey::from_seed(&[2; 32]));
     let text = "origin/t\n0\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n";
-    let signatures = vec![sign(&new, "origin/t", text), sign(&old, "origin/t", text)];
+    let signatures = vec![sign(&new_key, "origin/t", text), sign(&old_key, "origin/t", text)];
     let note = SignedNote::new(text.to_owned(), signatures).unwrap();
-    let read = SignedNote::parse(note.to_string().as_bytes()).unwrap();
-    assert_eq!(read, note);
+    let parsed = SignedNote::parse(note.to_string().as_bytes()).unwrap();
+    assert_eq!(parsed, note);
     for (seed, expected) in [(1, true), (2, true), (3, false)] {
         let key = NoteSigningKey::from_seed(&[seed; 32]);
-        assert_eq!(read.is_signed_by(&VerifierKey::new("origin/t", &key.public_key()).unwrap()), expected);
-        assert!(!read.is_signed_by(&VerifierKey::new("origin/other", &key.public_key()).unwrap()));
+        assert_eq!(parsed.is_signed_by(&VerifierKey::new("origin/t", &key.public_key()).unwrap()), expected);
+        assert!(!parsed.is_signed_by(&VerifierKey::new("origin/other", &key.public_key()).unwrap()));
     }
 }
 
@@ -125,8 +125,8 @@ fn parses_only_canonical_checkpoints() {
     ] {
         assert!(Checkpoint::parse(text).is_err(), "{text:?}");
     }
-    for bad in ["", "a b", "a+b", "a/", "a\u{0}", &"x".repeat(201)] {
-        assert!(LogOriginBase::parse(bad).is_err(), "{bad:?}");
+    for base in ["", "a b", "a+b", "a/", "a\u{0}", &"x".repeat(201)] {
+        assert!(LogOriginBase::parse(base).is_err(), "{base:?}");
     }
 }
 
@@ -160,43 +160,48 @@ fn reads_published_cosignature() {
 
 #[test]
 fn cosignature_holds_for_its_witness_text_and_time_alone() {
-    let signing = NoteSigningKey::from_seed(&[7; 32]);
-    let witness = WitnessKey::new("witness.example/w", &signing.public_key()).unwrap();
+    let signing_key = NoteSigningKey::from_seed(&[7; 32]);
+    let witness = WitnessKey::new("witness.example/w", &signing_key.public_key()).unwrap();
     assert_eq!(WitnessKey::parse(&witness.to_string()), Ok(witness.clone()));
     // The key of a log is not accepted as the key of a witness, even if both have the same bytes.
-    let log_key = VerifierKey::new("witness.example/w", &signing.public_key()).unwrap();
+    let log_key = VerifierKey::new("witness.example/w", &signing_key.public_key()).unwrap();
     assert_ne!(log_key.id_hex(), witness.id_hex());
     assert_eq!(WitnessKey::parse(&log_key.to_string()), Err(VerifierKeyRefusal::Key));
     assert_eq!(VerifierKey::parse(&witness.to_string()), Err(VerifierKeyRefusal::Key));
 
     let text = "logs.example/a\n5\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
-    let note = SignedNote::new(text.to_owned(), vec![sign(&signing, "logs.example/a", text)]).unwrap();
-    let line = |seconds| witness.cosignature(seconds, &signing.sign(&cosigned_message(text, seconds)));
+    let note = SignedNote::new(text.to_owned(), vec![sign(&signing_key, "logs.example/a", text)]).unwrap();
+    let signature_line = |seconds| witness.cosignature(seconds, &signing_key.sign(&cosigned_message(text, seconds)));
     assert_eq!(witness.cosigned_at(&note), None, "the signature of the log is no cosignature");
-    let cosigned = note.clone().with_signatures([line(1_700_000_000), line(1_700_000_060)]);
+    let cosigned = note.clone().with_signatures([signature_line(1_700_000_000), signature_line(1_700_000_060)]);
     assert_eq!(witness.cosigned_at(&cosigned), Some(1_700_000_060));
     let parsed = SignedNote::parse(cosigned.to_string().as_bytes()).unwrap();
     assert_eq!(parsed, cosigned);
 
-    let forged = |change: fn(&mut NoteSignature)| {
-        let mut line = line(1_700_000_000);
-        change(&mut line);
-        witness.cosigned_at(&note.clone().with_signatures([line]))
+    let time_after_change = |change: fn(&mut NoteSignature)| {
+        let mut signature_line = signature_line(1_700_000_000);
+        change(&mut signature_line);
+        witness.cosigned_at(&note.clone().with_signatures([signature_line]))
     };
-    assert_eq!(forged(|line| line.signature[7] ^= 1), None, "another time");
-    assert_eq!(forged(|line| line.signature[20] ^= 1), None, "another signature");
-    assert_eq!(forged(|line| line.signature.truncate(8)), None, "no signature");
-    assert_eq!(forged(|line| line.signature.truncate(3)), None, "no time");
-    assert_eq!(forged(|line| line.name.push('x')), None, "another name");
-    assert_eq!(forged(|line| line.key_id[0] ^= 1), None, "another key");
+    assert_eq!(time_after_change(|signature_line| signature_line.signature[7] ^= 1), None, "another time");
+    assert_eq!(time_after_change(|signature_line| signature_line.signature[20] ^= 1), None, "another signature");
+    assert_eq!(time_after_change(|signature_line| signature_line.signature.truncate(8)), None, "no signature");
+    assert_eq!(time_after_change(|signature_line| signature_line.signature.truncate(3)), None, "no time");
+    assert_eq!(time_after_change(|signature_line| signature_line.name.push('x')), None, "another name");
+    assert_eq!(time_after_change(|signature_line| signature_line.key_id[0] ^= 1), None, "another key");
     // An invalid line makes the cosignature invalid even if another line of the witness is valid.
-    let mut invalid = line(1_700_000_000);
+    let mut invalid = signature_line(1_700_000_000);
     invalid.signature[20] ^= 1;
-    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([line(1_700_000_000), invalid])), None);
-    let other = SignedNote::new(text.replace("\n5\n", "\n6\n"), vec![line(1_700_000_000)]).unwrap();
-    assert_eq!(witness.cosigned_at(&other), None, "another checkpoint");
-    let late = u64::MAX;
-    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([line(late)])), None, "no time of this epoch");
+    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([signature_line(1_700_000_000), invalid])), None);
+    let other_checkpoint =
+        SignedNote::new(text.replace("\n5\n", "\n6\n"), vec![signature_line(1_700_000_000)]).unwrap();
+    assert_eq!(witness.cosigned_at(&other_checkpoint), None, "another checkpoint");
+    let late_seconds = u64::MAX;
+    assert_eq!(
+        witness.cosigned_at(&note.clone().with_signatures([signature_line(late_seconds)])),
+        None,
+        "no time of this epoch"
+    );
 
     let request = WitnessRequest { old_size: 3, proof: vec![TreeHash::new([1; 32])], checkpoint: note.clone() };
     let body = format!("old 3\nAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n\n{note}");

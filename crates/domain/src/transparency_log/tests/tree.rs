@@ -29,9 +29,10 @@ impl Log {
     }
 
     fn hashes(&self, plan: &ProofPlan) -> Vec<TreeHash> {
-        let read = |tile: TileCoordinate| self.tiles.get(&tile).map(FullTile::hashes).or_else(|| self.edge.tile(tile));
-        assert!(plan.tiles().into_iter().all(|tile| read(tile).is_some()), "every tile of the plan exists");
-        plan.hashes(&read).unwrap()
+        let read_tile =
+            |tile: TileCoordinate| self.tiles.get(&tile).map(FullTile::hashes).or_else(|| self.edge.tile(tile));
+        assert!(plan.tiles().into_iter().all(|tile| read_tile(tile).is_some()), "every tile of the plan exists");
+        plan.hashes(&read_tile).unwrap()
     }
 }
 
@@ -120,31 +121,35 @@ fn matches_published_vectors_of_certificate_transparency() {
 fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
     let entries: Vec<Vec<u8>> = (0_u64..40).map(|number| number.to_be_bytes().to_vec()).collect();
     let leaves = numbered_leaves(40);
-    let mut foreign = MemoryBackedTree::<Sha256, Vec<u8>>::new();
+    let mut reference_tree = MemoryBackedTree::<Sha256, Vec<u8>>::new();
     let roots: Vec<TreeHash> = (0..=leaves.len()).map(|size| naive_root(&leaves[..size])).collect();
     for size in 1..=leaves.len() {
-        foreign.push(entries[size - 1].clone());
+        reference_tree.push(entries[size - 1].clone());
         let log = Log::of(&leaves[..size]);
         let (tree_size, root) = (u64::try_from(size).unwrap(), roots[size]);
         assert_eq!(log.edge.root(), root);
-        let foreign_root: RootHash<Sha256> = foreign.root();
-        assert_eq!(foreign_root.as_bytes().as_slice(), root.as_bytes());
+        let reference_root: RootHash<Sha256> = reference_tree.root();
+        assert_eq!(reference_root.as_bytes().as_slice(), root.as_bytes());
         for index in 0..size {
             let proof = log.hashes(&ProofPlan::inclusion(index as u64, tree_size).unwrap());
             let claim = InclusionClaim { index: index as u64, leaf: leaves[index], tree_size, root };
             assert!(claim.is_proved_by(&proof), "{index} of {size}");
             let bytes: Vec<u8> = proof.iter().flat_map(|hash| *hash.as_bytes()).collect();
-            let foreign_proof = InclusionProof::<Sha256>::from_bytes(bytes);
-            foreign_root.verify_inclusion(&entries[index], index as u64, &foreign_proof).unwrap();
+            let reference_proof = InclusionProof::<Sha256>::from_bytes(bytes);
+            reference_root.verify_inclusion(&entries[index], index as u64, &reference_proof).unwrap();
         }
-        for (from, old_root) in roots.iter().enumerate().take(size).skip(1) {
-            let proof = log.hashes(&ProofPlan::consistency(from as u64, tree_size).unwrap());
-            let claim =
-                ConsistencyClaim { from_size: from as u64, from_root: *old_root, to_size: tree_size, to_root: root };
-            assert!(claim.is_proved_by(&proof), "{from} to {size}");
+        for (old_size, old_root) in roots.iter().enumerate().take(size).skip(1) {
+            let proof = log.hashes(&ProofPlan::consistency(old_size as u64, tree_size).unwrap());
+            let claim = ConsistencyClaim {
+                from_size: old_size as u64,
+                from_root: *old_root,
+                to_size: tree_size,
+                to_root: root,
+            };
+            assert!(claim.is_proved_by(&proof), "{old_size} to {size}");
             let bytes: Vec<u8> = proof.iter().flat_map(|hash| *hash.as_bytes()).collect();
-            let from_root = RootHash::<Sha256>::new((*old_root.as_bytes()).into(), from as u64);
-            foreign_root
+            let from_root = RootHash::<Sha256>::new((*old_root.as_bytes()).into(), old_size as u64);
+            reference_root
                 .verify_consistency(&from_root, &ConsistencyProof::<Sha256>::try_from_bytes(bytes).unwrap())
                 .unwrap();
         }
@@ -198,9 +203,9 @@ fn proofs_across_tiles_of_several_levels_verify() {
     let restored = TreeEdge::restore(66_000, &log.edge.to_bytes()).unwrap();
     assert_eq!(restored, log.edge);
     assert_eq!(TreeEdge::restore(65_999, &log.edge.to_bytes()), None);
-    let mut short = log.edge.to_bytes();
-    short[0].pop();
-    assert_eq!(TreeEdge::restore(66_000, &short), None);
+    let mut shortened = log.edge.to_bytes();
+    shortened[0].pop();
+    assert_eq!(TreeEdge::restore(66_000, &shortened), None);
 }
 
 #[test]
@@ -249,7 +254,7 @@ proptest! {
         (size, index) in (1_u64..700).prop_flat_map(|size| (Just(size), 0..size)),
         position in any::<prop::sample::Index>(),
         bit in 0_usize..256,
-        other in 0_u64..700,
+        other_index in 0_u64..700,
     ) {
         let leaves = numbered_leaves(size);
         let log = Log::of(&leaves);
@@ -262,22 +267,22 @@ proptest! {
             bytes[bit / 8] ^= 1 << (bit % 8);
             TreeHash::new(bytes)
         };
-        let is_shown = |claim: InclusionClaim| claim.is_proved_by(&proof);
-        prop_assert!(!is_shown(InclusionClaim { leaf: flip(leaf), ..claim }), "another leaf");
-        prop_assert!(!is_shown(InclusionClaim { root: flip(claim.root), ..claim }), "another root");
-        if other != index {
-            prop_assert!(!is_shown(InclusionClaim { index: other, ..claim }), "another index");
+        let is_proved = |claim: InclusionClaim| claim.is_proved_by(&proof);
+        prop_assert!(!is_proved(InclusionClaim { leaf: flip(leaf), ..claim }), "another leaf");
+        prop_assert!(!is_proved(InclusionClaim { root: flip(claim.root), ..claim }), "another root");
+        if other_index != index {
+            prop_assert!(!is_proved(InclusionClaim { index: other_index, ..claim }), "another index");
         }
         let mut longer = proof.clone();
         longer.push(leaf);
         prop_assert!(!claim.is_proved_by(&longer));
         if !proof.is_empty() {
-            let at = position.index(proof.len());
+            let hash_index = position.index(proof.len());
             let mut changed = proof.clone();
-            changed[at] = flip(changed[at]);
+            changed[hash_index] = flip(changed[hash_index]);
             prop_assert!(!claim.is_proved_by(&changed));
             let mut shorter = proof.clone();
-            shorter.remove(at);
+            shorter.remove(hash_index);
             prop_assert!(!claim.is_proved_by(&shorter));
         }
     }
@@ -286,27 +291,27 @@ proptest! {
     /// earlier tree.
     #[test]
     fn rewritten_histories_are_inconsistent(
-        (to, from) in (3_u64..600).prop_flat_map(|to| (Just(to), 2..to)),
+        (new_size, old_size) in (3_u64..600).prop_flat_map(|new_size| (Just(new_size), 2..new_size)),
         position in any::<prop::sample::Index>(),
         mutation in 0_u8..4,
     ) {
-        let leaves = numbered_leaves(to);
-        let early = Log::of(&leaves[..usize::try_from(from).unwrap()]);
-        let at = position.index(usize::try_from(from - 1).unwrap());
+        let leaves = numbered_leaves(new_size);
+        let old_log = Log::of(&leaves[..usize::try_from(old_size).unwrap()]);
+        let leaf_index = position.index(usize::try_from(old_size - 1).unwrap());
         let mut forged = leaves.clone();
         match mutation {
-            0 => forged[at] = TreeHash::new(leaf_hash(b"forged")),
-            1 => { forged.remove(at); forged.push(TreeHash::new(leaf_hash(b"new"))); }
-            2 => { forged.insert(at, TreeHash::new(leaf_hash(b"inserted"))); forged.pop(); }
-            _ => forged.swap(at, at + 1),
+            0 => forged[leaf_index] = TreeHash::new(leaf_hash(b"forged")),
+            1 => { forged.remove(leaf_index); forged.push(TreeHash::new(leaf_hash(b"new"))); }
+            2 => { forged.insert(leaf_index, TreeHash::new(leaf_hash(b"inserted"))); forged.pop(); }
+            _ => forged.swap(leaf_index, leaf_index + 1),
         }
-        let plan = ProofPlan::consistency(from, to).unwrap();
+        let plan = ProofPlan::consistency(old_size, new_size).unwrap();
         for (history, expected) in [(&leaves, true), (&forged, false)] {
-            let late = Log::of(history);
+            let new_log = Log::of(history);
             let claim = ConsistencyClaim {
-                from_size: from, from_root: early.edge.root(), to_size: to, to_root: late.edge.root(),
+                from_size: old_size, from_root: old_log.edge.root(), to_size: new_size, to_root: new_log.edge.root(),
             };
-            prop_assert_eq!(claim.is_proved_by(&late.hashes(&plan)), expected);
+            prop_assert_eq!(claim.is_proved_by(&new_log.hashes(&plan)), expected);
         }
     }
 }

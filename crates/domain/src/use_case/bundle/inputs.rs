@@ -71,10 +71,10 @@ pub(super) fn declared_inputs(flow: &Value) -> Option<Vec<PlanInput>> {
 /// the same name.
 pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &'static str {
     let mut steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
-    let given = steps.find_map(|step| step.get("inputs")?.get(name));
-    let source = match given {
+    let passed_value = steps.find_map(|step| step.get("inputs")?.get(name));
+    let source = match passed_value {
         None => Some(name),
-        Some(Value::String(text)) => whole_reference(text),
+        Some(Value::String(text)) => referenced_input(text),
         Some(Value::Number(_)) => return "number",
         Some(Value::Bool(_)) => return "boolean",
         Some(Value::Array(_)) => return "array",
@@ -85,23 +85,25 @@ pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &
 }
 
 /// The name of the input if the text consists only of a reference to an input.
-fn whole_reference(text: &str) -> Option<&str> {
+fn referenced_input(text: &str) -> Option<&str> {
     text.strip_prefix("{{")?.strip_suffix("}}")?.trim().strip_prefix("trigger.")
 }
 
 /// Collects the inputs that the texts of a flow read: the names after `{{trigger.`.
-fn trigger_inputs(value: &Value, found: &mut BTreeSet<String>) {
+fn trigger_inputs(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {
-            for after in text.split("{{").skip(1) {
-                let Some(rest) = after.trim_start().strip_prefix("trigger.") else { continue };
-                let name: String =
-                    rest.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect();
-                found.insert(name);
+            for tail in text.split("{{").skip(1) {
+                let Some(rest) = tail.trim_start().strip_prefix("trigger.") else { continue };
+                let name: String = rest
+                    .chars()
+                    .take_while(|character| character.is_ascii_alphanumeric() || *character == '_')
+                    .collect();
+                names.insert(name);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| trigger_inputs(item, found)),
-        Value::Object(members) => members.values().for_each(|member| trigger_inputs(member, found)),
+        Value::Array(items) => items.iter().for_each(|item| trigger_inputs(item, names)),
+        Value::Object(members) => members.values().for_each(|member| trigger_inputs(member, names)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

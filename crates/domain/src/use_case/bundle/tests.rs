@@ -29,7 +29,7 @@ fn codes(document: &Value) -> Vec<(String, &'static str)> {
         Err(BundleRefusal::Invalid(problems)) => {
             problems.into_iter().map(|problem| (problem.path, problem.code)).collect()
         }
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -46,67 +46,67 @@ fn keeps_the_plan_as_written() {
 
 #[test]
 fn refuses_hostile_members() {
-    let with = |pointer: &str, value: Value| {
+    let codes_with = |pointer: &str, value: Value| {
         let mut document = plan();
         *document.pointer_mut(pointer).unwrap() = value;
         codes(&document)
     };
-    let at = |path: &str, code| vec![(format!("bundle.{path}"), code)];
-    assert_eq!(with("/name", json!("<script>alert(1)</script>")), at("name", "invalid_text"));
+    let problem_at = |path: &str, code| vec![(format!("bundle.{path}"), code)];
+    assert_eq!(codes_with("/name", json!("<script>alert(1)</script>")), problem_at("name", "invalid_text"));
     // The full path contains the hostile name, but the path of the member does not.
-    let refused = BundlePlan::parse(&{
+    let result = BundlePlan::parse(&{
         let mut document = plan();
         document["flow"]["steps"][0]["canary"] = json!(1);
         document
     });
-    let Err(BundleRefusal::Invalid(problems)) = refused else { panic!("{refused:?}") };
+    let Err(BundleRefusal::Invalid(problems)) = result else { panic!("{result:?}") };
     assert!(problems.iter().all(|problem| problem.member_path() == "bundle.flow"), "{problems:?}");
     assert!(problems.iter().all(|problem| problem.message != "the flow is invalid here"), "{problems:?}");
-    assert_eq!(with("/summary", json!("key sk-abcdefghijklmnop")), at("summary", "contains_secret"));
-    assert_eq!(with("/model_policy_ref", json!("../other")), at("model_policy_ref", "invalid_slug"));
-    assert_eq!(with("/connections", json!(["crm", "crm"])), at("connections[1]", "duplicate_item"));
+    assert_eq!(codes_with("/summary", json!("key sk-abcdefghijklmnop")), problem_at("summary", "contains_secret"));
+    assert_eq!(codes_with("/model_policy_ref", json!("../other")), problem_at("model_policy_ref", "invalid_slug"));
+    assert_eq!(codes_with("/connections", json!(["crm", "crm"])), problem_at("connections[1]", "duplicate_item"));
     let template = "/prompt_template/template";
     let path = "prompt_template.template";
-    assert_eq!(with(template, json!("Use @asset-ref:secret-prompt")), at(path, "reference_not_allowed"));
-    assert_eq!(with("/flow/entry_step", json!("nowhere")).first().unwrap().0, "bundle.flow.entry_step");
-    let mut more = plan();
-    more["actions"] = json!(["approve", "activate"]);
-    assert_eq!(codes(&more), [("bundle".to_owned(), "unknown_field")]);
+    assert_eq!(codes_with(template, json!("Use @asset-ref:secret-prompt")), problem_at(path, "reference_not_allowed"));
+    assert_eq!(codes_with("/flow/entry_step", json!("nowhere")).first().unwrap().0, "bundle.flow.entry_step");
+    let mut with_actions = plan();
+    with_actions["actions"] = json!(["approve", "activate"]);
+    assert_eq!(codes(&with_actions), [("bundle".to_owned(), "unknown_field")]);
     assert_eq!(codes(&json!({})).len(), 6);
     assert_eq!(codes(&json!("x")), [("bundle".to_owned(), "invalid")]);
 }
 
 #[test]
 fn refuses_inputs_that_no_form_asks_for() {
-    let with = |pointer: &str, value: Value| {
+    let codes_with = |pointer: &str, value: Value| {
         let mut document = plan();
         *document.pointer_mut(pointer).unwrap() = value;
         codes(&document)
     };
-    let refused = |path: &str, code| vec![(format!("bundle.flow{path}"), code)];
-    let named = refused("", "invalid_field_name");
-    assert_eq!(with("/prompt_template/template", json!("Sort $arg:Ticket")), named);
-    assert_eq!(with("/flow/steps/0/inputs/ticket", json!("{{trigger._ticket}}")), named);
-    let declared = |inputs: Value| {
+    let problem_at = |path: &str, code| vec![(format!("bundle.flow{path}"), code)];
+    let invalid_name = problem_at("", "invalid_field_name");
+    assert_eq!(codes_with("/prompt_template/template", json!("Sort $arg:Ticket")), invalid_name);
+    assert_eq!(codes_with("/flow/steps/0/inputs/ticket", json!("{{trigger._ticket}}")), invalid_name);
+    let with_inputs = |inputs: Value| {
         let mut document = plan();
         document["flow"]["trigger"] = json!({ "type": "api_request", "inputs_schema": inputs });
         document
     };
     let path = ".trigger.inputs_schema";
-    let found = codes(&declared(json!({ "ticket": "string", "Due": "date", "tags": "array" })));
+    let problems = codes(&with_inputs(json!({ "ticket": "string", "Due": "date", "tags": "array" })));
     assert_eq!(
-        found,
-        [refused(&format!("{path}.Due"), "invalid_field_name"), refused(&format!("{path}.tags"), "not_one_of"),]
+        problems,
+        [problem_at(&format!("{path}.Due"), "invalid_field_name"), problem_at(&format!("{path}.tags"), "not_one_of"),]
             .concat()
     );
     // The schema of flows permits as many inputs as a form has fields.
-    let mut many = json!({ "ticket": "text" });
+    let mut many_inputs = json!({ "ticket": "text" });
     for number in 1..=MAX_FIELDS {
-        many[format!("i{number}")] = json!("text");
+        many_inputs[format!("i{number}")] = json!("text");
     }
-    assert_eq!(codes(&declared(many)), refused(path, "invalid_flow"));
+    assert_eq!(codes(&with_inputs(many_inputs)), problem_at(path, "invalid_flow"));
     // A stored plan that violates newer rules can still be read.
-    let stored = BundlePlan::from_stored(&declared(json!({ "ticket": "object" }))).unwrap();
+    let stored = BundlePlan::from_stored(&with_inputs(json!({ "ticket": "object" }))).unwrap();
     assert_eq!(stored.inputs().first().unwrap().field_type(), None);
 }
 

@@ -139,8 +139,8 @@ fn is_calendar_day(text: &str) -> bool {
     if (year.len(), month.len(), day.len()) != (4, 2, 2) || !parts.iter().all(|part| digits(part)) {
         return false;
     }
-    let read = (year.parse::<i32>(), month.parse::<u8>(), day.parse::<u8>());
-    let (Ok(year @ 1..), Ok(month), Ok(day)) = read else { return false };
+    let parsed = (year.parse::<i32>(), month.parse::<u8>(), day.parse::<u8>());
+    let (Ok(year @ 1..), Ok(month), Ok(day)) = parsed else { return false };
     Month::try_from(month).is_ok_and(|month| Date::from_calendar_date(year, month, day).is_ok())
 }
 
@@ -152,8 +152,8 @@ pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> O
     for (index, item) in items.iter().enumerate() {
         let path = item_path(path, index);
         let name = item.get("name").and_then(Value::as_str);
-        let new = name.is_none_or(|name| names.insert(name));
-        findings.check(&member_path(&path, "name"), new, ProblemKind::DuplicateName);
+        let is_unique = name.is_none_or(|name| names.insert(name));
+        findings.check(&member_path(&path, "name"), is_unique, ProblemKind::DuplicateName);
         fields.extend(parse(item, &path, findings));
     }
     Some(fields)
@@ -162,20 +162,23 @@ pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> O
 fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputField> {
     const KNOWN: &[&str] = &["name", "label", "type", "required", "options", "min", "max", "rows", "default"];
     let members = findings.read_object(value, path, KNOWN)?;
-    let place = |name: &str| member_path(path, name);
+    let setting_path = |name: &str| member_path(path, name);
     let name = findings.read_required(members, path, "name").and_then(|value| {
-        let name = findings.read_text(&place("name"), value)?;
-        findings.check(&place("name"), is_field_name(name), ProblemKind::FieldName).then(|| name.to_owned())
+        let name = findings.read_text(&setting_path("name"), value)?;
+        findings.check(&setting_path("name"), is_field_name(name), ProblemKind::FieldName).then(|| name.to_owned())
     });
     let field_type = findings
         .read_required(members, path, "type")
-        .and_then(|value| findings.parse_wire(&place("type"), value, FieldType::SPELLINGS, FieldType::parse));
+        .and_then(|value| findings.parse_wire(&setting_path("type"), value, FieldType::SPELLINGS, FieldType::parse));
     let label = findings.read_optional(members, "label").and_then(|value| {
-        let label = findings.read_text(&place("label"), value)?;
-        findings.check(&place("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())
+        let label = findings.read_text(&setting_path("label"), value)?;
+        findings
+            .check(&setting_path("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text)
+            .then(|| label.to_owned())
     });
-    let required =
-        findings.read_optional(members, "required").and_then(|value| findings.read_boolean(&place("required"), value));
+    let required = findings
+        .read_optional(members, "required")
+        .and_then(|value| findings.read_boolean(&setting_path("required"), value));
     // Other settings depend on the type, so they cannot be checked if the type is unknown.
     let field_type = field_type?;
     refuse_settings_of_other_types(members, field_type, path, findings);
@@ -192,7 +195,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
     let rows = match field_type {
         FieldType::Textarea => findings
             .read_optional(members, "rows")
-            .and_then(|value| findings.read_whole(&place("rows"), value, 1..=MAX_ROWS)),
+            .and_then(|value| findings.read_whole(&setting_path("rows"), value, 1..=MAX_ROWS)),
         FieldType::Text | FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => None,
     };
     let field = InputField {
@@ -207,7 +210,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
         default: findings.read_optional(members, "default").cloned(),
     };
     if let Some(default) = &field.default {
-        findings.record(&place("default"), field.validate(default));
+        findings.record(&setting_path("default"), field.validate(default));
     }
     Some(field)
 }
@@ -225,8 +228,8 @@ fn refuse_settings_of_other_types(
         ("max", FieldType::Number),
         ("rows", FieldType::Textarea),
     ] {
-        let foreign = field_type != owner && findings.read_optional(members, name).is_some();
-        findings.check(&member_path(path, name), !foreign, ProblemKind::NotForThisType);
+        let is_foreign = field_type != owner && findings.read_optional(members, name).is_some();
+        findings.check(&member_path(path, name), !is_foreign, ProblemKind::NotForThisType);
     }
 }
 
@@ -238,13 +241,13 @@ fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Proble
     };
     let items = findings.read_list(value, &path, MAX_OPTIONS)?;
     findings.check(&path, !items.is_empty(), ProblemKind::OptionsMissing);
-    let mut seen = BTreeSet::new();
+    let mut unique_options = BTreeSet::new();
     let mut options = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let path = item_path(&path, index);
         let Some(option) = findings.read_text(&path, item) else { continue };
         findings.check(&path, is_name(option, MAX_LABEL_CHARS), ProblemKind::Text);
-        findings.check(&path, seen.insert(option), ProblemKind::DuplicateOption);
+        findings.check(&path, unique_options.insert(option), ProblemKind::DuplicateOption);
         options.push(option.to_owned());
     }
     Some(options)
@@ -257,15 +260,15 @@ fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problem
     };
     let (min, max) = (bound("min"), bound("max"));
     let value = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
-    let ordered = value(&min).zip(value(&max)).is_none_or(|(min, max)| min <= max);
-    findings.check(&member_path(path, "min"), ordered, ProblemKind::MinBeyondMax);
+    let is_ordered = value(&min).zip(value(&max)).is_none_or(|(min, max)| min <= max);
+    findings.check(&member_path(path, "min"), is_ordered, ProblemKind::MinBeyondMax);
     (min, max)
 }
 
 /// Whether a text is a valid field name: `[a-z][a-z0-9_]{0,62}`.
 pub(crate) fn is_field_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     text.len() <= MAX_NAME_CHARS
         && text.starts_with(|first: char| first.is_ascii_lowercase())
-        && text.bytes().all(inner)
+        && text.bytes().all(is_name_byte)
 }

@@ -15,12 +15,15 @@ impl InterfaceConfig {
     /// # Errors
     /// Returns all problems, each with the path of its field. A name that no field has is a problem, even a
     /// special name such as `__proto__`.
-    pub fn effective_inputs(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
+    pub fn effective_inputs(
+        &self,
+        submitted: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
         let mut findings = Problems::default();
-        let mut inputs = sent.clone();
+        let mut inputs = submitted.clone();
         for field in self.input_fields() {
             let path = member_path(PATH, &field.name);
-            match (sent.get(&field.name), &field.default) {
+            match (submitted.get(&field.name), &field.default) {
                 (Some(value), _) if field.is_required() && field.is_blank(value) => {
                     findings.push(&path, ProblemKind::Missing);
                 }
@@ -35,7 +38,7 @@ impl InterfaceConfig {
                 }
             }
         }
-        for name in sent.keys().filter(|name| self.input_fields().iter().all(|field| field.name != **name)) {
+        for name in submitted.keys().filter(|name| self.input_fields().iter().all(|field| field.name != **name)) {
             findings.push(&member_path(PATH, name), ProblemKind::Unknown(&[]));
         }
         findings.into_result(Some(inputs))

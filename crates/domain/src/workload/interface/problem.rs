@@ -128,8 +128,8 @@ impl ProblemKind {
 }
 
 /// The end of a message that lists names; empty if there are none.
-fn names_after(lead: &str, names: &[&str]) -> String {
-    if names.is_empty() { String::new() } else { format!("{lead}{}", names.join(", ")) }
+fn names_after(prefix: &str, names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!("{prefix}{}", names.join(", ")) }
 }
 
 /// The path of a member of an object.
@@ -151,33 +151,33 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    pub(super) fn push(&mut self, path: &str, fault: ProblemKind) {
+    pub(super) fn push(&mut self, path: &str, kind: ProblemKind) {
         self.has_problem = true;
         if self.reported.len() < MAX_PROBLEMS {
-            self.reported.push(InterfaceProblem { path: path.to_owned(), kind: fault });
+            self.reported.push(InterfaceProblem { path: path.to_owned(), kind });
         }
     }
 
     /// Records a problem unless `holds` is true. Returns `holds`.
-    pub(super) fn check(&mut self, path: &str, holds: bool, fault: ProblemKind) -> bool {
+    pub(super) fn check(&mut self, path: &str, holds: bool, kind: ProblemKind) -> bool {
         if !holds {
-            self.push(path, fault);
+            self.push(path, kind);
         }
         holds
     }
 
     /// Records the problem of a failed check. Returns whether the check succeeded.
-    pub(super) fn record(&mut self, path: &str, checked: Result<(), ProblemKind>) -> bool {
-        match checked {
+    pub(super) fn record(&mut self, path: &str, result: Result<(), ProblemKind>) -> bool {
+        match result {
             Ok(()) => true,
-            Err(fault) => self.check(path, false, fault),
+            Err(kind) => self.check(path, false, kind),
         }
     }
 
     /// Returns the value if no problem was recorded, otherwise the problems.
-    pub(super) fn into_result<T>(self, read: Option<T>) -> Result<T, Vec<InterfaceProblem>> {
-        match (read, self.has_problem) {
-            (Some(read), false) => Ok(read),
+    pub(super) fn into_result<T>(self, value: Option<T>) -> Result<T, Vec<InterfaceProblem>> {
+        match (value, self.has_problem) {
+            (Some(value), false) => Ok(value),
             // If the value is missing, its problem has already been recorded.
             (Some(_) | None, true) | (None, false) => Err(self.reported),
         }
@@ -188,14 +188,14 @@ impl Problems {
         &mut self,
         value: &'v Value,
         path: &str,
-        known: &'static [&'static str],
+        allowed: &'static [&'static str],
     ) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.push(path, ProblemKind::Type(ExpectedType::Object));
             return None;
         };
-        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
-            self.push(&member_path(path, name), ProblemKind::Unknown(known));
+        for name in members.keys().filter(|name| !allowed.contains(&name.as_str())) {
+            self.push(&member_path(path, name), ProblemKind::Unknown(allowed));
         }
         Some(members)
     }
@@ -224,7 +224,7 @@ impl Problems {
     }
 
     /// Reads a member that may be absent or null.
-    #[expect(clippy::unused_self, reason = "it mirrors `required`")]
+    #[expect(clippy::unused_self, reason = "it mirrors `read_required`")]
     pub(super) fn read_optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
     }
@@ -246,11 +246,11 @@ impl Problems {
     }
 
     pub(super) fn read_boolean(&mut self, path: &str, value: &Value) -> Option<bool> {
-        let truth = value.as_bool();
-        if truth.is_none() {
+        let boolean = value.as_bool();
+        if boolean.is_none() {
             self.push(path, ProblemKind::Type(ExpectedType::Boolean));
         }
-        truth
+        boolean
     }
 
     /// Reads a whole number within limits.
@@ -261,25 +261,25 @@ impl Problems {
             self.push(path, ProblemKind::Type(ExpectedType::WholeNumber));
             return None;
         }
-        let inside = whole.and_then(|whole| u32::try_from(whole).ok()).filter(|whole| bounds.contains(whole));
-        if inside.is_none() {
+        let within_bounds = whole.and_then(|whole| u32::try_from(whole).ok()).filter(|whole| bounds.contains(whole));
+        if within_bounds.is_none() {
             self.push(path, ProblemKind::OutOfBounds);
         }
-        inside
+        within_bounds
     }
 
-    /// Reads a value by its wire form, which must be one of `known`.
+    /// Reads a value by its wire form, which must be one of `allowed`.
     pub(super) fn parse_wire<T>(
         &mut self,
         path: &str,
         value: &Value,
-        known: &'static [&'static str],
+        allowed: &'static [&'static str],
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let case = parse(self.read_text(path, value)?);
-        if case.is_none() {
-            self.push(path, ProblemKind::NotOneOf(known));
+        let parsed = parse(self.read_text(path, value)?);
+        if parsed.is_none() {
+            self.push(path, ProblemKind::NotOneOf(allowed));
         }
-        case
+        parsed
     }
 }

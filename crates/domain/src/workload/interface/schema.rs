@@ -32,13 +32,13 @@ impl InputField {
         };
         if let Some(members) = schema.as_object_mut() {
             let bound = |bound: &Option<serde_json::Number>| bound.clone().map(Value::Number);
-            let more = [
+            let settings = [
                 ("title", self.label.clone().map(Value::String)),
                 ("minimum", bound(&self.min)),
                 ("maximum", bound(&self.max)),
                 ("default", self.default.clone()),
             ];
-            members.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+            members.extend(settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         }
         schema
     }

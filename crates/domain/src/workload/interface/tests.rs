@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use serde_json::{Map, json};
 
 fn problem_codes(document: &Value) -> Vec<(String, &'static str)> {
-    let findings = InterfaceConfig::parse(document).expect_err("expected an invalid configuration");
-    findings.into_iter().map(|finding| (finding.path, finding.kind.code())).collect()
+    let problems = InterfaceConfig::parse(document).expect_err("expected an invalid configuration");
+    problems.into_iter().map(|problem| (problem.path, problem.kind.code())).collect()
 }
 
 fn single_problem(path: &str, code: &'static str) -> Vec<(String, &'static str)> {
@@ -85,8 +85,8 @@ fn reports_all_problems_at_once() {
         "access_mode": "everybody",
         "__proto__": {},
     });
-    let mut got = problem_codes(&document);
-    got.sort();
+    let mut actual = problem_codes(&document);
+    actual.sort();
     let expected = [
         ("__proto__", "unknown_field"),
         ("access_mode", "not_one_of"),
@@ -112,7 +112,7 @@ fn reports_all_problems_at_once() {
         ("theme.shadow", "unknown_field"),
     ];
     let expected: Vec<_> = expected.into_iter().map(|(path, code)| (path.to_owned(), code)).collect();
-    assert_eq!(got, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn enforces_configuration_bounds() {
     assert_eq!(problem_codes(&json!({})), single_problem("presentation_mode", "missing"));
     assert_eq!(problem_codes(&json!({ "presentation_mode": null })), single_problem("presentation_mode", "invalid"));
     let fields = |count: usize| -> Vec<Value> {
-        (0..count).map(|at| json!({ "name": format!("f{at}"), "type": "text" })).collect()
+        (0..count).map(|index| json!({ "name": format!("f{index}"), "type": "text" })).collect()
     };
     assert!(InterfaceConfig::parse(&json!({ "presentation_mode": "form", "input_fields": fields(50) })).is_ok());
-    let many = json!({ "presentation_mode": "form", "input_fields": fields(51) });
-    assert_eq!(problem_codes(&many), single_problem("input_fields", "too_long"));
-    let wrong: Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(problem_codes(&Value::Object(wrong)).len(), MAX_PROBLEMS);
-    for (name, good) in [
+    let too_many_fields = json!({ "presentation_mode": "form", "input_fields": fields(51) });
+    assert_eq!(problem_codes(&too_many_fields), single_problem("input_fields", "too_long"));
+    let unknown_members: Map<String, Value> = (0..1_000).map(|index| (format!("k{index}"), json!(1))).collect();
+    assert_eq!(problem_codes(&Value::Object(unknown_members)).len(), MAX_PROBLEMS);
+    for (name, is_valid) in [
         ("a", true),
         ("constructor", true),
         ("a_1", true),
@@ -160,8 +160,8 @@ fn enforces_configuration_bounds() {
         ("a-b", false),
         ("\u{430}", false),
     ] {
-        let read = InterfaceConfig::parse(&with_field(json!({ "name": name, "type": "text" })));
-        assert_eq!(read.is_ok(), good, "{name}");
+        let result = InterfaceConfig::parse(&with_field(json!({ "name": name, "type": "text" })));
+        assert_eq!(result.is_ok(), is_valid, "{name}");
     }
     for spelling in ["7", "7.0", "7e0", "70e-1"] {
         let text = format!(r#"{{"presentation_mode": "form", "rollout_config": {{"sample_size": {spelling}}}}}"#);
@@ -178,9 +178,9 @@ fn enforces_configuration_bounds() {
         (json!({ "error_threshold": "0.3" }), "rollout_config.error_threshold"),
         (json!([]), "rollout_config"),
     ] {
-        let got = problem_codes(&json!({ "presentation_mode": "form", "rollout_config": rollout }));
-        assert_eq!(got.len(), 1, "{got:?}");
-        assert_eq!(got[0].0, path);
+        let codes = problem_codes(&json!({ "presentation_mode": "form", "rollout_config": rollout }));
+        assert_eq!(codes.len(), 1, "{codes:?}");
+        assert_eq!(codes[0].0, path);
     }
     for rollout in [json!({}), json!({ "sample_size": 1, "error_threshold": 0 }), json!({ "error_threshold": 1 })] {
         assert!(InterfaceConfig::parse(&json!({ "presentation_mode": "form", "rollout_config": rollout })).is_ok());
@@ -200,8 +200,8 @@ fn refuses_settings_of_other_field_types() {
             if *field_type == "select" {
                 field["options"] = json!(["a"]);
             }
-            let read = InterfaceConfig::parse(&with_field(field));
-            assert_eq!(read.is_ok(), owner == *field_type, "{field_type} {setting}");
+            let result = InterfaceConfig::parse(&with_field(field));
+            assert_eq!(result.is_ok(), owner == *field_type, "{field_type} {setting}");
         }
     }
     for (field, code) in [
@@ -222,9 +222,9 @@ fn refuses_settings_of_other_field_types() {
     ] {
         let mut field = field;
         field["name"] = json!("x");
-        let got = problem_codes(&with_field(field.clone()));
-        assert_eq!(got.len(), 1, "{field}: {got:?}");
-        assert_eq!(got[0].1, code, "{field}");
+        let codes = problem_codes(&with_field(field.clone()));
+        assert_eq!(codes.len(), 1, "{field}: {codes:?}");
+        assert_eq!(codes[0].1, code, "{field}");
     }
 }
 
@@ -249,15 +249,16 @@ fn problems_of_inputs_name_the_expected_type() {
 #[test]
 fn validates_inputs_against_the_form() {
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
-    let admit = |inputs: Value| config.effective_inputs(inputs.as_object().unwrap());
-    let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
+    let check_inputs = |inputs: Value| config.effective_inputs(inputs.as_object().unwrap());
+    let filled =
+        check_inputs(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
     assert_eq!(
         Value::Object(filled),
         json!({
             "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm", "title": "none", "urgent": false,
         })
     );
-    assert!(admit(json!({ "ticket": "x".repeat(32 * 1024), "title": "" })).is_ok());
+    assert!(check_inputs(json!({ "ticket": "x".repeat(32 * 1024), "title": "" })).is_ok());
     for (name, value, code) in [
         ("ticket", json!(""), "missing"),
         ("ticket", json!(null), "invalid"),
@@ -291,30 +292,30 @@ fn validates_inputs_against_the_form() {
     ] {
         let mut inputs = json!({ "ticket": "refund" });
         inputs[name] = value;
-        let findings = admit(inputs.clone()).unwrap_err();
-        let got: Vec<_> = findings.iter().map(|finding| (finding.path.as_str(), finding.kind.code())).collect();
-        assert_eq!(got, [(format!("inputs.{name}").as_str(), code)], "{inputs}");
+        let problems = check_inputs(inputs.clone()).unwrap_err();
+        let codes: Vec<_> = problems.iter().map(|problem| (problem.path.as_str(), problem.kind.code())).collect();
+        assert_eq!(codes, [(format!("inputs.{name}").as_str(), code)], "{inputs}");
     }
-    let all = admit(json!({ "tone": 1, "due": "x", "y": 1, "z": 1 })).unwrap_err();
-    let paths: Vec<_> = all.iter().map(|finding| finding.path.as_str()).collect();
+    let problems = check_inputs(json!({ "tone": 1, "due": "x", "y": 1, "z": 1 })).unwrap_err();
+    let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
 }
 
 /// A configuration with `select` fields, each of which has 200 options of three characters.
-fn selects(many: usize) -> Value {
+fn selects(count: usize) -> Value {
     let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
-    json!({ "presentation_mode": "form", "input_fields": (0..many).map(field).collect::<Vec<_>>() })
+    json!({ "presentation_mode": "form", "input_fields": (0..count).map(field).collect::<Vec<_>>() })
 }
 
 #[test]
 fn rejects_configuration_beyond_64_kib() {
-    let fits = InterfaceConfig::parse(&selects(50)).unwrap();
-    assert!(fits.to_document().to_string().len() <= MAX_INTERFACE_BYTES);
-    assert!(fits.heap_bytes() > fits.to_document().to_string().len(), "short texts take more memory than JSON");
-    let mut long = selects(50);
-    long["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
-    assert_eq!(problem_codes(&long), single_problem("", "too_long"));
+    let config = InterfaceConfig::parse(&selects(50)).unwrap();
+    assert!(config.to_document().to_string().len() <= MAX_INTERFACE_BYTES);
+    assert!(config.heap_bytes() > config.to_document().to_string().len(), "short texts take more memory than JSON");
+    let mut oversized = selects(50);
+    oversized["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
+    assert_eq!(problem_codes(&oversized), single_problem("", "too_long"));
 }
 
 proptest! {
@@ -323,8 +324,8 @@ proptest! {
     fn accepts_exactly_calendar_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
         let config = InterfaceConfig::parse(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();
         let inputs = json!({ "d": format!("{year:04}-{month:02}-{day:02}") });
-        let real = year > 0 && time::Month::try_from(month)
+        let exists = year > 0 && time::Month::try_from(month)
             .is_ok_and(|month| day >= 1 && day <= month.length(year));
-        prop_assert_eq!(config.effective_inputs(inputs.as_object().unwrap()).is_ok(), real);
+        prop_assert_eq!(config.effective_inputs(inputs.as_object().unwrap()).is_ok(), exists);
     }
 }

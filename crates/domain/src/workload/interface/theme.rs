@@ -60,11 +60,11 @@ impl Theme {
 pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<Theme> {
     const KNOWN: &[&str] = &["accent_color", "background_color", "font_family", "border_radius"];
     let members = findings.read_object(value, path, KNOWN)?;
-    let mut property = |name: &str, holds: fn(&str) -> bool, fault: ProblemKind| {
+    let mut property = |name: &str, is_valid: fn(&str) -> bool, kind: ProblemKind| {
         let path = member_path(path, name);
         let value = findings.read_optional(members, name)?;
         let text = findings.read_text(&path, value)?;
-        findings.check(&path, text.len() <= MAX_VALUE_BYTES && holds(text), fault).then(|| text.to_owned())
+        findings.check(&path, text.len() <= MAX_VALUE_BYTES && is_valid(text), kind).then(|| text.to_owned())
     };
     Some(Theme {
         accent_color: property("accent_color", is_color, ProblemKind::Color),
@@ -76,17 +76,17 @@ pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Optio
 
 /// Whether a text is a CSS Color 4 colour: a name, a hash, or a function with plain numbers.
 fn is_color(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
     // Although both characters are allowed, `/*` would start a comment.
-    text.bytes().all(plain)
+    text.bytes().all(is_allowed)
         && !text.contains("/*")
         && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
 }
 
 /// Whether a text is a list of font families (CSS Fonts 4) with quoted or unquoted names.
 fn is_font_list(text: &str) -> bool {
-    let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
-    text.chars().all(plain) && is_declaration_value(text, parse_font_list)
+    let is_allowed = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
+    text.chars().all(is_allowed) && is_declaration_value(text, parse_font_list)
 }
 
 fn parse_font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
@@ -105,8 +105,8 @@ fn parse_font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
             words.join(" ")
         }
     };
-    let named = !name.trim().is_empty() && name.len() <= MAX_FAMILY_BYTES;
-    if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
+    let is_valid = !name.trim().is_empty() && name.len() <= MAX_FAMILY_BYTES;
+    if is_valid { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
 /// Parses a word of an unquoted family name. It must be a custom identifier, which excludes CSS-wide keywords (CSS
@@ -114,14 +114,14 @@ fn parse_font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
 fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
     let word = value.expect_ident()?.to_string();
-    let reserved = RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved));
-    if reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
+    let is_reserved = RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved));
+    if is_reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
 }
 
 /// Whether a text is a length of 0 to 64 px, given in pixels, points or ems. Zero needs no unit.
 fn is_length(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
-    text.bytes().all(plain) && is_declaration_value(text, parse_length)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
+    text.bytes().all(is_allowed) && is_declaration_value(text, parse_length)
 }
 
 fn parse_length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
@@ -145,10 +145,10 @@ fn parse_length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
 /// Whether a text is exactly one such value, if it is parsed inside a declaration that another declaration
 /// follows.
 fn is_declaration_value(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
-    let declared = format!("{text};end");
-    let mut parser = Parser::new(&declared);
-    let inside = parser.parse_until_before(Delimiter::Semicolon, value).is_ok();
-    inside
+    let declaration = format!("{text};end");
+    let mut parser = Parser::new(&declaration);
+    let is_value = parser.parse_until_before(Delimiter::Semicolon, value).is_ok();
+    is_value
         && parser.expect_semicolon().is_ok()
         && parser.expect_ident_matching("end").is_ok()
         && parser.expect_exhausted().is_ok()
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn accepts_only_css_colors() {
-        for good in [
+        for text in [
             "red",
             "RebeccaPurple",
             "transparent",
@@ -175,9 +175,9 @@ mod tests {
             "oklch(60% 0.15 50)",
             " #fff ",
         ] {
-            assert!(is_color(good), "{good}");
+            assert!(is_color(text), "{text}");
         }
-        for bad in [
+        for text in [
             "",
             " ",
             "redd",
@@ -215,7 +215,7 @@ mod tests {
             "--x",
             "color-mix(in srgb, red, blue)",
         ] {
-            assert!(!is_color(bad), "{bad:?}");
+            assert!(!is_color(text), "{text:?}");
         }
         let nested = format!("rgb{}", "(".repeat(200));
         assert!(!is_color(&nested));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn accepts_only_css_font_families() {
-        for good in [
+        for text in [
             "Arial",
             "system-ui, sans-serif",
             "\"Segoe UI\", 'Noto Sans', serif",
@@ -233,9 +233,9 @@ mod tests {
             "\"inherit\", Arial",
             "inherited",
         ] {
-            assert!(is_font_list(good), "{good}");
+            assert!(is_font_list(text), "{text}");
         }
-        for bad in [
+        for text in [
             "",
             ",",
             "Arial,",
@@ -270,16 +270,16 @@ mod tests {
             &format!("{}a", "a,".repeat(10)),
             &"a".repeat(65),
         ] {
-            assert!(!is_font_list(bad), "{bad:?}");
+            assert!(!is_font_list(text), "{text:?}");
         }
     }
 
     #[test]
     fn accepts_only_bounded_css_lengths() {
-        for good in ["0", "0px", "8px", "64px", "0.5rem", "4em", "12pt", "48PT", "1e1px", "+4px"] {
-            assert!(is_length(good), "{good}");
+        for text in ["0", "0px", "8px", "64px", "0.5rem", "4em", "12pt", "48PT", "1e1px", "+4px"] {
+            assert!(is_length(text), "{text}");
         }
-        for bad in [
+        for text in [
             "",
             "8",
             "65px",
@@ -301,7 +301,7 @@ mod tests {
             "8p\\78",
             "8px\u{0}",
         ] {
-            assert!(!is_length(bad), "{bad:?}");
+            assert!(!is_length(text), "{text:?}");
         }
     }
 
@@ -309,11 +309,11 @@ mod tests {
         /// Accepted values stay within their declaration under the parsing rules of CSS.
         #[test]
         fn accepted_values_stay_in_their_declaration(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
-            for holds in [is_color as fn(&str) -> bool, is_font_list, is_length] {
-                if holds(&text) {
+            for is_accepted in [is_color as fn(&str) -> bool, is_font_list, is_length] {
+                if is_accepted(&text) {
                     prop_assert!(!text.contains([';', '{', '}', '<', '>', '\\', ':', '*']), "{text}");
-                    let sheet = format!("a{{b:{text}}}c{{}}");
-                    let mut parser = Parser::new(&sheet);
+                    let style_sheet = format!("a{{b:{text}}}c{{}}");
+                    let mut parser = Parser::new(&style_sheet);
                     prop_assert!(parser.expect_ident_matching("a").is_ok());
                     prop_assert!(parser.expect_curly_bracket_block().is_ok());
                     prop_assert!(parser.expect_ident_matching("c").is_ok());

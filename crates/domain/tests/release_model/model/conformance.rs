@@ -52,12 +52,12 @@ pub(crate) struct DecisionInput<'a> {
 
 /// Decides an operation on the stored state in the same way as the operations crate does.
 pub(crate) fn decide(
-    seen: &StoredState,
+    stored: &StoredState,
     operation: &Operation,
-    fresh: &DecisionInput<'_>,
+    input: &DecisionInput<'_>,
 ) -> Result<Decision, Refusal> {
-    let StoredState { releases, deployment, lane_history: moves } = seen;
-    let DecisionInput { stamp, new_id: id, version } = fresh;
+    let StoredState { releases, deployment, lane_history } = stored;
+    let DecisionInput { stamp, new_id: id, version } = input;
     let report = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Absent,
@@ -92,24 +92,28 @@ pub(crate) fn decide(
             .activate(&lane_selection(selection), deployment, &report, APPROVAL_RULE, stamp)
             .map(lane_decision),
         Operation::Advance(release) => {
-            let record = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
+            let soak_status = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
             releases[*release]
-                .advance(AdvanceTrigger::Manual(record), deployment, &report, APPROVAL_RULE, stamp)
+                .advance(AdvanceTrigger::Manual(soak_status), deployment, &report, APPROVAL_RULE, stamp)
                 .map(lane_decision)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lane_decision),
         Operation::RollBack(release, lane) => {
             let requested_lane = lane.map(|lane| Lane::ALL[lane]);
-            let own = releases[*release].release_id;
-            let held_lanes = lanes_by_recency(moves, deployment, own);
-            let target = |held: Lane| -> Option<LaneRollbackTarget<'_>> {
-                let earlier = earlier_holders(moves, held, own);
+            let release_id = releases[*release].release_id;
+            let held_lanes = lanes_by_recency(lane_history, deployment, release_id);
+            let target = |lane: Lane| -> Option<LaneRollbackTarget<'_>> {
+                let earlier_ids = earlier_holders(lane_history, lane, release_id);
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
-                earlier.into_iter().filter_map(find).find(|to| to.is_rollback_target()).map(|to| (held, to))
+                earlier_ids
+                    .into_iter()
+                    .filter_map(find)
+                    .find(|target_release| target_release.is_rollback_target())
+                    .map(|target_release| (lane, target_release))
             };
             let rollbacks: Vec<LaneRollbackTarget<'_>> = held_lanes
                 .into_iter()
-                .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
+                .filter(|held_lane| requested_lane.is_none_or(|lane| lane == *held_lane))
                 .filter_map(target)
                 .collect();
             releases[*release]
@@ -155,13 +159,13 @@ impl StoredState {
         id.map(|id| self.releases.iter().position(|release| release.release_id == id).unwrap())
     }
 
-    fn lane_move(&self, moved: &LaneHistoryEntry) -> LaneMove {
+    fn lane_move(&self, entry: &LaneHistoryEntry) -> LaneMove {
         LaneMove {
-            lane: lane_index(moved.lane),
-            from: self.release_index(moved.from),
-            to: self.release_index(moved.to),
-            reason: moved.reason,
-            revision: moved.revision.get(),
+            lane: lane_index(entry.lane),
+            from: self.release_index(entry.from),
+            to: self.release_index(entry.to),
+            reason: entry.reason,
+            revision: entry.revision.get(),
         }
     }
 }
@@ -174,39 +178,47 @@ fn lane_index(lane: Lane) -> LaneIndex {
 ///
 /// # Errors
 /// Describes the first difference.
-pub(crate) fn check_conformance(model: &Model, seen: &StoredState) -> Result<(), String> {
-    for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
+pub(crate) fn check_conformance(model: &Model, stored: &StoredState) -> Result<(), String> {
+    for (number, (record, release)) in model.releases.iter().zip(&stored.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
-        let rollout = record.rollout.as_ref().map(|it| (it.rollout_status(), it.index, it.plan.clone()));
-        let actual = |it: &Rollout| {
-            (it.status, usize::from(it.current_index), it.plan.lanes().map(lane_index).collect::<Vec<_>>())
+        let rollout =
+            record.rollout.as_ref().map(|rollout| (rollout.rollout_status(), rollout.index, rollout.plan.clone()));
+        let actual_rollout = |rollout: &Rollout| {
+            (
+                rollout.status,
+                usize::from(rollout.current_index),
+                rollout.plan.lanes().map(lane_index).collect::<Vec<_>>(),
+            )
         };
-        check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
-        let supersedes = seen.release_index(release.supersedes_release_id);
+        check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual_rollout))?;
+        let supersedes = stored.release_index(release.supersedes_release_id);
         check_equal(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
         check_equal(|| format!("revision of {number}"), &record.revision, &release.revision.get())?;
     }
-    let deployment = &seen.deployment;
-    let holders = Lane::ALL.map(|lane| seen.release_index(deployment.holder(lane)));
+    let deployment = &stored.deployment;
+    let holders = Lane::ALL.map(|lane| stored.release_index(deployment.holder(lane)));
     check_equal(|| "holders".to_owned(), &model.holders, &holders)?;
     let soaking: BTreeSet<LaneIndex> = deployment.soaking.iter().copied().map(lane_index).collect();
     check_equal(|| "soaking".to_owned(), &model.soaking_lanes(), &soaking)?;
     check_equal(|| "deployment revision".to_owned(), &model.deployment_revision, &deployment.revision.get())?;
     for lane in super::LANES {
-        let expected = model.lane_moves.iter().rev().filter(|moved| moved.lane == lane);
-        let actual =
-            seen.lane_history.iter().filter(|moved| lane_index(moved.lane) == lane).map(|moved| seen.lane_move(moved));
+        let expected = model.lane_moves.iter().rev().filter(|entry| entry.lane == lane);
+        let actual = stored
+            .lane_history
+            .iter()
+            .filter(|entry| lane_index(entry.lane) == lane)
+            .map(|entry| stored.lane_move(entry));
         let (expected, actual): (Vec<LaneMove>, Vec<LaneMove>) = (expected.copied().collect(), actual.collect());
         check_equal(|| format!("history of lane {lane}"), &expected, &actual)?;
     }
     Ok(())
 }
 
-fn check_equal<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, product: &T) -> Result<(), String> {
-    if model == product {
+fn check_equal<T: PartialEq + fmt::Debug>(label: impl Fn() -> String, model: &T, actual: &T) -> Result<(), String> {
+    if model == actual {
         Ok(())
     } else {
-        Err(format!("{}: expected {model:?} from the model, got {product:?}", what()))
+        Err(format!("{}: expected {model:?} from the model, got {actual:?}", label()))
     }
 }
 
@@ -220,21 +232,22 @@ pub(crate) type ReleaseStatuses = Vec<(StateName, Option<RolloutStatus>)>;
 pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) -> Result<(), String> {
     let deployment = &after.deployment;
     for (number, release) in after.releases.iter().enumerate() {
-        let holds = deployment.is_held_by(release.release_id);
-        if holds != (release.state.name() == StateName::Active) {
-            return Err(format!("{number} is {:?}, but holds_lane is {holds}", release.state.name()));
+        let holds_lane = deployment.is_held_by(release.release_id);
+        if holds_lane != (release.state.name() == StateName::Active) {
+            return Err(format!("{number} is {:?}, but holds_lane is {holds_lane}", release.state.name()));
         }
-        let first = first_replaced_holder(after, release.release_id);
-        if release.supersedes_release_id != first || first == Some(release.release_id) {
-            let named = release.supersedes_release_id;
-            return Err(format!("{number} first replaced {first:?}, but names {named:?}"));
+        let first_replaced = first_replaced_holder(after, release.release_id);
+        if release.supersedes_release_id != first_replaced || first_replaced == Some(release.release_id) {
+            let supersedes = release.supersedes_release_id;
+            return Err(format!("{number} first replaced {first_replaced:?}, but names {supersedes:?}"));
         }
         let (state_before, status_before) = before[number];
         if state_before == StateName::Retired && release.state.name() != state_before {
             return Err(format!("{number} was retired, but is {:?}", release.state.name()));
         }
         let status = release.rollout.as_ref().map(|rollout| rollout.status);
-        let is_restarted = release.rollout.as_ref().is_some_and(|it| it.is_in_progress() && it.current_index == 0);
+        let is_restarted =
+            release.rollout.as_ref().is_some_and(|rollout| rollout.is_in_progress() && rollout.current_index == 0);
         if status_before == Some(RolloutStatus::Completed) && status != status_before && !is_restarted {
             return Err(format!("the rollout of {number} was completed, but is {status:?}"));
         }
@@ -242,9 +255,9 @@ pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) ->
     for lane in Lane::ALL {
         let holder = after.releases.iter().find(|release| deployment.holder(lane) == Some(release.release_id));
         let is_soaking = |rollout: &Rollout| rollout.is_in_progress() && rollout.current_lane() == lane;
-        let soaks = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(is_soaking));
-        if soaks != deployment.soaking.contains(&lane) {
-            return Err(format!("{lane:?} should be soaking by its holder's rollout: {soaks}"));
+        let is_holder_soaking = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(is_soaking));
+        if is_holder_soaking != deployment.soaking.contains(&lane) {
+            return Err(format!("{lane:?} should be soaking by its holder's rollout: {is_holder_soaking}"));
         }
         check_lane_history(after, lane)?;
     }
@@ -258,33 +271,38 @@ pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) ->
 }
 
 /// The holder that a release replaced first, according to the lane history.
-fn first_replaced_holder(seen: &StoredState, release: ReleaseId) -> Option<ReleaseId> {
-    let own = |moved: &&LaneHistoryEntry| {
-        moved.to == Some(release)
-            && moved.from.is_some()
-            && [MoveReason::Activation, MoveReason::Advance].contains(&moved.reason)
+fn first_replaced_holder(stored: &StoredState, release: ReleaseId) -> Option<ReleaseId> {
+    let is_replacement = |entry: &&LaneHistoryEntry| {
+        entry.to == Some(release)
+            && entry.from.is_some()
+            && [MoveReason::Activation, MoveReason::Advance].contains(&entry.reason)
     };
-    seen.lane_history.iter().filter(own).min_by_key(|moved| (moved.revision, moved.lane)).and_then(|moved| moved.from)
+    stored
+        .lane_history
+        .iter()
+        .filter(is_replacement)
+        .min_by_key(|entry| (entry.revision, entry.lane))
+        .and_then(|entry| entry.from)
 }
 
 /// Checks the history of a lane. Each reassignment starts at the previous holder, and the last one ends at the
 /// current holder. No rollback targets a release that was rolled back from the lane.
-fn check_lane_history(seen: &StoredState, lane: Lane) -> Result<(), String> {
+fn check_lane_history(stored: &StoredState, lane: Lane) -> Result<(), String> {
     let mut holder = None;
     let mut rolled_back = BTreeSet::new();
-    for moved in seen.lane_history.iter().rev().filter(|moved| moved.lane == lane) {
-        if moved.from != holder {
-            return Err(format!("{lane:?} moved from {:?} to {:?}, but {holder:?} held it", moved.from, moved.to));
+    for entry in stored.lane_history.iter().rev().filter(|entry| entry.lane == lane) {
+        if entry.from != holder {
+            return Err(format!("{lane:?} moved from {:?} to {:?}, but {holder:?} held it", entry.from, entry.to));
         }
-        if moved.reason == MoveReason::Rollback {
-            rolled_back.extend(moved.from);
-            if moved.to.is_none_or(|to| rolled_back.contains(&to)) {
-                return Err(format!("{lane:?} was rolled back to {:?}, a release rolled back earlier", moved.to));
+        if entry.reason == MoveReason::Rollback {
+            rolled_back.extend(entry.from);
+            if entry.to.is_none_or(|to| rolled_back.contains(&to)) {
+                return Err(format!("{lane:?} was rolled back to {:?}, a release rolled back earlier", entry.to));
             }
         }
-        holder = moved.to;
+        holder = entry.to;
     }
-    if holder == seen.deployment.holder(lane) {
+    if holder == stored.deployment.holder(lane) {
         Ok(())
     } else {
         Err(format!("the history of {lane:?} does not end at its holder"))

@@ -61,8 +61,8 @@ pub(crate) struct History {
 
 /// The first seed of a test run: the value of `FAIRWAY_TEST_SEED` if it is set. Consecutive histories use
 /// consecutive seeds.
-pub(crate) fn first_seed(asked: Option<&str>) -> u64 {
-    asked.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
+pub(crate) fn first_seed(seed_text: Option<&str>) -> u64 {
+    seed_text.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
 }
 
 /// The seed of the history with this index in a test run.
@@ -145,8 +145,8 @@ impl SplitMix64 {
     /// The concurrent operation that commits first. For a rollback, a retirement is drawn more often. If the
     /// rollback's target retires, no lane changes, so only the target's own revision reveals the conflict.
     fn concurrent_operation(&mut self, operation: &Operation, releases: usize) -> Operation {
-        let reverts = matches!(operation, Operation::RollBack(..));
-        if reverts && self.below(3) > 0 {
+        let is_rollback = matches!(operation, Operation::RollBack(..));
+        if is_rollback && self.below(3) > 0 {
             Operation::Retire(self.below(releases))
         } else {
             self.random_operation(releases)
@@ -171,19 +171,19 @@ impl History {
         }
         for _ in 0..12 + random.below(19) {
             let operation = random.random_operation(releases);
-            let fate = random.random_outcome(&operation, releases);
-            steps.push(Step { operation, outcome: fate });
+            let outcome = random.random_outcome(&operation, releases);
+            steps.push(Step { operation, outcome });
         }
         Self { seed, target_lanes, steps }
     }
 
     /// The number of requests, including repeated and concurrent requests.
     pub(crate) fn request_count(&self) -> usize {
-        let extra = self
+        let extra_requests = self
             .steps
             .iter()
             .filter(|step| matches!(step.outcome, RequestOutcome::CrashedAfterCommit | RequestOutcome::PrecededBy(_)));
-        self.steps.len() + extra.count()
+        self.steps.len() + extra_requests.count()
     }
 }
 
@@ -192,13 +192,13 @@ impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;
         writeln!(f, "target lanes: {:?}", self.target_lanes)?;
-        for (number, Step { operation, outcome: fate }) in self.steps.iter().enumerate() {
-            match fate {
+        for (number, Step { operation, outcome }) in self.steps.iter().enumerate() {
+            match outcome {
                 RequestOutcome::Answered => writeln!(f, "{number:3} {operation:?}")?,
                 RequestOutcome::CrashedBeforeCommit
                 | RequestOutcome::CrashedAfterCommit
                 | RequestOutcome::PrecededBy(_) => {
-                    writeln!(f, "{number:3} {operation:?}, {fate:?}")?;
+                    writeln!(f, "{number:3} {operation:?}, {outcome:?}")?;
                 }
             }
         }

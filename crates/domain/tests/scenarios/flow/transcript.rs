@@ -25,8 +25,8 @@ pub(super) fn write_tool_call(request: &ToolRequest, out: &mut String) {
         ToolTarget::Http(HttpCall { address, path, method, arguments, call_id, .. }) => {
             (format!("{} {address}{path}", method.as_str()), arguments, call_id)
         }
-        ToolTarget::Mcp(McpCall { server: (_, server), connection: way, tool, arguments, call_id, pin, .. }) => {
-            (format!("{tool} of {server} at {}, pinned {},", way.url, pin.as_str()), arguments, call_id)
+        ToolTarget::Mcp(McpCall { server: (_, server), connection, tool, arguments, call_id, pin, .. }) => {
+            (format!("{tool} of {server} at {}, pinned {},", connection.url, pin.as_str()), arguments, call_id)
         }
     };
     let number = call_id.rsplit('.').next().unwrap_or_default();
@@ -48,14 +48,19 @@ pub(super) fn write_hook_call(call: &HttpCall, out: &mut String) {
     write_text("  value", &argument("value"), out);
 }
 
-pub(super) fn write_model_call(question: &ModelRequest, route: usize, is_first: bool, out: &mut String) {
-    let (point, conversation) = (&question.routes[route], &question.conversation);
-    if let RequestKind::Embedding(text) = &question.kind {
-        writeln!(out, "vector wanted: {} of {} by account {}", point.model, point.provider, point.account_slot)
-            .unwrap();
+pub(super) fn write_model_call(request: &ModelRequest, route: usize, is_first: bool, out: &mut String) {
+    let (route_config, conversation) = (&request.routes[route], &request.conversation);
+    if let RequestKind::Embedding(text) = &request.kind {
+        writeln!(
+            out,
+            "vector wanted: {} of {} by account {}",
+            route_config.model, route_config.provider, route_config.account_slot
+        )
+        .unwrap();
         return write_text("  of", text, out);
     }
-    write!(out, "asked: {} of {} by account {}", point.model, point.provider, point.account_slot).unwrap();
+    write!(out, "asked: {} of {} by account {}", route_config.model, route_config.provider, route_config.account_slot)
+        .unwrap();
     if let Some(temperature) = conversation.temperature {
         write!(out, ", temperature {temperature}").unwrap();
     }
@@ -88,25 +93,25 @@ pub(super) fn write_text(name: &str, text: &str, out: &mut String) {
     }
 }
 
-pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
-    write_steps(ended, out);
-    for decision in &ended.decisions {
+pub(super) fn write_outcome(outcome: &RunOutcome, out: &mut String) {
+    write_steps(outcome, out);
+    for decision in &outcome.decisions {
         writeln!(out, "decided again: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     }
-    for item in &ended.lineage {
+    for item in &outcome.lineage {
         let trust = item.untrusted.map_or("trusted", |reason| reason.as_str());
         let (origin, role) = (item.origin.as_str(), item.influence_role.as_str());
         writeln!(out, "read: {} ({origin}) as {role} to {}, {trust}", item.reference, item.action_class.as_str())
             .unwrap();
     }
-    for artifact in &ended.artifacts {
+    for artifact in &outcome.artifacts {
         let member = |name: &str| match (artifact.kind, name) {
             ("route_refused", "refused") => artifact.body.get("route_id"),
             _ => artifact.body.get(name),
         };
         // The latency is left out, because it is always 0 with the fixed clock.
-        let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
-        let field = |name: &str| member(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
+        let to_text = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
+        let field = |name: &str| member(name).map(|value| format!(" {name} {}", to_text(value))).unwrap_or_default();
         let fields: String = [
             "step_id",
             "tokens_in",
@@ -136,18 +141,18 @@ pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
             write_text("  with", &payload.body, out);
         }
     }
-    for (obligation, _) in &ended.fulfilled {
+    for (obligation, _) in &outcome.fulfilled {
         writeln!(out, "fulfilled: {}", obligation.as_str()).unwrap();
     }
-    if !ended.decisions.is_empty() {
-        policy::write_decision("strictest", &ended.decision, out);
+    if !outcome.decisions.is_empty() {
+        policy::write_decision("strictest", &outcome.decision, out);
     }
-    writeln!(out, "ended: {}, {}", ended.status.as_str(), ended.outcome.as_str()).unwrap();
-    if let Some(error) = &ended.error {
+    writeln!(out, "ended: {}, {}", outcome.status.as_str(), outcome.outcome.as_str()).unwrap();
+    if let Some(error) = &outcome.error {
         let offset = error.offset.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
         writeln!(out, "  error: {}{offset}", error.code).unwrap();
     }
-    if let Some((output, metadata)) = &ended.output {
+    if let Some((output, metadata)) = &outcome.output {
         write_text("  output", &output.to_string(), out);
         if metadata.values().any(|value| value.as_object().is_none_or(|value| !value.is_empty())) {
             write_text("  metadata", &Value::Object(metadata.clone()).to_string(), out);
@@ -156,13 +161,13 @@ pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
 }
 
 /// Writes the first steps of a run, and for a longer list the total number of steps.
-fn write_steps(ended: &RunOutcome, out: &mut String) {
+fn write_steps(outcome: &RunOutcome, out: &mut String) {
     const MAX_STEPS: usize = 20;
-    for step in ended.steps.iter().take(MAX_STEPS) {
+    for step in outcome.steps.iter().take(MAX_STEPS) {
         let result = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));
         writeln!(out, "step {} ({}): {result}", step.step_id, step.step_type).unwrap();
     }
-    if ended.steps.len() > MAX_STEPS {
-        writeln!(out, "and more: {} steps in all", ended.steps.len()).unwrap();
+    if outcome.steps.len() > MAX_STEPS {
+        writeln!(out, "and more: {} steps in all", outcome.steps.len()).unwrap();
     }
 }

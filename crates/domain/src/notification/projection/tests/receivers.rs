@@ -3,35 +3,36 @@
 use super::*;
 
 #[test]
-fn each_destination_of_a_wanted_channel_gets_one_delivery() {
+fn each_destination_of_an_enabled_channel_gets_one_delivery() {
     let (fact, subject) = denial("user:ada", 0);
-    let operators = directory(&[("user:operator", Role::Operator)]);
+    let operators = recipient_rights(&[("user:operator", Role::Operator)]);
     let destinations = vec![
         destination(20, DestinationScope::Organization, Channel::Webhook),
         destination(21, DestinationScope::Workspace(id(3).into()), Channel::Webhook),
         destination(22, DestinationScope::Workspace(id(99).into()), Channel::Webhook),
         destination(23, DestinationScope::Organization, Channel::Paging),
     ];
-    let nobody = RecipientPreferences { destinations: destinations.clone(), ..book() };
-    assert!(project(&fact, &subject, &operators, &nobody, at()).deliveries.is_empty());
+    let without_preferences = RecipientPreferences { destinations: destinations.clone(), ..default_preferences() };
+    assert!(project(&fact, &subject, &operators, &without_preferences, at()).deliveries.is_empty());
     let mut sets = HashMap::from([opt_in(&[Channel::Webhook])]);
     sets.insert(actor("user:operator"), opt_in(&[Channel::Webhook]).1);
-    let wanted = RecipientPreferences { destinations, sets, ..book() };
-    let projection = project(&fact, &subject, &operators, &wanted, at());
-    let reached: Vec<_> = projection.deliveries.iter().map(|one| one.target.destination().unwrap().uuid()).collect();
-    assert_eq!(reached, [id(20), id(21)], "one for both recipients, none elsewhere or on other channels");
-    let again = project(&fact, &subject, &operators, &wanted, at());
-    assert_eq!(projection.deliveries, again.deliveries, "a repeated projection writes the same rows");
+    let with_preferences = RecipientPreferences { destinations, sets, ..default_preferences() };
+    let projection = project(&fact, &subject, &operators, &with_preferences, at());
+    let destination_ids: Vec<_> =
+        projection.deliveries.iter().map(|delivery| delivery.target.destination().unwrap().uuid()).collect();
+    assert_eq!(destination_ids, [id(20), id(21)], "one for both recipients, none elsewhere or on other channels");
+    let repeated = project(&fact, &subject, &operators, &with_preferences, at());
+    assert_eq!(projection.deliveries, repeated.deliveries, "a repeated projection writes the same rows");
 }
 
 #[test]
 fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_in(&[Channel::Email, Channel::ChatB])]);
-    let standard = RecipientPreferences { sets, ..book() };
-    let channels = |book: &RecipientPreferences| -> Vec<_> {
-        let projection = project(&fact, &subject, &RecipientRights::default(), book, at());
-        projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect()
+    let standard = RecipientPreferences { sets, ..default_preferences() };
+    let channels = |preferences: &RecipientPreferences| -> Vec<_> {
+        let projection = project(&fact, &subject, &RecipientRights::default(), preferences, at());
+        projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.requires_advanced_tier)).collect()
     };
     assert_eq!(channels(&standard), [(Channel::Email, false)]);
     let profile = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..ProfileSettings::default() };
@@ -47,13 +48,13 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
 fn channels_without_a_receiver_leave_one_record() {
     let (mut fact, subject) = denial("user:ada", 0);
     fact.categories = vec![FactCategory::Executions];
-    let wanted = |channels: &[Channel]| {
+    let opted_in = |channels: &[Channel]| {
         let (person, mut sets) = opt_in(channels);
         sets[0].0.settings.insert((FactCategory::Executions, Channel::Portal), false);
-        RecipientPreferences { sets: HashMap::from([(person, sets)]), ..book() }
+        RecipientPreferences { sets: HashMap::from([(person, sets)]), ..default_preferences() }
     };
     let organization = |channel| vec![destination(20, DestinationScope::Organization, channel)];
-    let elsewhere = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
+    let other_workspace = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
     let mailboxes = HashSet::from([actor("user:ada")]);
     let daily = [(FactCategory::Executions, DigestFrequency::Daily)].into();
     let profile = ProfileSettings { digest: daily, ..ProfileSettings::default() };
@@ -61,39 +62,41 @@ fn channels_without_a_receiver_leave_one_record() {
     let advanced = |channel, profile: &ProfileSettings| RecipientPreferences {
         people: HashMap::from([(actor("user:ada"), profile.clone())]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
-        ..wanted(&[channel])
+        ..opted_in(&[channel])
     };
     let no_address = Some(DeliveryError::NoAddress);
     let (email, webhook, chat_b) = (Channel::Email, Channel::Webhook, Channel::ChatB);
-    for (book, unreachable, deliveries) in [
-        (wanted(&[email]), vec![email], vec![(email, no_address)]),
-        (RecipientPreferences { mailboxes, ..wanted(&[email]) }, vec![], vec![(email, None)]),
+    for (preferences, unreachable, deliveries) in [
+        (opted_in(&[email]), vec![email], vec![(email, no_address)]),
+        (RecipientPreferences { mailboxes, ..opted_in(&[email]) }, vec![], vec![(email, None)]),
         (
-            RecipientPreferences { destinations: organization(email), ..wanted(&[email]) },
+            RecipientPreferences { destinations: organization(email), ..opted_in(&[email]) },
             vec![],
             vec![(email, None); 2],
         ),
-        (wanted(&[webhook]), vec![webhook], vec![]),
-        (RecipientPreferences { destinations: elsewhere, ..wanted(&[webhook]) }, vec![webhook], vec![]),
+        (opted_in(&[webhook]), vec![webhook], vec![]),
+        (RecipientPreferences { destinations: other_workspace, ..opted_in(&[webhook]) }, vec![webhook], vec![]),
         (
-            RecipientPreferences { destinations: organization(webhook), ..wanted(&[webhook]) },
+            RecipientPreferences { destinations: organization(webhook), ..opted_in(&[webhook]) },
             vec![],
             vec![(webhook, None)],
         ),
-        (wanted(&[email, webhook]), vec![email, webhook], vec![(email, no_address)]),
-        (wanted(&[chat_b]), vec![chat_b], vec![]),
+        (opted_in(&[email, webhook]), vec![email, webhook], vec![(email, no_address)]),
+        (opted_in(&[chat_b]), vec![chat_b], vec![]),
         (advanced(chat_b, &profile), vec![chat_b], vec![]),
         (advanced(chat_b, &chat), vec![], vec![(chat_b, None)]),
         // Otherwise a digest of later notifications could contain the notification that is recorded as suppressed.
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
-        let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
-        let sent: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.failure)).collect();
-        assert_eq!(sent, deliveries, "{unreachable:?}");
+        let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
+        let actual: Vec<_> =
+            projection.deliveries.iter().map(|delivery| (delivery.channel, delivery.failure)).collect();
+        assert_eq!(actual, deliveries, "{unreachable:?}");
         assert!(
-            sent.iter()
+            actual
+                .iter()
                 .zip(&projection.deliveries)
-                .all(|((_, failure), one)| failure.is_none() || one.digest.is_none())
+                .all(|((_, failure), delivery)| failure.is_none() || delivery.digest.is_none())
         );
         let records: Vec<_> = projection.suppressed.iter().map(|(record, _)| record).collect();
         if unreachable.is_empty() {
@@ -110,16 +113,16 @@ fn channels_without_a_receiver_leave_one_record() {
 #[test]
 fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     let ada = actor("user:ada");
-    assert!(!book().may_turn_inbox_off(&ada));
-    let with_sets = |set| RecipientPreferences { sets: HashMap::from([set]), ..book() };
+    assert!(!default_preferences().may_turn_inbox_off(&ada));
+    let with_sets = |set| RecipientPreferences { sets: HashMap::from([set]), ..default_preferences() };
     assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
-    let off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
-    assert!(off.may_turn_inbox_off(&ada) && !off.may_turn_inbox_off(&actor("user:bob")));
+    let inbox_off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
+    assert!(inbox_off.may_turn_inbox_off(&ada) && !inbox_off.may_turn_inbox_off(&actor("user:bob")));
     let profiles = DefaultProfiles::restore(DefaultProfilesRecord {
         settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Portal), false)]),
         updated_at: at(),
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    assert!(RecipientPreferences { profiles: Some(profiles), ..book() }.may_turn_inbox_off(&ada));
+    assert!(RecipientPreferences { profiles: Some(profiles), ..default_preferences() }.may_turn_inbox_off(&ada));
 }
