@@ -81,7 +81,6 @@ pub(crate) enum Command {
     )]
     Create {
         /// The asset's slug
-        #[arg(add = dynamic_completion::assets())]
         slug: String,
         /// The asset's kind
         #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]

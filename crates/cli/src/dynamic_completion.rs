@@ -15,6 +15,7 @@ use clap_complete::{
     CompleteEnv,
     engine::{ArgValueCandidates, CompletionCandidate},
 };
+use fairway_domain::asset::kind::AssetKind;
 use serde_json::Value;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -48,11 +49,12 @@ pub(crate) fn workloads() -> ArgValueCandidates {
 }
 
 pub(crate) fn assets() -> ArgValueCandidates {
-    candidates(|server| list(server, &["assets"], &[], "/slug", "/kind"))
+    candidates(|server| list(server, &["assets"], &[], "/slug", "/asset_kind"))
 }
 
 pub(crate) fn flows() -> ArgValueCandidates {
-    candidates(|server| list(server, &["assets"], &[("kind", "flow")], "/slug", "/name"))
+    let filter = [("asset_kind", AssetKind::OrchestrationFlow.as_str())];
+    candidates(move |server| list(server, &["assets"], &filter, "/slug", "/owner_ref"))
 }
 
 /// Completes environments with those of the existing releases, because the server has no list of environments.

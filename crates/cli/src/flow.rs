@@ -36,7 +36,6 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway flows create ticket-flow --owner team:support ticket-flow.yaml")]
     Create {
         /// The flow's slug
-        #[arg(add = dynamic_completion::flows())]
         slug: String,
         /// The owner, such as team:support
         #[arg(long)]

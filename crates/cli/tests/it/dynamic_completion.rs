@@ -1,8 +1,10 @@
 //! Completion of names and identifiers from the server.
 
-use crate::{CommandOutput, Terminal, sample_resources::create_contents};
+use crate::{CommandOutput, Terminal, make_directory, path_text, sample_resources::create_contents};
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
+
+const FLOW: &str = "{name: Sort, trigger: {type: api_request, inputs_schema: {text: string}}, entry_step: done, steps: [{id: done, type: return, output: '{{trigger.text}}'}]}";
 
 /// The completions that the bash script receives for a command line whose last word is incomplete.
 fn complete(terminal: &Terminal, args: &[&str]) -> CommandOutput {
@@ -26,6 +28,9 @@ async fn completes_names_and_identifiers_from_the_server() {
     assert_eq!(values(&ada, &["workloads", "show", "sor"]), ["sorting"]);
     let assets = values(&ada, &["assets", "show", "sort-"]);
     assert_eq!(assets, ["sort-policy", "sort-model", "sort-prompt"]);
+    let files = make_directory(&[("flow.yaml", FLOW)]);
+    ada.run_ok(&["flows", "create", "sort-flow", "--owner", "team:sorting", path_text(&files.path().join("flow.yaml"))]);
+    assert_eq!(values(&ada, &["flows", "show", "sort-"]), ["sort-flow"]);
     assert_eq!(values(&ada, &["run", "sorting", "--env", ""]), ["dev"]);
     let releases = values(&ada, &["releases", "show", ""]);
     for expected in ["latest", "sorting@dev", active.release_id.as_str()] {
