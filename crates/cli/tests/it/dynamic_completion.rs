@@ -29,7 +29,8 @@ async fn completes_names_and_identifiers_from_the_server() {
     let assets = values(&ada, &["assets", "show", "sort-"]);
     assert_eq!(assets, ["sort-policy", "sort-model", "sort-prompt"]);
     let files = make_directory(&[("flow.yaml", FLOW)]);
-    ada.run_ok(&["flows", "create", "sort-flow", "--owner", "team:sorting", path_text(&files.path().join("flow.yaml"))]);
+    let file = files.path().join("flow.yaml");
+    ada.run_ok(&["flows", "create", "sort-flow", "--owner", "team:sorting", path_text(&file)]);
     assert_eq!(values(&ada, &["flows", "show", "sort-"]), ["sort-flow"]);
     assert_eq!(values(&ada, &["run", "sorting", "--env", ""]), ["dev"]);
     let releases = values(&ada, &["releases", "show", ""]);
