@@ -83,11 +83,11 @@ async fn store_faults_leave_no_row_without_artifact() {
         };
         faults.set_fault(fault);
         let (body, key) = (json!({ "content": allow_all_policy() }), Uuid::now_v7().to_string());
-        let first = app.post(path.clone(), body.clone()).idempotency_key(&key).await;
+        let first_response = app.post(path.clone(), body.clone()).idempotency_key(&key).await;
         if fault == ArtifactFault::None {
-            first.expect(201);
+            first_response.expect(201);
         } else {
-            first.expect_refusal(503, "unavailable");
+            first_response.expect_refusal(503, "unavailable");
             refused += 1;
             faults.set_fault(ArtifactFault::None);
             app.post(path.clone(), body).idempotency_key(&key).await.expect(201);

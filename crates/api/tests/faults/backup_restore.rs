@@ -126,7 +126,7 @@ async fn documented_backup_restores_all_data() {
     assert!(!executed.headers.contains_key("idempotency-replayed"));
     let subject = Value::from(executed.required_id("execution_id").to_string());
     // The log continues after the dump without a gap.
-    let since = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     loop {
         let log = restored.client.get("/v1/audit/events?limit=200").await.unwrap();
         let events = log.body.as_array().unwrap().clone();
@@ -136,7 +136,7 @@ async fn documented_backup_restores_all_data() {
             assert_eq!(indexes.last(), Some(&0), "{indexes:?}");
             return;
         }
-        assert!(since.elapsed().as_secs() < 20, "the run is not in the log: {indexes:?}");
+        assert!(started_at.elapsed().as_secs() < 20, "the run is not in the log: {indexes:?}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }

@@ -187,8 +187,8 @@ async fn create_use_case(remote: &ApiClient) -> (String, impl Fn(&str) -> String
             "model_policy_ref": slug, "connections": [format!("crm-{asset}")],
         },
     });
-    let made = remote.create(&format!("/v1/use-cases?workspace_id={WORKSPACE}"), &body).await;
-    let id = made.required_id("use_case_id");
+    let created = remote.create(&format!("/v1/use-cases?workspace_id={WORKSPACE}"), &body).await;
+    let id = created.required_id("use_case_id");
     (id.to_string(), move |verb: &str| format!("/v1/use-cases/{id}/{verb}?workspace_id={WORKSPACE}"))
 }
 

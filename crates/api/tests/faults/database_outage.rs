@@ -87,9 +87,9 @@ async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Dur
     for number in 0..6 * at_once {
         let (remote, paths) = (remote.clone(), paths.clone());
         requests.spawn(async move {
-            let since = Instant::now();
+            let started_at = Instant::now();
             let response = send_request(&remote, number, &paths).await.unwrap();
-            (since.elapsed(), response)
+            (started_at.elapsed(), response)
         });
     }
     requests.join_all().await
@@ -116,10 +116,10 @@ async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: u
 
 async fn assert_all_refused_in_time(remote: &ApiClient, paths: &Paths) {
     assert_prompt_refusals(remote, paths, CONCURRENT_PER_KIND).await;
-    let since = Instant::now();
+    let started_at = Instant::now();
     let readiness = remote.get("/readyz").await.unwrap();
     assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
-    assert!(since.elapsed() < REFUSAL_TIMEOUT, "{:?}", since.elapsed());
+    assert!(started_at.elapsed() < REFUSAL_TIMEOUT, "{:?}", started_at.elapsed());
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
 }
 
@@ -156,14 +156,14 @@ async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
         assert_all_refused_in_time(remote, &paths).await;
         assert_low_processor_use(&server, &paths).await;
         postgres.start();
-        let since = Instant::now();
+        let started_at = Instant::now();
         wait_until("the first request succeeds", RECOVERY_TIMEOUT, async || {
             let response = remote.post(&paths.execute, &execute_body(), None).await.unwrap();
             assert!(response.status == 200 || response.is_unavailable_with_retry_after(), "{response:?}");
             response.status == 200
         })
         .await;
-        assert!(since.elapsed() < RECOVERY_TIMEOUT);
+        assert!(started_at.elapsed() < RECOVERY_TIMEOUT);
         wait_until("the server is ready", RECOVERY_TIMEOUT, async || {
             remote.get("/readyz").await.unwrap().status == 200
         })

@@ -74,9 +74,9 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
     let owner = database.connect_as_owner().await.unwrap();
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
-    let first = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
-    let second = ServerSetup::sharing_storage_of(&first).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
-    let setups = [first, second];
+    let first_setup = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let setups = [first_setup, second_setup];
     let mut servers: [Server; 2] = [setups[0].start().await, setups[1].start().await];
     let workload = prepare(&servers[0].client, &receiver).await;
     let rounds = if is_long() { 60 } else { 6 };

@@ -9,9 +9,9 @@ use std::time::Duration;
 #[tokio::test]
 async fn concurrently_started_servers_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
-    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
-    let (first_server, second_server) = tokio::join!(first.start(), second.start());
+    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
+    let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_GENERATOR", "on");
+    let (first_server, second_server) = tokio::join!(first_setup.start(), second_setup.start());
     let owner = database.connect_as_owner().await.unwrap();
     // The servers provision the generator without any request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
@@ -34,12 +34,12 @@ async fn concurrently_started_servers_provision_one_generator() {
 #[tokio::test]
 async fn tenant_without_workspace_causes_no_warning_at_start() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url());
-    let server = first.start().await;
+    let first_setup = ServerSetup::new(&database.url());
+    let server = first_setup.start().await;
     server.client.create("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
     drop(server);
-    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
-    let server = second.start().await;
+    let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_GENERATOR", "on");
+    let server = second_setup.start().await;
     let owner = database.connect_as_owner().await.unwrap();
     // Provisioning lists tenants newest first, so the generator of the new tenant is provisioned before those of
     // older tenants.

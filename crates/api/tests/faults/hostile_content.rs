@@ -121,9 +121,9 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
         drop(content);
         server.reset_peak_memory();
         let before = server.memory().resident_kib;
-        let since = Instant::now();
+        let started_at = Instant::now();
         let response = server.client.post_bytes(&format!("/v1/assets/{asset}/versions"), body).await.unwrap();
-        let (elapsed, grown) = (since.elapsed(), server.memory().peak_kib.saturating_sub(before));
+        let (elapsed, grown) = (started_at.elapsed(), server.memory().peak_kib.saturating_sub(before));
         if !matches!(response.status, 400 | 413 | 422) || elapsed > REFUSAL_TIMEOUT || grown > MAX_GROWTH_KIB {
             failures
                 .push(format!("{kind}, {label}: status {} after {elapsed:?}, grew by {grown} KiB", response.status));

@@ -40,11 +40,11 @@ async fn serves_requests_beside_ten_thousand_idle_connections() {
         }
         idle.push(stream);
     }
-    let since = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..50 {
         assert_eq!(server.client.get("/v1/workloads").await.unwrap().status, 200);
     }
-    assert!(since.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", since.elapsed());
+    assert!(started_at.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", started_at.elapsed());
     let memory = server.memory();
     assert!(memory.peak_kib < MAX_PEAK_KIB, "{} KiB for {many} connections", memory.peak_kib);
     // The server closes idle connections, with or without a response.

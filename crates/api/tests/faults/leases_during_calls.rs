@@ -65,9 +65,9 @@ impl Fixture {
     }
 
     async fn queue_run(&self, path: &str) -> Uuid {
-        let answer = self.client().post(&format!("{path}?mode=async"), &execute_body(), None).await.unwrap();
-        assert_eq!(answer.status, 202, "{answer:?}");
-        answer.execution_id().unwrap()
+        let response = self.client().post(&format!("{path}?mode=async"), &execute_body(), None).await.unwrap();
+        assert_eq!(response.status, 202, "{response:?}");
+        response.execution_id().unwrap()
     }
 
     /// Waits until the run ends. Returns the ended run.

@@ -65,8 +65,8 @@ fn duration() -> Duration {
 
 /// Starts a server with the default limits for waiting requests and memory.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let place = ServerSetup::new(&database.url());
-    let place = place.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
+    let setup = ServerSetup::new(&database.url());
+    let place = setup.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
     let server = place.start().await;
     (place, server)
 }
@@ -95,7 +95,7 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
     let (mut report, mut missed) = (Vec::new(), Vec::new());
     for attack in selected_attacks() {
         server.reset_peak_memory();
-        let since = Instant::now();
+        let started_at = Instant::now();
         let mut tally = attack.run(target, random, 1).await;
         // On a busy machine, load shedding can refuse all requests of an aim, so the attack is repeated.
         for _ in 1..ROUNDS {
@@ -106,7 +106,11 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
             tally.add(attack.run(target, random, 1).await);
         }
         let memory = server.memory();
-        report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak_kib >> 10, since.elapsed()));
+        report.push(format!(
+            "{attack:?}: peak {} MiB, after {:?}; {tally}",
+            memory.peak_kib >> 10,
+            started_at.elapsed()
+        ));
         println!("{}", report[report.len() - 1]);
         assert!(
             memory.peak_kib < MAX_RESIDENT_KIB,
@@ -147,7 +151,7 @@ impl AttackOrder {
 }
 
 async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut Random) {
-    let until = Instant::now() + duration();
+    let deadline = Instant::now() + duration();
     let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
     let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
     let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), remaining: Vec::new() }));
@@ -156,7 +160,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
         let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));
         let (target, under_way, tallies) = (Arc::clone(target), Arc::clone(&under_way), Arc::clone(&tallies));
         attackers.spawn(async move {
-            while Instant::now() < until {
+            while Instant::now() < deadline {
                 let attack = deck.lock().unwrap().next();
                 under_way.lock().unwrap().push(attack);
                 let tally = attack.run(&target, &mut random, 4).await;
@@ -182,7 +186,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
         );
         if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             println!("now {} MiB, peak {} MiB, {} s left", memory.resident_kib >> 10, highest >> 10, left.as_secs());
         }
         if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(200), attackers.join_next()).await {

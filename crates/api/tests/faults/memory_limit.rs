@@ -42,8 +42,8 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
     let prompt = server.client.create_asset("prompt_template").await;
     let versions = format!("/v1/assets/{prompt}/versions");
-    let refused = server.client.post(&versions, &version(300_000), None).await.unwrap();
-    assert!(refused.is_unavailable_with_retry_after(), "{refused:?}");
+    let response = server.client.post(&versions, &version(300_000), None).await.unwrap();
+    assert!(response.is_unavailable_with_retry_after(), "{response:?}");
     server.client.create(&versions, &version(10_000)).await;
     server.client.create(&run, &execute_body()).await;
     // The server estimates the memory of a list from its maximum page size.
@@ -67,8 +67,8 @@ async fn returns_freed_memory_while_it_is_idle() {
     let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");
     assert!(built_with.is_some_and(|settings| settings.contains("dirty_decay_ms:200")), "{built_with:?}");
     let database = TestDatabase::create().await.unwrap();
-    let place = ServerSetup::new(&database.url());
-    let server = place.start().await;
+    let setup = ServerSetup::new(&database.url());
+    let server = setup.start().await;
     let run = execute_small_work(&server).await;
     let before = server.memory().resident_kib;
     let mut large = execute_body();

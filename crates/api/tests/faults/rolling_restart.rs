@@ -57,9 +57,9 @@ struct BalancedClient {
 
 impl BalancedClient {
     async fn send(&mut self, question: RawRequest<'_>) -> RawResponse {
-        let since = Instant::now();
+        let started_at = Instant::now();
         loop {
-            assert!(since.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
+            assert!(started_at.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
             let (mut wire, sent_requests) = match self.connection.take() {
                 Some(open) => open,
                 None => match RawConnection::open(self.servers[self.server_index % 2]).await {
@@ -103,14 +103,17 @@ impl BalancedClient {
                 assert_eq!(accepted.status, 202, "{accepted:?}");
                 let run = execution_id(&accepted);
                 self.record.runs_by_key.lock().unwrap().insert(key, run);
-                let since = Instant::now();
+                let started_at = Instant::now();
                 loop {
                     let run_state =
                         self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
                     if run_state.body["outcome"] == "success" {
                         break;
                     }
-                    assert!(since.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(), "{run_state:?}");
+                    assert!(
+                        started_at.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(),
+                        "{run_state:?}"
+                    );
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 continue;
@@ -149,10 +152,10 @@ fn next_random(state: &mut u64) -> usize {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn rolling_restart_fails_no_request() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
-    let new_setup = || ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let new_setup = || ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_WORKER_LEASE", LEASE);
     let worker_setups = [new_setup(), new_setup()];
-    let setups = [new_setup(), first];
+    let setups = [new_setup(), first_setup];
     let mut servers: Vec<Server> = Vec::new();
     for setup in &setups {
         let mut server = setup.spawn_without_worker();

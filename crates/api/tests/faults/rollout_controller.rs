@@ -31,8 +31,8 @@ async fn start_rollout(remote: &ApiClient) -> (Uuid, String) {
 
 async fn execute_run(remote: &ApiClient, slug: &str) {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let ran = remote.post(&format!("/v1/workloads/by-slug/{slug}/execute"), &body, None).await.unwrap();
-    assert_eq!(ran.status, 200, "{ran:?}");
+    let response = remote.post(&format!("/v1/workloads/by-slug/{slug}/execute"), &body, None).await.unwrap();
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
 async fn current_lane(remote: &ApiClient, release: Uuid) -> Value {

@@ -174,7 +174,7 @@ impl Server {
     /// # Panics
     /// When the process exits before it is ready, or after [`START_TIMEOUT`].
     pub(crate) async fn wait_until_ready(&mut self) {
-        let since = Instant::now();
+        let started_at = Instant::now();
         loop {
             if self.client.get("/readyz").await.is_ok_and(|response| response.status == 200) {
                 return;
@@ -183,7 +183,7 @@ impl Server {
                 panic!("the server exited with {status} before it was ready: {}", self.read_log());
             }
             assert!(
-                since.elapsed() < START_TIMEOUT,
+                started_at.elapsed() < START_TIMEOUT,
                 "the server is not ready after {START_TIMEOUT:?}: {}",
                 self.read_log()
             );
@@ -254,13 +254,13 @@ impl Server {
     ///
     /// # Panics
     /// When the process still runs after `patience`.
-    pub(crate) async fn wait_for_exit(&mut self, patience: Duration) -> ExitStatus {
-        let since = Instant::now();
+    pub(crate) async fn wait_for_exit(&mut self, timeout: Duration) -> ExitStatus {
+        let started_at = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(since.elapsed() < patience, "the process still runs after {patience:?}: {}", self.read_log());
+            assert!(started_at.elapsed() < timeout, "the process still runs after {timeout:?}: {}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -284,10 +284,10 @@ impl Drop for Server {
 ///
 /// # Panics
 /// When `condition` is still false after `patience`.
-pub(crate) async fn wait_until(what: &str, patience: Duration, mut condition: impl AsyncFnMut() -> bool) {
-    let since = Instant::now();
+pub(crate) async fn wait_until(what: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let started_at = Instant::now();
     while !condition().await {
-        assert!(since.elapsed() < patience, "condition not met within {patience:?}: {what}");
+        assert!(started_at.elapsed() < timeout, "condition not met within {timeout:?}: {what}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

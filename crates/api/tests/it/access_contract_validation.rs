@@ -220,9 +220,9 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     assert!(mutants.len() > 250, "{}", mutants.len());
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
     for (what, contract) in &mutants {
-        let answer = app.post(&path, content_with(contract)).await;
-        assert_eq!(answer.status, 400, "{what}: {answer}");
-        *codes.entry(answer.code()).or_default() += 1;
+        let response = app.post(&path, content_with(contract)).await;
+        assert_eq!(response.status, 400, "{what}: {response}");
+        *codes.entry(response.code()).or_default() += 1;
     }
     let malformed = codes.remove("malformed_json").unwrap_or_default();
     assert_eq!((malformed, codes.remove("invalid_content")), (1, Some(mutants.len() - 1)), "{codes:?}");

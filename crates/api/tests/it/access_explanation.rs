@@ -14,29 +14,29 @@ const BEYOND_ROLES: &[&str] = &["change_inbox_status", "fetch_documents"];
 #[tokio::test]
 async fn explanations_agree_with_the_responses_of_every_operation() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_roles(&stage).await;
-    let mut wrong = Vec::new();
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_roles(&fixture).await;
+    let mut differences = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS.iter().filter(|(operation, _)| !BEYOND_ROLES.contains(operation)) {
         // The remaining callers belong to other workspaces and tenants and do not see the scope, so they are excluded.
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')).take(10) {
-            let scope = format!("scope_kind=workload&scope_ref={}", stage.workload.workload_id);
+            let scope = format!("scope_kind=workload&scope_ref={}", fixture.workload.workload_id);
             let path = format!("/v1/session/can?operation={operation}&actor={caller}&{scope}");
             let explained = app.get(path).await.expect(200);
             if explained["allowed"] != json!(["+", "e"].contains(&expected)) {
-                wrong.push(format!("{operation} by {caller}: expected {expected}, got {explained}"));
+                differences.push(format!("{operation} by {caller}: expected {expected}, got {explained}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
 #[tokio::test]
 async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let viewer = given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
-    let operator = given.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
+    let fixtures = app.fixtures();
+    let viewer = fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    let operator = fixtures.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
     let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
     let ask = |query: String| app.get(format!("/v1/session/can?{query}")).as_actor("user:ada");
     let both = ask(format!("operation=list_workloads&{here}")).await.expect(200);
@@ -69,21 +69,21 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
 #[tokio::test]
 async fn questions_about_others_require_workspace_manage_in_a_visible_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let workload = app.active_workload("main").await.workload_id;
-    given.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    let other = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other)).await;
-    let tenant = given.tenant("acme").await;
-    let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+    fixtures.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let other = fixtures.workspace("next-door", "next-door").await;
+    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other)).await;
+    let tenant = fixtures.tenant("acme").await;
+    let there = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
     let ask = |actor: &str, scope: &str| {
         app.get(format!("/v1/session/can?operation=list_workloads&actor=user:runner&{scope}")).as_actor(actor)
     };
     let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
-    let refused = ask("user:weak", &here).await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "workspace.manage");
+    let refusal = ask("user:weak", &here).await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "workspace.manage");
     ask("user:neighbour", &here).await.expect_refusal(403, "forbidden");
     ask("user:admin", "").await.expect_refusal(403, "forbidden");
     assert_eq!(ask("user:admin", &here).await.expect(200)["allowed"], true);
@@ -116,10 +116,10 @@ async fn refuses_malformed_questions_without_an_echo() {
         ("operation=list_assets&actor=sesame", "actor", "invalid"),
     ];
     for (query, path, code) in cases {
-        let answer = app.get(format!("/v1/session/can?{query}")).await;
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+        let response = app.get(format!("/v1/session/can?{query}")).await;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
         assert!(!text.contains("sesame"), "{text}");
     }
     app.get("/v1/session/can").await.expect_refusal(422, "validation_error");

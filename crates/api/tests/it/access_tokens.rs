@@ -155,8 +155,8 @@ async fn a_name_stays_with_its_first_subject() {
     }
     assert_eq!(actor(&of("3", "countess")).await, "user:countess");
     let root = issuer.person("root", &[]);
-    let refused = facts(&app, &root, "identity.refused").await;
-    assert_eq!(refused.len(), 1, "repeated requests record one fact");
+    let response = facts(&app, &root, "identity.refused").await;
+    assert_eq!(response.len(), 1, "repeated requests record one fact");
 }
 
 #[tokio::test]
@@ -171,8 +171,8 @@ async fn names_belong_to_one_tenant() {
         issuer.token(json!({"sub": subject, "preferred_username": name, "org": org, "groups": ["ops"]}))
     };
     let root = of("default", "root");
-    let made = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
-    let acme = made["tenant_id"].as_str().unwrap();
+    let created = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
+    let acme = created["tenant_id"].as_str().unwrap();
     // The bootstrap administrator of the configuration is an actor of the default tenant. The same name in another
     // tenant has no role.
     let session = app.get("/v1/session").token(&of("acme", "root")).await.expect(200);
@@ -200,8 +200,8 @@ async fn names_belong_to_one_tenant() {
     app.get("/v1/session").token(&of("acme", "bob")).in_tenant(DEFAULT_TENANT).await.expect_refusal(404, "not_found");
     app.get("/v1/session").token(&of("acme", "bob")).in_tenant(acme).await.expect(200);
     let workspace = json!({"slug": "lab", "name": "Lab", "namespace": "lab"});
-    let made = app.post("/v1/workspaces", workspace).token(&of("default", "ada")).in_tenant(acme).await.expect(201);
-    let workspace = format!("/v1/workspaces/{}", made["workspace_id"].as_str().unwrap());
+    let created = app.post("/v1/workspaces", workspace).token(&of("default", "ada")).in_tenant(acme).await.expect(201);
+    let workspace = format!("/v1/workspaces/{}", created["workspace_id"].as_str().unwrap());
     app.get(&workspace).token(&of("default", "ada")).await.expect_refusal(404, "not_found");
     // Without the platform role, requests in other tenants are refused at once.
     let bindings = app.get("/v1/role-bindings").token(&root).await.expect(200);
@@ -343,10 +343,10 @@ async fn internal_clients_act_for_others_within_both_rights() {
     let issuer = issuer().await;
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let local = TestApp::builder().provider(provider.clone()).start().await;
-    let given = local.fixtures();
-    let workload = given.active_workload("main").await;
-    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let fixtures = local.fixtures();
+    let workload = fixtures.active_workload("main").await;
+    fixtures.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     local.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
     let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).provider(provider);
@@ -434,16 +434,16 @@ async fn only_own_hosts_are_served() {
 #[tokio::test]
 async fn production_needs_a_model_that_thinks() {
     let (issuer, local, app) = start().await;
-    let given = local.fixtures();
-    let versions = [given.prompt("p").await, given.model_policy("m").await, given.policy("b").await];
-    let workload = given.workload("main").await;
-    given.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    let fixtures = local.fixtures();
+    let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.policy("b").await];
+    let workload = fixtures.workload("main").await;
+    fixtures.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let operator = issuer.person("op", &[]);
     let blocked = |environment: &'static str| {
-        let (given, versions, workload) = (given.clone(), versions.clone(), workload.clone());
+        let (fixtures, versions, workload) = (fixtures.clone(), versions.clone(), workload.clone());
         let (app, operator) = (&app, &operator);
         async move {
-            let release = given.approved_release_in(&workload, environment, &versions).await;
+            let release = fixtures.approved_release_in(&workload, environment, &versions).await;
             let gates = app.get(format!("/v1/releases/{release}/gates")).token(operator).await.expect(200);
             let blocked = |gate: &&Value| gate["gate"] == "provider_account" && gate["verdict"] == "blocked";
             gates.as_array().unwrap().iter().any(|gate| blocked(&gate))

@@ -64,7 +64,7 @@ impl ServerPair {
 
     /// The versions of a release whose agents call the tool. `more` extends the content of the MCP server asset.
     async fn versions(&self, slug: &str, more: &Value) -> Vec<Version> {
-        let given = self.local.fixtures();
+        let fixtures = self.local.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
@@ -73,13 +73,13 @@ impl ServerPair {
         let mut server =
             json!({ "name": "com.example/tickets", "transport": { "type": "streamable-http", "url": url } });
         server.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        given.asset_with_version("mcp_server", slug, server).await;
+        fixtures.asset_with_version("mcp_server", slug, server).await;
         let named = |what: &str| format!("{slug}-{what}");
         vec![
-            given.policy(&named("policy")).await,
-            given.asset_with_version("model_policy", &named("models"), models).await,
-            given.flow(&named("flow"), AGENT_FLOW).await,
-            given.asset_with_version("tool_definition", &named("sorter"), self.tool_definition(slug).await).await,
+            fixtures.policy(&named("policy")).await,
+            fixtures.asset_with_version("model_policy", &named("models"), models).await,
+            fixtures.flow(&named("flow"), AGENT_FLOW).await,
+            fixtures.asset_with_version("tool_definition", &named("sorter"), self.tool_definition(slug).await).await,
         ]
     }
 
@@ -98,9 +98,9 @@ impl ServerPair {
     async fn execute_with_calls(&self, workload: &ActiveWorkload, calls: usize) -> Vec<Value> {
         let ticket = vec![format!("Call: {TOOL} {{\"ticket\": \"a refund\"}}"); calls].join("\n");
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        let answer = self.local.post(workload.execute_path(), body).await.expect(200);
-        assert_eq!(answer["status"], "completed", "{answer}");
-        evidence_documents(&self.local, &answer["execution_id"], "tool_call").await
+        let response = self.local.post(workload.execute_path(), body).await.expect(200);
+        assert_eq!(response["status"], "completed", "{response}");
+        evidence_documents(&self.local, &response["execution_id"], "tool_call").await
     }
 
     async fn remote_run_count(&self) -> i64 {
@@ -178,14 +178,14 @@ async fn unusable_tools_block_the_activation() {
         ("oauth", json!({ "auth": { "type": "oauth2", "issuer": "https://idp.example" } })),
         ("old", json!({ "protocol_versions": ["2024-11-05"] })),
     ] {
-        let given = set.local.fixtures();
+        let fixtures = set.local.fixtures();
         let versions = set.versions(slug, &more).await;
-        let workload = given.workload(slug).await;
-        let release = given.approved_release(&workload, &versions).await;
+        let workload = fixtures.workload(slug).await;
+        let release = fixtures.approved_release(&workload, &versions).await;
         let body = json!({ "to_state": "active" });
-        let refused = set.local.post(format!("/v1/releases/{release}/transition"), body).await.expect(422);
-        let missing = refused["detail"]["missing"].as_array().unwrap();
-        assert_eq!(missing.len(), 1, "{slug}: {refused}");
+        let refusal = set.local.post(format!("/v1/releases/{release}/transition"), body).await.expect(422);
+        let missing = refusal["detail"]["missing"].as_array().unwrap();
+        assert_eq!(missing.len(), 1, "{slug}: {refusal}");
         assert_eq!(missing[0]["code"], "step_type_unavailable", "{slug}");
     }
 }

@@ -44,8 +44,8 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
         ("outcome", json!("")),
         ("outcome", json!(true)),
     ] {
-        let refused = review_with(&app, &release, field, value.clone()).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], field, "{value}");
+        let refusal = review_with(&app, &release, field, value.clone()).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], field, "{value}");
     }
     // None of the requests above approved this release. An approval of the other release does not either.
     approve(&app, &other).await.expect(201);
@@ -76,9 +76,9 @@ async fn only_an_approving_outcome_approves_the_release() {
 #[tokio::test]
 async fn changed_bindings_invalidate_the_approval() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let prompt = given.prompt("prompt").await;
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let prompt = fixtures.prompt("prompt").await;
     let bind = |release: &str| {
         let body = json!({ "asset_version_id": prompt.asset_version_id, "role": "prompt_template" });
         app.post(format!("/v1/releases/{release}/bindings"), body)
@@ -102,17 +102,17 @@ async fn changed_bindings_invalidate_the_approval() {
 #[tokio::test]
 async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let first = release_in_review(&app, &workload, &policy).await;
-    let approved = approve(&app, &first).idempotency_key("verdict").await.expect(201);
-    transition(&app, &first, "approved").await.expect(200);
-    transition(&app, &first, "active").await.expect(200);
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let first_release = release_in_review(&app, &workload, &policy).await;
+    let approved = approve(&app, &first_release).idempotency_key("verdict").await.expect(201);
+    transition(&app, &first_release, "approved").await.expect(200);
+    transition(&app, &first_release, "active").await.expect(200);
     // The successor has the same bindings and digest, but still needs its own approval. The idempotency key of the
     // first approval does not apply, because keys are scoped to a release.
-    let second = release_in_review(&app, &workload, &policy).await;
-    transition(&app, &second, "approved").await.expect_refusal(422, "approval_required");
-    let independent = approve(&app, &second).idempotency_key("verdict").await;
+    let second_release = release_in_review(&app, &workload, &policy).await;
+    transition(&app, &second_release, "approved").await.expect_refusal(422, "approval_required");
+    let independent = approve(&app, &second_release).idempotency_key("verdict").await;
     assert_ne!(independent.expect(201)["approval_id"], approved["approval_id"]);
     assert_eq!(independent.header("idempotency-replayed"), None);
     // In an environment that does not allow self-approval, the author of a release cannot approve it.

@@ -28,13 +28,13 @@ fn create_orphan(app: &TestApp, number: u128) -> PathBuf {
 #[tokio::test]
 async fn verification_reports_every_difference() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let sound = given.prompt("sound").await;
+    let fixtures = app.fixtures();
+    let sound = fixtures.prompt("sound").await;
     let services = app.services();
     let verified = services.artifacts.verify_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
-        (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
+        (fixtures.prompt("changed").await, fixtures.prompt("missing").await, fixtures.prompt("row").await);
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.
@@ -96,15 +96,15 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
 #[tokio::test]
 async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
-    let second = TestApp::builder().sharing_storage_of(&app).start().await;
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let due = async |app: &TestApp| app.services().artifacts.collect_garbage_when_due().await.unwrap().is_some();
     // The servers may already have swept at their start, so the first result is ignored.
     due(&app).await;
-    assert!(!due(&app).await && !due(&second).await);
+    assert!(!due(&app).await && !due(&second_server).await);
     app.database().move_clock(7 * 60 * 60).await.unwrap();
-    let (one, other) = futures_util::future::join(due(&app), due(&second)).await;
+    let (one, other) = futures_util::future::join(due(&app), due(&second_server)).await;
     assert!(one != other, "exactly one process sweeps");
-    assert!(!due(&app).await && !due(&second).await);
+    assert!(!due(&app).await && !due(&second_server).await);
 }
 
 /// Two installations share one artifact store. The index of the second installation does not contain the artifacts
@@ -114,9 +114,9 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
     let kept = app.fixtures().prompt("kept").await;
     app.services().artifacts.collect_garbage().await.unwrap();
-    let other = TestApp::builder()
+    let other_server = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.data_dir().join("artifacts").display()));
-    let other = other.start().await;
+    let other = other_server.start().await;
     let owner = other.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
     other.database().move_clock(2 * DAY).await.unwrap();
@@ -145,17 +145,17 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let source = given.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
-    let other = given.asset_with_version("skill", "secret", skill("canary of another object")).await;
+    let source = fixtures.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
+    let other = fixtures.asset_with_version("skill", "secret", skill("canary of another object")).await;
     // The store confirms a truncated write. The server detects the defect at the first read.
     faults.set_fault(ArtifactFault::TruncatedPut);
-    let truncated = given.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
+    let truncated = fixtures.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let reference = |of: &fairway_testkit::app::Version| {
         let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
@@ -171,10 +171,10 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     for (hours, (fault, version, _)) in (0..).zip(cases) {
         clock.set_offset(hours * HOUR);
         faults.set_fault(fault);
-        let refused = app.post(documents.clone(), reference(version)).idempotency_key("once").await;
-        refused.expect_refusal(503, "integrity_mismatch");
-        assert!(refused.header("retry-after").is_some(), "{fault:?}: {refused}");
-        assert!(!refused.text().contains("leave") && !refused.text().contains("canary"), "{fault:?}: {refused}");
+        let response = app.post(documents.clone(), reference(version)).idempotency_key("once").await;
+        response.expect_refusal(503, "integrity_mismatch");
+        assert!(response.header("retry-after").is_some(), "{fault:?}: {response}");
+        assert!(!response.text().contains("leave") && !response.text().contains("canary"), "{fault:?}: {response}");
         let listed = app.get(documents.clone()).await.expect(200);
         assert_eq!(listed, json!([]), "{fault:?}");
     }
@@ -212,14 +212,14 @@ async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let one = given.asset_with_version("skill", "one", skill("one")).await;
-    let other = given.asset_with_version("skill", "other", skill("other")).await;
+    let one = fixtures.asset_with_version("skill", "one", skill("one")).await;
+    let other = fixtures.asset_with_version("skill", "other", skill("other")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let read = async |times: usize, of: &fairway_testkit::app::Version| {
         let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
@@ -255,13 +255,13 @@ fn bytes_read() -> u64 {
 #[tokio::test]
 async fn refuses_oversized_artifact_without_reading_it() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let source = given.asset_with_version("skill", "leave", skill).await;
+    let source = fixtures.asset_with_version("skill", "leave", skill).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let path = format!("assets/{}/{}/content.json", source.asset_id, source.asset_version_id);
     let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
@@ -270,8 +270,8 @@ async fn refuses_oversized_artifact_without_reading_it() {
     artifact.set_len(1 << 30).unwrap();
 
     let before = bytes_read();
-    let refused = app.post(documents.clone(), body.clone()).await;
-    refused.expect_refusal(503, "integrity_mismatch");
+    let response = app.post(documents.clone(), body.clone()).await;
+    response.expect_refusal(503, "integrity_mismatch");
     let wrong = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
     let read = bytes_read() - before;
     assert!(read < 1 << 26, "{read} bytes were read");

@@ -62,16 +62,16 @@ async fn every_kind_has_a_valid_example() {
     for (kind, content) in examples {
         let asset = app.fixtures().asset_without_versions(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
         let path = format!("/v1/assets/{asset}/versions");
-        let made = app.post(&path, json!({ "content": content })).await.expect(201);
-        assert_eq!(made["content"], content, "{kind}");
+        let created = app.post(&path, json!({ "content": content })).await.expect(201);
+        assert_eq!(created["content"], content, "{kind}");
         let codes: BTreeSet<&str> =
-            made["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
+            created["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
         // Runs enforce the fields of four kinds. Every example also has a description, which is only recorded.
         let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
         assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
-        let version = made["asset_version_id"].as_str().unwrap();
+        let version = created["asset_version_id"].as_str().unwrap();
         let read = app.get(format!("{path}/{version}?workspace_id={WORKSPACE}")).await.expect(200);
-        assert_eq!(read["warnings"], made["warnings"], "{kind}");
+        assert_eq!(read["warnings"], created["warnings"], "{kind}");
     }
 }
 
@@ -80,7 +80,7 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
     let app = TestApp::start().await;
     let mut assets = BTreeMap::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (name, refused) in read_json_files(examples_folder().join("refused")) {
         let kind = refused["asset_kind"].as_str().unwrap().to_owned();
         assert!(name.strip_prefix(&kind).is_some_and(|what| what.starts_with('-')), "{name} is not called `{kind}-…`");
@@ -90,21 +90,21 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
             assets.insert(kind.clone(), app.fixtures().asset_without_versions(&kind, &slug).await);
         }
         let path = format!("/v1/assets/{}/versions", assets[&kind]);
-        let answer = app.post(&path, json!({ "content": refused["content"] })).await;
-        if answer.status != refused["status"] {
-            wrong.push(format!("{name}: {answer}"));
+        let response = app.post(&path, json!({ "content": refused["content"] })).await;
+        if response.status != refused["status"] {
+            differences.push(format!("{name}: {response}"));
             continue;
         }
-        let detail = answer.expect_refusal(answer.status, refused["error"].as_str().unwrap());
+        let detail = response.expect_refusal(response.status, refused["error"].as_str().unwrap());
         let mut found: Vec<(String, String)> = field_errors(&detail["fields"]);
         found.sort();
         if found != field_errors(&refused["fields"]) {
-            wrong.push(format!("{name}: {found:?}"));
+            differences.push(format!("{name}: {found:?}"));
         }
         let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
         assert_eq!(listed, json!([]), "{name} left a version behind");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), known_kinds());
     assert!(seen.values().all(|count| *count >= 2), "at least two refused examples for each kind: {seen:?}");
 }
@@ -119,8 +119,8 @@ async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
     let content = read_json_files(examples_folder()).remove("model_config").unwrap();
     let asset = app.fixtures().asset_without_versions("model_config", "old").await;
-    let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
-    let warning = &made["warnings"][0];
+    let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
+    let warning = &created["warnings"][0];
     assert_eq!((&warning["code"], &warning["pointer"]), (&json!("legacy_kind"), &json!("")));
     let conversion = warning["conversion"].clone();
     assert_eq!(conversion["provider_route"]["state"], "pending", "a conversion approves nothing");
@@ -131,32 +131,32 @@ async fn legacy_model_config_returns_a_valid_model_policy() {
 #[tokio::test]
 async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
     let mut examples = read_json_files(examples_folder());
     let mut bound = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
-        bound.push(given.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
+        bound.push(fixtures.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
     // Activation also checks the controls of referenced versions, because runs do not enforce those controls.
-    given
+    fixtures
         .asset_with_version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap())
         .await;
-    given
+    fixtures
         .asset_with_version("hook_definition", "hook", {
             let handler = json!({ "type": "http", "ref": "https://hooks.example.com/ask" });
             json!({ "event": "pre_llm", "handler": handler })
         })
         .await;
-    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
     let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
         "guardrails": [{ "slug": "guardrail-config" }] });
-    bound.push(given.asset_with_version("workload_harness", "harness", harness).await);
-    let workload = given.workload("guarded").await;
-    let dev = given.approved_release(&workload, &bound).await;
-    given.transition(&dev, "active").await;
-    let production = given.approved_release_in(&workload, "production", &bound).await;
+    bound.push(fixtures.asset_with_version("workload_harness", "harness", harness).await);
+    let workload = fixtures.workload("guarded").await;
+    let dev = fixtures.approved_release(&workload, &bound).await;
+    fixtures.transition(&dev, "active").await;
+    let production = fixtures.approved_release_in(&workload, "production", &bound).await;
     let path = format!("/v1/releases/{production}/transition");
     let detail = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
@@ -190,11 +190,11 @@ fn knowledge_base(contract: &str, revoked: bool) -> Value {
 #[tokio::test]
 async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let one = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "one").await);
-    let other = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "other").await);
-    let refused = |answer: &fairway_testkit::app::Response, path: &str, code: &str| {
-        let detail = answer.expect_refusal(400, "invalid_content");
+    let fixtures = app.fixtures();
+    let one = format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "one").await);
+    let other = format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "other").await);
+    let refused = |response: &fairway_testkit::app::Response, path: &str, code: &str| {
+        let detail = response.expect_refusal(400, "invalid_content");
         assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
     };
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);
@@ -208,9 +208,9 @@ async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     refused(&restored, "content.access_contract.revoked", "contract_revoked");
     app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
     // Contract names are unique within a tenant, so another tenant can use the same name.
-    let other_tenant = given.tenant("abroad").await;
-    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
-    let foreign = given.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
+    let other_tenant = fixtures.tenant("abroad").await;
+    let workspace = fixtures.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let foreign = fixtures.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
     let path = format!("/v1/assets/{foreign}/versions");
     app.post(path, knowledge_base("handbook", false)).in_tenant(&other_tenant).await.expect(201);
 }

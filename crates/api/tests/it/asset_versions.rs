@@ -54,8 +54,9 @@ async fn versions_carry_labels_and_notes() {
         .await
         .expect(201);
     for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
-        let answer = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
-        assert!([400, 422].contains(&answer.status), "{answer}");
+        let response =
+            create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
+        assert!([400, 422].contains(&response.status), "{response}");
     }
     create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "two\n\tlines" }))
         .await
@@ -66,10 +67,10 @@ async fn versions_carry_labels_and_notes() {
 }
 
 /// The paths and codes of the field errors in a refusal.
-fn field_errors(answer: &Response) -> Vec<(String, String)> {
-    let refused = answer.expect_refusal(422, "validation_error");
+fn field_errors(response: &Response) -> Vec<(String, String)> {
+    let refusal = response.expect_refusal(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
-    refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
+    refusal["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
 }
 
 /// All violated rules of the body's fields are reported together, ordered by path. Rules that relate the body to
@@ -77,11 +78,11 @@ fn field_errors(answer: &Response) -> Vec<(String, String)> {
 #[tokio::test]
 async fn reports_every_invalid_field_of_a_body_at_once() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("prompt_template", "prompt").await;
-    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
-    let workload = given.workload("worker").await;
-    let release = given.draft(&workload, &[]).await;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let flow = fixtures.flow("flow", ECHO_FLOW).await.asset_id;
+    let workload = fixtures.workload("worker").await;
+    let release = fixtures.draft(&workload, &[]).await;
     let other = Uuid::now_v7();
     let elsewhere = "?workspace_id=00000000-0000-7000-8000-0000000000ff";
     let note = "a\u{202e}";
@@ -127,8 +128,8 @@ async fn reports_every_invalid_field_of_a_body_at_once() {
             &["note", "outcome", "subject_kind"],
         ),
     ] {
-        let answer = app.post(&path, body).await;
-        let paths: Vec<String> = field_errors(&answer).into_iter().map(|(path, _)| path).collect();
+        let response = app.post(&path, body).await;
+        let paths: Vec<String> = field_errors(&response).into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, wrong, "{path}");
     }
     let listed = app.get("/v1/assets?asset_kind=x&lifecycle_state=y").await;
@@ -141,10 +142,10 @@ async fn reports_every_invalid_field_of_a_body_at_once() {
 #[tokio::test]
 async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("prompt_template", "prompt").await;
-    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
-    let afar = given.workspace("afar", "another").await;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let flow = fixtures.flow("flow", ECHO_FLOW).await.asset_id;
+    let afar = fixtures.workspace("afar", "another").await;
     for (path, body) in [
         (format!("/v1/assets/{asset}/versions"), json!({ "content": prompt_content("x") })),
         (format!("/v1/flows/{flow}/versions"), json!({ "content_yaml": ECHO_FLOW })),
@@ -174,20 +175,20 @@ async fn error_paths_truncate_long_member_names() {
     for number in 0..100 {
         content[name(number)] = json!(1);
     }
-    let answer = create_version(&app, &asset, json!({ "content": content })).await;
-    let refused = answer.expect_refusal(400, "invalid_content");
-    assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
-    assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
-    let path = refused["fields"][0]["path"].as_str().unwrap();
+    let response = create_version(&app, &asset, json!({ "content": content })).await;
+    let refusal = response.expect_refusal(400, "invalid_content");
+    assert_eq!(refusal["fields"].as_array().unwrap().len(), 100);
+    assert!(response.body.len() < 100 * 1_000, "{} bytes", response.body.len());
+    let path = refusal["fields"][0]["path"].as_str().unwrap();
     assert!(path.starts_with("content.") && path.ends_with('…'), "{path}");
-    let answer =
+    let response =
         create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } }))
             .await;
-    assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());
-    let answer =
+    assert!(response.body.len() < 2_000, "{} bytes", response.body.len());
+    let response =
         create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } }))
             .await;
-    assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
+    assert!(response.status == 201 || response.body.len() < 2_000, "{} bytes", response.body.len());
 }
 
 /// A change note is free text. Facts do not contain it, and it can be erased without erasing the version.
@@ -276,9 +277,9 @@ async fn pages_of_large_versions_are_bounded_by_size() {
 #[tokio::test]
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
-    let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
+    let flow = fixtures.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();

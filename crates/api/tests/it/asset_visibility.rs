@@ -19,15 +19,15 @@ async fn create_grant(app: &TestApp, asset: &str, from: &str, grantee: Value) ->
 #[tokio::test]
 async fn viewers_see_assets_of_the_whole_namespace() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let one = given.workspace("one", "shared").await;
-    let two = given.workspace("two", "shared").await;
-    let three = given.workspace("three", "elsewhere").await;
-    let asset = given.in_workspace(&one).asset_without_versions("skill", "shared-skill").await;
-    given.bind_role("user:ada", "author", "workspace", Some(&two)).await;
+    let fixtures = app.fixtures();
+    let one = fixtures.workspace("one", "shared").await;
+    let two = fixtures.workspace("two", "shared").await;
+    let three = fixtures.workspace("three", "elsewhere").await;
+    let asset = fixtures.in_workspace(&one).asset_without_versions("skill", "shared-skill").await;
+    fixtures.bind_role("user:ada", "author", "workspace", Some(&two)).await;
     for (from, status) in [(&one, 200), (&two, 200), (&three, 404)] {
-        let answer = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
-        assert_eq!(answer.status, status, "{answer}");
+        let response = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
+        assert_eq!(response.status, status, "{response}");
         let listed = app.get(format!("/v1/assets?workspace_id={from}")).as_actor("user:ada").await;
         assert_eq!(listed.status, status, "{listed}");
     }
@@ -45,14 +45,14 @@ async fn viewers_see_assets_of_the_whole_namespace() {
 #[tokio::test]
 async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let here = given.workspace("here", "here").await;
-    let there = given.workspace("there", "there").await;
-    let home = given.in_workspace(&here);
+    let fixtures = app.fixtures();
+    let here = fixtures.workspace("here", "here").await;
+    let there = fixtures.workspace("there", "there").await;
+    let home = fixtures.in_workspace(&here);
     let (shown, hidden) = (home.prompt("shown").await, home.prompt("hidden").await);
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
     // The only role of this caller was revoked.
-    let revoked = given.bind_role("user:bob", "viewer", "workspace", Some(&there)).await;
+    let revoked = fixtures.bind_role("user:bob", "viewer", "workspace", Some(&there)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let read =
         |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
@@ -95,17 +95,17 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
 #[tokio::test]
 async fn workspace_grant_permits_reading_and_binding_there() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let here = given.workspace("here", "here").await;
-    let there = given.workspace("there", "there").await;
-    let beside = given.workspace("beside", "there").await;
-    let policy = given.in_workspace(&here).policy("policy").await;
-    let guest = given.in_workspace(&there);
-    let (theirs, next) = (guest.workload("theirs").await, given.in_workspace(&beside).workload("next").await);
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
-    given.bind_role("user:bob", "viewer", "workspace", Some(&beside)).await;
+    let fixtures = app.fixtures();
+    let here = fixtures.workspace("here", "here").await;
+    let there = fixtures.workspace("there", "there").await;
+    let beside = fixtures.workspace("beside", "there").await;
+    let policy = fixtures.in_workspace(&here).policy("policy").await;
+    let guest = fixtures.in_workspace(&there);
+    let (theirs, next) = (guest.workload("theirs").await, fixtures.in_workspace(&beside).workload("next").await);
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    fixtures.bind_role("user:bob", "viewer", "workspace", Some(&beside)).await;
     let bind = async |workload: &str| {
-        let draft = given.draft(workload, &[]).await;
+        let draft = fixtures.draft(workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         app.post(format!("/v1/releases/{draft}/bindings"), body).await
     };
@@ -134,19 +134,19 @@ async fn workspace_grant_permits_reading_and_binding_there() {
 #[tokio::test]
 async fn grants_are_unique_listed_and_validated() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("skill", "thing").await;
-    let other = given.asset_without_versions("skill", "other").await;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("skill", "thing").await;
+    let other = fixtures.asset_without_versions("skill", "other").await;
     let path = format!("/v1/assets/{asset}/grants?workspace_id={WORKSPACE}");
-    let made = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
-    let body = made.expect(201);
+    let created = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
+    let body = created.expect(201);
     let expected = json!({
         "grant_id": body["grant_id"], "asset_id": asset, "principal": "group:readers", "grantee_workspace_id": null,
         "created_at": body["created_at"], "created_by": "user:local",
     });
     assert_eq!(body, expected);
-    let again = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
-    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (expected.clone(), Some("true")));
+    let replay = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (expected.clone(), Some("true")));
     app.post(&path, json!({ "principal": "group:readers" })).await.expect_refusal(409, "duplicate_grant");
     let workspace = app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
     app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect_refusal(409, "duplicate_grant");
@@ -160,12 +160,12 @@ async fn grants_are_unique_listed_and_validated() {
         (json!({ "principal": "user:x", "role": "viewer" }), "role"),
         (json!({ "grantee_workspace_id": "x" }), "grantee_workspace_id"),
     ] {
-        let refused = app.post(&path, body.clone()).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], field, "{body}");
+        let refusal = app.post(&path, body.clone()).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], field, "{body}");
     }
     app.post(&path, json!({ "grantee_workspace_id": UNKNOWN_WORKSPACE })).await.expect_refusal(404, "not_found");
-    let other_tenant = given.tenant("abroad").await;
-    let foreign = given.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
+    let other_tenant = fixtures.tenant("abroad").await;
+    let foreign = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
     app.post(&path, json!({ "grantee_workspace_id": foreign })).await.expect_refusal(404, "not_found");
     // A grant is found only under its own asset.
     let grant = expected["grant_id"].as_str().unwrap();
@@ -179,10 +179,10 @@ async fn grants_are_unique_listed_and_validated() {
 #[tokio::test]
 async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    let builtin = given.prompt("builtin").await;
-    let own = given.in_workspace(&elsewhere).prompt("own").await;
+    let fixtures = app.fixtures();
+    let elsewhere = fixtures.workspace("elsewhere", "elsewhere").await;
+    let builtin = fixtures.prompt("builtin").await;
+    let own = fixtures.in_workspace(&elsewhere).prompt("own").await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // No request can set the ownership tier, so the test sets it in the database.
     let set = format!("UPDATE asset SET ownership_tier = 'platform_builtin' WHERE asset_id = '{}'", builtin.asset_id);
@@ -191,8 +191,8 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
         "slug": "x", "asset_kind": "skill", "owner_ref": "team:a", "ownership_tier": "platform_builtin",
     });
     app.post("/v1/assets", body).await.expect_refusal(422, "validation_error");
-    given.bind_role("user:ada", "workspace_admin", "workspace", Some(&elsewhere)).await;
-    given.bind_role("user:home", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:ada", "workspace_admin", "workspace", Some(&elsewhere)).await;
+    fixtures.bind_role("user:home", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let read = app.get(format!("/v1/assets/{}?workspace_id={elsewhere}", builtin.asset_id)).as_actor("user:ada").await;
     assert_eq!(read.expect(200)["ownership_tier"], "platform_builtin");
     for query in ["".to_owned(), format!("?workspace_id={elsewhere}"), "?asset_kind=prompt_template".to_owned()] {
@@ -207,7 +207,7 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     app.post(format!("/v1/assets/{}/retire?workspace_id={WORKSPACE}", builtin.asset_id), json!({})).await.expect(200);
     assert_eq!(own.slug, "own");
     // A caller without a role in the tenant does not see built-in assets.
-    let revoked = given.bind_role("user:nobody", "viewer", "workspace", Some(WORKSPACE)).await;
+    let revoked = fixtures.bind_role("user:nobody", "viewer", "workspace", Some(WORKSPACE)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let path = format!("/v1/assets/{}?workspace_id={WORKSPACE}", builtin.asset_id);
     app.get(path).as_actor("user:nobody").await.expect_refusal(404, "not_found");

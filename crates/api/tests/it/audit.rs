@@ -42,11 +42,11 @@ async fn read_log(app: &TestApp, tenant: &str) -> Vec<Value> {
 #[tokio::test]
 async fn entries_have_a_total_order_without_gaps() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for _ in 0..3 {
-        stage.successful_request("execute_workload").await.await.expect(200);
-        stage.successful_request("create_asset").await.await.expect(201);
-        stage.successful_request("create_workspace").await.await.expect(201);
+        fixture.successful_request("execute_workload").await.await.expect(200);
+        fixture.successful_request("create_asset").await.await.expect(201);
+        fixture.successful_request("create_workspace").await.await.expect(201);
     }
     let events = audit_log(&app).await;
     let indices: Vec<u64> = events.iter().map(|event| event["index"].as_u64().unwrap()).collect();
@@ -85,7 +85,7 @@ async fn entries_have_a_total_order_without_gaps() {
         assert_eq!(event["detail"], if is_disclosed { fact["detail"].clone() } else { Value::Null }, "{fact}");
     }
     // The entries of a workspace are a subset of the tenant's entries.
-    let path = format!("/v1/audit/events?limit=200&workspace_id={}", stage.workspace);
+    let path = format!("/v1/audit/events?limit=200&workspace_id={}", fixture.workspace);
     let here = app.get(path).await.expect(200);
     assert!(!here.as_array().unwrap().is_empty());
     assert!(here.as_array().unwrap().iter().all(|event| events.contains(event)));
@@ -96,13 +96,13 @@ async fn entries_have_a_total_order_without_gaps() {
 #[tokio::test]
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
+    let fixtures = app.fixtures();
+    let (here, there) = (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
     let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
     let namespace = namespace(&here).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
-    let ours = given.in_workspace(&here).active_workload("ours").await;
-    let theirs = given.in_workspace(&there).active_workload("theirs").await;
-    let sibling = given.in_workspace(&there).workload("sibling").await;
+    let ours = fixtures.in_workspace(&here).active_workload("ours").await;
+    let theirs = fixtures.in_workspace(&there).active_workload("theirs").await;
+    let sibling = fixtures.in_workspace(&there).workload("sibling").await;
     for workload in [&ours, &theirs] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         app.post(workload.execute_path(), body).await.expect(200);
@@ -114,9 +114,9 @@ async fn auditors_read_the_events_of_their_scope() {
         ("user:of-both", "workspace", &here),
         ("user:of-both", "workload", &theirs.workload_id),
     ] {
-        given.bind_role(actor, "auditor", kind, Some(scope)).await;
+        fixtures.bind_role(actor, "auditor", kind, Some(scope)).await;
     }
-    given.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
     let all = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
@@ -150,17 +150,17 @@ async fn auditors_read_the_events_of_their_scope() {
     both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
     assert_eq!(events_of(String::new(), "user:of-both").await, both);
     // The limit applies to the combined list of both scopes.
-    let first = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
-    assert_eq!(first.expect(200).as_array().unwrap()[..], both[..3]);
+    let first_response = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
+    assert_eq!(first_response.expect(200).as_array().unwrap()[..], both[..3]);
     // A caller without the permission gets 403 with the permission's name, also for a workspace that it cannot see.
     for (query, actor) in [
         (String::new(), "user:viewer"),
         (format!("?workspace_id={here}"), "user:viewer"),
         (format!("?workspace_id={there}"), "user:of-workspace"),
     ] {
-        let refused =
+        let refusal =
             app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "audit.view", "{query} {actor}");
+        assert_eq!(refusal["permission"], "audit.view", "{query} {actor}");
     }
 }
 
@@ -181,8 +181,8 @@ async fn facts_carry_notification_categories() {
         .expect(200);
     let own = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
-    let refused = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
-    refused.expect_refusal(403, "self_approval_not_allowed");
+    let response = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
+    response.expect_refusal(403, "self_approval_not_allowed");
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
     let events = audit_log(&app).await;
@@ -310,10 +310,10 @@ fn changing_operations() -> Vec<(String, bool)> {
 #[tokio::test]
 async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let mut known: BTreeSet<String> = BTreeSet::new();
     for (operation, keyed) in changing_operations() {
-        let mut request = stage.successful_request(&operation).await;
+        let mut request = fixture.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
             // Fixtures of notification operations may already have turned on the advanced tier. The request must
             // change the setting.
@@ -325,18 +325,18 @@ async fn every_change_has_one_entry_that_names_its_request() {
         }
         // Excludes the facts that the fixtures of this operation wrote.
         known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
-        let answer = request.clone().as_actor("user:local").await;
-        assert!((200..300).contains(&answer.status), "{answer}");
+        let response = request.clone().as_actor("user:local").await;
+        assert!((200..300).contains(&response.status), "{response}");
         if keyed {
-            let again = request.as_actor("user:local").await;
-            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
+            let second_response = request.as_actor("user:local").await;
+            assert_eq!(second_response.header("idempotency-replayed"), Some("true"), "{second_response}");
         }
         let mut log = audit_log(&app).await;
         if operation == "create_tenant" {
             // The creation of a tenant is the first fact of the new tenant's log. The log of the creator's tenant
             // has no such fact.
             assert!(log.iter().all(|event| known.contains(&event["event_id"].to_string())), "{log:?}");
-            log = read_log(&app, answer.expect(201)["tenant_id"].as_str().unwrap()).await;
+            log = read_log(&app, response.expect(201)["tenant_id"].as_str().unwrap()).await;
         }
         let mut fresh: Vec<Value> =
             log.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
@@ -350,7 +350,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         }
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
         let (event, (kind, subject)) = (&fresh[0], expected_kinds(&operation));
-        assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
+        assert_eq!(event["request_id"].as_str(), response.header("x-request-id"), "{operation}");
         let is_generation = ["generate_asset_draft", "generate_use_case"].contains(&operation.as_str());
         let actor = if is_generation { "system:generator" } else { "user:local" };
         assert_eq!(event["actor"], actor, "{operation}");
@@ -358,14 +358,14 @@ async fn every_change_has_one_entry_that_names_its_request() {
     }
     // Requests that change nothing and refused requests write no entry.
     let before = audit_log(&app).await.len();
-    stage.successful_request("change_workload_status").await.await.expect(200);
+    fixture.successful_request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.expect_refusal(422, "validation_error");
-    app.post("/v1/assets", stage.successful_body("create_asset"))
+    app.post("/v1/assets", fixture.successful_body("create_asset"))
         .as_actor("anonymous")
         .await
         .expect_refusal(403, "forbidden");
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
-        stage.successful_request(operation).await.await.expect(200);
+        fixture.successful_request(operation).await.await.expect(200);
     }
     assert_eq!(audit_log(&app).await.len(), before);
 }
@@ -391,7 +391,7 @@ steps:
     output: done
 ";
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
     let mut expected = Vec::new();
     for (slug, condition, flow, reason) in [
@@ -400,22 +400,22 @@ steps:
         ("half-way", "has(inputs.stage)", true, "no"),
     ] {
         let rules = json!([rule("yes", "always", "allow"), rule("no", condition, "deny")]);
-        let mut versions = vec![given.policy_with_rules(&format!("{slug}-policy"), rules).await];
+        let mut versions = vec![fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await];
         if flow {
-            versions.push(given.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
+            versions.push(fixtures.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
         } else {
-            versions.push(given.prompt(&format!("{slug}-prompt")).await);
-            versions.push(given.model_policy(&format!("{slug}-model")).await);
+            versions.push(fixtures.prompt(&format!("{slug}-prompt")).await);
+            versions.push(fixtures.model_policy(&format!("{slug}-model")).await);
         }
-        let workload = given.active_workload_with_bindings(slug, versions).await;
+        let workload = fixtures.active_workload_with_bindings(slug, versions).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         for key in [None, Some("once")] {
             let run = app.post(workload.execute_path(), body.clone());
             let run = key.map_or_else(|| run.clone(), |key| run.clone().idempotency_key(key));
-            let answer = run.clone().await;
-            let detail = answer.expect_refusal(403, "policy_denied");
+            let response = run.clone().await;
+            let detail = response.expect_refusal(403, "policy_denied");
             assert_eq!(detail["reason_code"], reason, "{slug}");
-            expected.push((detail["execution_id"].clone(), answer.header("x-request-id").unwrap().to_owned()));
+            expected.push((detail["execution_id"].clone(), response.header("x-request-id").unwrap().to_owned()));
             if key.is_some() {
                 assert_eq!(run.await.expect_refusal(403, "policy_denied"), detail, "{slug}");
             }
@@ -438,22 +438,22 @@ steps:
 #[tokio::test]
 async fn facts_hold_no_user_text() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let canary = "canary-qxzw";
     let text = |place: &str| format!("{canary} {place} \u{e9}");
     app.post("/v1/tenants", json!({ "slug": "t", "name": text("tenant") })).await.expect(201);
     let body = json!({ "slug": "w", "name": text("workspace"), "namespace": "n" });
     app.post("/v1/workspaces", body).await.expect(201);
     let prompt = json!({ "system_prompt": text("prompt"), "description": text("description") });
-    let prompt = given.asset_with_version("prompt_template", "prompt", prompt).await;
+    let prompt = fixtures.asset_with_version("prompt_template", "prompt", prompt).await;
     let rules = json!([
         { "id": "r", "condition": "inputs.secret != 'no'", "outcome": "allow", "reason_code": "ok",
           "description": text("rule") },
     ]);
-    let policy = given.policy_with_rules("policy", rules).await;
-    let model = given.model_policy("model").await;
+    let policy = fixtures.policy_with_rules("policy", rules).await;
+    let model = fixtures.model_policy("model").await;
     let yaml = crate::fixture::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
-    let flow = given.flow("flow", &yaml).await;
+    let flow = fixtures.flow("flow", &yaml).await;
     let body = json!({
         "slug": "main", "owner_ref": "team:a", "invocation_mode": "form", "name": text("name"),
         "description": text("workload"),
@@ -461,21 +461,21 @@ async fn facts_hold_no_user_text() {
     let workload = app.post("/v1/workloads", body).await.expect(201);
     let workload = workload["workload_id"].as_str().unwrap();
     app.patch(format!("/v1/workloads/{workload}"), json!({ "description": text("changed") })).await.expect(200);
-    let release = given.draft(workload, &[prompt, policy, model, flow]).await;
-    given.transition(&release, "review_ready").await;
+    let release = fixtures.draft(workload, &[prompt, policy, model, flow]).await;
+    fixtures.transition(&release, "review_ready").await;
     for outcome in ["rejected", "approved"] {
         let verdict = json!({
             "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": text("note"),
         });
         app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
     }
-    given.transition(&release, "approved").await;
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "approved").await;
+    fixtures.transition(&release, "active").await;
     for secret in ["yes", "no"] {
         let inputs = json!({ "ticket": text("ticket"), "secret": secret, canary: { "nested": [text("value")] } });
         let body = json!({ "environment": "dev", "inputs": inputs });
-        let answer = app.post("/v1/workloads/by-slug/main/execute", body).idempotency_key(canary).await;
-        assert!([200, 403, 409].contains(&answer.status), "{answer}");
+        let response = app.post("/v1/workloads/by-slug/main/execute", body).idempotency_key(canary).await;
+        assert!([200, 403, 409].contains(&response.status), "{response}");
     }
     let tenants_host = json!({ "public_hosts": ["canary-qxzw.example"] });
     app.patch(format!("/v1/tenants/{}/settings", crate::fixture::TENANT), tenants_host).await.expect(200);

@@ -162,8 +162,8 @@ steps:
 #[tokio::test]
 async fn inserted_chunks_are_found_like_ingested_ones() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "base", knowledge_content("base")).await;
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "base", knowledge_content("base")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let first = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
     app.post(&documents, first).await.expect(201);
@@ -189,13 +189,13 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
     assert_eq!(query_count(&owner, counted).await, 4);
 
     let versions = vec![
-        given.prompt("prompt").await,
-        given.model_policy("models").await,
-        given.policy("policy").await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("models").await,
+        fixtures.policy("policy").await,
         base.clone(),
-        given.flow("flow", SEARCH_FLOW).await,
+        fixtures.flow("flow", SEARCH_FLOW).await,
     ];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     let search = async |query: &str| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
         let response = app.post(workload.execute_path(), body).await.expect(200);

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 const SECRET: &str = "hunter2";
 
 /// Each reported field as `path code`.
-fn reported(answer: &Response) -> Vec<String> {
-    let refused = answer.expect_refusal(422, "validation_error");
-    let fields = refused["fields"].as_array().unwrap().iter();
+fn reported(response: &Response) -> Vec<String> {
+    let refusal = response.expect_refusal(422, "validation_error");
+    let fields = refusal["fields"].as_array().unwrap().iter();
     fields.map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect()
 }
 
@@ -45,7 +45,7 @@ fn values_beyond(property: &Value) -> Vec<Value> {
 #[tokio::test]
 async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
     let mut refused = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
@@ -53,15 +53,15 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
         for (field, property) in properties.as_object().into_iter().flatten() {
             // `content_yaml` is excluded, because the response lists the problems of the flow instead of the field.
             for value in values_beyond(property).into_iter().filter(|_| field != "content_yaml") {
-                let mut body = stage.successful_body(route.operation_id());
+                let mut body = fixture.successful_body(route.operation_id());
                 let (object, prefix) = route.described_object(&mut body);
                 object[field] = value;
                 let field = format!("{prefix}{field}");
-                let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
-                let answer = app.request_by_method_name(&route.method, path).json(body).await;
+                let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
+                let response = app.request_by_method_name(&route.method, path).json(body).await;
                 let place = format!("{} {field}", route.operation_id());
-                assert!(reported(&answer).iter().all(|problem| problem.starts_with(&format!("{field} "))), "{place}");
-                assert!(!answer.text().contains(SECRET), "{place}: {answer}");
+                assert!(reported(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))), "{place}");
+                assert!(!response.text().contains(SECRET), "{place}: {response}");
                 refused += 1;
             }
         }
@@ -87,7 +87,7 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
         { "document_id": SECRET, "title": format!("{SECRET}\n"), "text": " ", "source_ref": "" },
         { "document_id": format!("-{SECRET}") },
     ]);
-    let answer = app.post(&path, json!({ "documents": documents })).await;
+    let response = app.post(&path, json!({ "documents": documents })).await;
     let expected = [
         "documents[1].source_ref source_not_found",
         "documents[1].source_ref invalid",
@@ -96,8 +96,8 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
         "documents[2].document_id invalid_document_id",
         "documents[2].text missing",
     ];
-    assert_eq!(reported(&answer), expected);
-    assert!(!answer.text().contains(SECRET), "{answer}");
+    assert_eq!(reported(&response), expected);
+    assert!(!response.text().contains(SECRET), "{response}");
     let workload = app.fixtures().active_workload("main").await;
     let path = format!("/v1/releases/{}/transition", workload.release_id);
     let plan = json!({ "lane_sequence": ["guided", "guided"], "soak_duration_minutes": 43_201 });

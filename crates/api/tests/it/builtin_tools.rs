@@ -18,16 +18,16 @@ fn execute_flow_body(slug: &str) -> Value {
 async fn execute_flow_starts_an_ordinary_run() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
-    let answer = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
-    let response = answer.expect(200);
+    let run_response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
+    let response = run_response.expect(200);
     let result = &response["result"];
     assert_eq!((&response["status"], &result["status"]), (&json!("success"), &json!("completed")), "{response}");
     let read = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["queued_result"]["result"], result["output"]);
     assert_eq!(read["workload_id"], json!(workload.workload_id));
     // The idempotency key of the tool call applies to the run.
-    let again = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (response.clone(), Some("true")));
+    let replay = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (response.clone(), Some("true")));
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
     // If the stored result of a run is unreadable, its replay fails and starts no second run.
     let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
@@ -100,10 +100,10 @@ async fn validates_arguments_against_the_schema() {
         ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments.x", "unknown_field"),
     ] {
         let sent = json!({ "arguments": arguments });
-        let refused = app.post(format!("/v1/runtime/tools/{tool}"), sent).await.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap();
-        assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refused}");
-        assert!(!refused.to_string().contains("asset"), "{refused}");
+        let refusal = app.post(format!("/v1/runtime/tools/{tool}"), sent).await.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap();
+        assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refusal}");
+        assert!(!refusal.to_string().contains("asset"), "{refusal}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.expect_refusal(404, "not_found");
     // Only internal clients may send delegation fields.
@@ -198,8 +198,8 @@ async fn records_queries_before_sending_them_to_a_model() {
     // A query that fails after the embedding is recorded too.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
-    let refused = query().await;
-    assert!(refused.status >= 400, "{refused}");
+    let response = query().await;
+    assert!(response.status >= 400, "{response}");
     assert_eq!(facts().await, 21, "asked twice, read once");
 }
 
@@ -207,8 +207,8 @@ async fn records_queries_before_sending_them_to_a_model() {
 async fn inspect_evidence_requires_read_and_run_permissions() {
     let app = TestApp::start().await;
     app.active_workload("main").await;
-    let ran = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect(200);
-    let id = ran["result"]["execution_id"].as_str().unwrap();
+    let response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect(200);
+    let id = response["result"]["execution_id"].as_str().unwrap();
     let inspect = || app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": { "execution_id": id } }));
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(inspect().await.expect(200), json!({ "status": "success", "result": evidence }));
@@ -228,8 +228,8 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
         // For an anonymous caller, existing and unknown workspaces cause the same refusal.
         for workspace in [WORKSPACE, workload.workload_id.as_str()] {
             let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
-            let refused = app.get(&path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
-            assert_eq!(refused["permission"], "workload.view");
+            let refusal = app.get(&path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
+            assert_eq!(refusal["permission"], "workload.view");
         }
         let elsewhere = format!("/v1/runtime/{what}?workspace_id={}", workload.workload_id);
         app.get(elsewhere).await.expect_refusal(404, "not_found");

@@ -88,10 +88,10 @@ impl CapturedServer {
     }
 
     async fn wait_until_ready(&mut self, address: SocketAddr) {
-        let since = Instant::now();
+        let started_at = Instant::now();
         while TcpStream::connect(address).is_err() || self.client.get("/readyz").await.status != 200 {
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < SERVER_TIMEOUT, "{ended:?}: {}", self.read_log());
+            assert!(ended.is_none() && started_at.elapsed() < SERVER_TIMEOUT, "{ended:?}: {}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -103,9 +103,9 @@ impl CapturedServer {
     /// Shuts the server down gracefully, so that it exports the last spans.
     pub(crate) async fn shut_down(mut self) -> (CapturedTelemetry, TestDatabase) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
-        let since = Instant::now();
+        let started_at = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(since.elapsed() < SERVER_TIMEOUT, "{}", self.read_log());
+            assert!(started_at.elapsed() < SERVER_TIMEOUT, "{}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let sent = self.spans.lock().unwrap().clone();

@@ -38,9 +38,9 @@ async fn entity_tags_guard_updates() {
     let renamed = app.patch(&path, json!({ "name": "Renamed" })).await.expect(200);
     assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
 
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
-    let release = given.draft(&workload, &[policy]).await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
+    let release = fixtures.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}");
     let tag = app.get(&path).await.header("etag").unwrap().to_owned();
     let moved = |to: &str| app.post(format!("{path}/transition"), json!({ "to_state": to }));
@@ -62,10 +62,10 @@ async fn concurrent_increments_are_not_lost() {
             let read = app.get(&path).await;
             let count: u32 = read.expect(200)["description"].as_str().unwrap().parse().unwrap();
             let body = json!({ "description": (count + 1).to_string() });
-            let answer = app.patch(&path, body).header("If-Match", read.header("etag").unwrap()).await;
-            match answer.status {
+            let response = app.patch(&path, body).header("If-Match", read.header("etag").unwrap()).await;
+            match response.status {
                 200 => won += 1,
-                _ => drop(answer.expect_refusal(412, "precondition_failed")),
+                _ => drop(response.expect_refusal(412, "precondition_failed")),
             }
         }
         won
@@ -82,8 +82,8 @@ async fn concurrent_changes_of_different_fields_are_all_kept() {
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let changes = [json!({ "name": "Name" }), json!({ "description": "Text" }), json!({ "invocation_mode": "batch" })];
-    let answers = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
-    for answer in &answers {
+    let responses = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
+    for answer in &responses {
         answer.expect(200);
     }
     let last = app.get(&path).await.expect(200);
@@ -96,38 +96,41 @@ async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String
     let mut holders = BTreeMap::new();
     for lane in LANES {
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
-        let answer = app.get(path).await;
-        if answer.status == 200 {
-            holders.insert(lane, answer.json()["release_id"].as_str().unwrap().to_owned());
+        let response = app.get(path).await;
+        if response.status == 200 {
+            holders.insert(lane, response.json()["release_id"].as_str().unwrap().to_owned());
         }
     }
     holders
 }
 
 #[track_caller]
-fn is_activated(answer: &Response) -> bool {
-    match answer.status {
+fn is_activated(response: &Response) -> bool {
+    match response.status {
         200 => true,
         409 => {
-            let detail = answer.expect_refusal(409, "invalid_transition");
+            let detail = response.expect_refusal(409, "invalid_transition");
             let state = detail["current_state"].as_str().unwrap();
-            assert!(["active", "superseded", "approved"].contains(&state), "{answer}");
-            assert!(detail["valid_transitions"].is_array(), "{answer}");
+            assert!(["active", "superseded", "approved"].contains(&state), "{response}");
+            assert!(detail["valid_transitions"].is_array(), "{response}");
             false
         }
-        _ => panic!("neither a success nor a refusal with the current state\n{answer}"),
+        _ => panic!("neither a success nor a refusal with the current state\n{response}"),
     }
 }
 
 #[tokio::test]
 async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
     for round in 0..6 {
-        let workload = given.workload(&format!("round-{round}")).await;
-        let releases =
-            [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
+        let workload = fixtures.workload(&format!("round-{round}")).await;
+        let releases = [
+            fixtures.approved_release(&workload, &versions).await,
+            fixtures.approved_release(&workload, &versions).await,
+        ];
         // There are eight clients, four for each release. In odd rounds, each client activates on one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {
@@ -191,36 +194,36 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
 #[tokio::test]
 async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let (one, two) = (given.policy("one").await, given.policy("two").await);
-    let release = given.draft(&workload, &[]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let (one, two) = (fixtures.policy("one").await, fixtures.policy("two").await);
+    let release = fixtures.draft(&workload, &[]).await;
     let path = format!("/v1/releases/{release}/bindings");
     let bind = |version: &fairway_testkit::app::Version| {
         let body = json!({ "asset_version_id": version.asset_version_id, "role": "policy_bundle" });
         app.post(&path, body).into_future()
     };
-    let answers = join_all([bind(&one), bind(&two), bind(&one), bind(&two)]).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:?}");
-    for answer in answers.iter().filter(|answer| answer.status != 201) {
+    let responses = join_all([bind(&one), bind(&two), bind(&one), bind(&two)]).await;
+    assert_eq!(responses.iter().filter(|answer| answer.status == 201).count(), 1, "{responses:?}");
+    for answer in responses.iter().filter(|answer| answer.status != 201) {
         answer.expect_refusal(409, "duplicate_role");
     }
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
     // Concurrent creations with one slug: exactly one succeeds.
     let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
-    let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
-    for answer in answers.iter().filter(|answer| answer.status != 201) {
+    let responses = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
+    assert_eq!(responses.iter().filter(|answer| answer.status == 201).count(), 1);
+    for answer in responses.iter().filter(|answer| answer.status != 201) {
         answer.expect_refusal(409, "duplicate_slug");
     }
     // Concurrent versions get unique generated labels.
-    let prompt = given.asset_without_versions("prompt_template", "labels").await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "labels").await;
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");
-    let answers = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
+    let responses = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
     let mut labels: Vec<String> =
-        answers.iter().map(|answer| answer.expect(201)["version_label"].as_str().unwrap()[1..].to_owned()).collect();
+        responses.iter().map(|answer| answer.expect(201)["version_label"].as_str().unwrap()[1..].to_owned()).collect();
     labels.sort_by_key(|label| label.parse::<u32>().unwrap());
     assert_eq!(labels, (1..=20).map(|number| number.to_string()).collect::<Vec<_>>());
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;

@@ -105,14 +105,14 @@ async fn send_random_request(
 /// Returns the status or the error code of a response. Asserts that a refusal names the release's current state and
 /// its valid transitions.
 #[track_caller]
-fn classify_response(request: &str, answer: &Response) -> String {
-    if answer.status == 200 {
+fn classify_response(request: &str, response: &Response) -> String {
+    if response.status == 200 {
         return "200".to_owned();
     }
-    let code = answer.code();
+    let code = response.code();
     let expected = match (request, code.as_str()) {
         (_, "invalid_transition") => {
-            let detail = answer.expect_refusal(409, &code);
+            let detail = response.expect_refusal(409, &code);
             let valid: &[&[&str]] = match detail["current_state"].as_str().unwrap() {
                 "approved" => &[&["active", "retired"]],
                 "active" => &[&["active", "retired"], &["retired"]],
@@ -124,11 +124,11 @@ fn classify_response(request: &str, answer: &Response) -> String {
         }
         ("roll back", "no_previous_release")
         | ("roll out", "rollout_in_progress")
-        | ("advance", "rollout_not_in_progress") => answer.status == 409,
-        ("retire", "precondition_failed") => answer.status == 412,
+        | ("advance", "rollout_not_in_progress") => response.status == 409,
+        ("retire", "precondition_failed") => response.status == 412,
         _ => false,
     };
-    assert!(expected, "{request}: unexpected refusal\n{answer}");
+    assert!(expected, "{request}: unexpected refusal\n{response}");
     code
 }
 
@@ -232,11 +232,11 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
 /// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and
 /// that release.
 async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
-    let given = app.fixtures();
-    let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
-    let first = given.approved_release(&workload, &versions).await;
-    given.transition(&first, "active").await;
-    (workload, versions, first)
+    let fixtures = app.fixtures();
+    let (workload, versions) = (fixtures.workload("main").await, vec![fixtures.policy("policy").await]);
+    let first_release = fixtures.approved_release(&workload, &versions).await;
+    fixtures.transition(&first_release, "active").await;
+    (workload, versions, first_release)
 }
 
 /// Maximum number of rounds, as a multiple of the configured number.
@@ -309,8 +309,8 @@ async fn releases_activated_on_all_lanes_form_one_chain() {
         let path = format!("/v1/releases/{}/transition", releases[client % releases.len()]);
         app.post(path, json!({ "to_state": "active" })).into_future()
     });
-    let answers = join_all(attempts).await;
-    let won = answers.iter().filter(|answer| classify_response("activate all", answer) == "200").count();
+    let responses = join_all(attempts).await;
+    let won = responses.iter().filter(|answer| classify_response("activate all", answer) == "200").count();
     assert_eq!(won, releases.len(), "each takes all lanes once");
     assert_consistent_history(&app, &workload).await;
     let mut links = superseded_releases(&app, &workload).await;

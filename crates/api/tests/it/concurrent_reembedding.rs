@@ -133,8 +133,8 @@ async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
     let ingest = spawn_request(app.post(documents_path(&base, ""), text_document("travel", "Go by train.")));
     gate.wait_for_calls(2).await;
     let changed = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-    let again = changed.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
-    assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
+    let second_response = changed.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&second_response["index_revision"], &second_response["complete"]), (&json!(2), &json!(true)));
     gate.permits.add_permits(2);
     let added = ingest.await.unwrap().expect(201);
     assert_eq!((&added["index_revision"], warning_codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
@@ -226,8 +226,8 @@ impl KeyedRequest {
     }
 }
 
-fn is_replayed(answer: &Response) -> bool {
-    answer.header("idempotency-replayed") == Some("true")
+fn is_replayed(response: &Response) -> bool {
+    response.header("idempotency-replayed") == Some("true")
 }
 
 #[tokio::test]
@@ -245,9 +245,9 @@ async fn keyed_request_in_progress_calls_the_model_once() {
         let first = first.await.unwrap();
         assert!(!is_replayed(&first), "{first}");
         let first = first.expect(keyed.status);
-        let again = keyed.request(&keyed.server).await;
-        assert!(is_replayed(&again), "{again}");
-        assert_eq!(again.expect(keyed.status), first);
+        let second_response = keyed.request(&keyed.server).await;
+        assert!(is_replayed(&second_response), "{second_response}");
+        assert_eq!(second_response.expect(keyed.status), first);
         assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
     }
 }
@@ -260,9 +260,9 @@ async fn failed_keyed_request_releases_its_key() {
         keyed.gate.permits.add_permits(2);
         keyed.request(&keyed.server).await.expect_refusal(503, "embedding_unavailable");
         keyed.gate.fails.store(false, Ordering::Relaxed);
-        let again = keyed.request(&keyed.server).await;
-        assert!(!is_replayed(&again), "{again}");
-        again.expect(keyed.status);
+        let second_response = keyed.request(&keyed.server).await;
+        assert!(!is_replayed(&second_response), "{second_response}");
+        second_response.expect(keyed.status);
     }
 }
 
@@ -276,15 +276,15 @@ async fn keyed_request_continues_after_its_client_disconnects() {
         assert!(first.await.unwrap_err().is_cancelled());
         keyed.request(&keyed.server).await.expect_refusal(409, "request_in_progress");
         keyed.gate.permits.add_permits(1);
-        let again = loop {
-            let again = keyed.request(&keyed.server).await;
-            if again.status != 409 {
-                break again;
+        let second_response = loop {
+            let second_response = keyed.request(&keyed.server).await;
+            if second_response.status != 409 {
+                break second_response;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        assert!(is_replayed(&again), "{again}");
-        again.expect(keyed.status);
+        assert!(is_replayed(&second_response), "{second_response}");
+        second_response.expect(keyed.status);
         assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
     }
 }
@@ -297,9 +297,9 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
         keyed.gate.wait_for_calls(1).await;
         app.database().move_clock(2 * 60 * 60).await.unwrap();
         let other = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-        let second = keyed.request(&other).await;
-        assert!(!is_replayed(&second), "{second}");
-        let second = second.expect(keyed.status);
+        let second_response = keyed.request(&other).await;
+        assert!(!is_replayed(&second_response), "{second_response}");
+        let second = second_response.expect(keyed.status);
         keyed.gate.permits.add_permits(2);
         let first = first.await.unwrap();
         assert!(is_replayed(&first), "the first request returns the outcome of the retry: {first}");
@@ -336,8 +336,8 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let app = TestApp::start().await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     for limit in [0, MAX_CHUNKS_PER_INGEST + 1] {
-        let refused = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
-        let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
+        let response = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
+        let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
         assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS_PER_INGEST}"));
     }
     app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS_PER_INGEST })).await.expect(200);
@@ -349,9 +349,9 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
     let many = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
-    let refused =
+    let response =
         app.post(documents_path(&many, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS_PER_INGEST + 1))).await;
-    let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
+    let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
     let message = problem["message"].as_str().unwrap();
     assert!(message.contains(&format!("at most {MAX_CHUNKS_PER_INGEST} chunks")), "{message}");
 }
@@ -362,10 +362,10 @@ async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let app = start_gated_server(&gate, "old", None).await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    let given = app.fixtures();
-    let versions = [given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    let workload = given.workload("desk").await;
-    let release = given.approved_release(&workload, &versions).await;
+    let fixtures = app.fixtures();
+    let versions = [fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let workload = fixtures.workload("desk").await;
+    let release = fixtures.approved_release(&workload, &versions).await;
     let before = gate.account_checks.load(Ordering::Relaxed);
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();

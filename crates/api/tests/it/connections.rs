@@ -39,10 +39,10 @@ async fn keeps_references_and_refuses_secrets() {
     ] {
         let mut body = json!({ "name": "other", "connector_kind": "http" });
         body[field] = value;
-        let answer = app.post("/v1/connections", body).await;
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert!(refused["fields"][0]["path"].as_str().unwrap().starts_with(field), "{answer}");
-        assert!(!answer.text().contains("canary"), "{answer}");
+        let response = app.post("/v1/connections", body).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert!(refusal["fields"][0]["path"].as_str().unwrap().starts_with(field), "{response}");
+        assert!(!response.text().contains("canary"), "{response}");
     }
     let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
     // The endpoint's scheme must match the connector kind, whichever of the two a request changes.
@@ -51,8 +51,8 @@ async fn keeps_references_and_refuses_secrets() {
         json!({ "endpoint": "smtp://mail.example" }),
         json!({ "connector_kind": "s3", "endpoint": "ftp://store.example" }),
     ] {
-        let refused = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
-        let field = &refused["fields"][0];
+        let refusal = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
+        let field = &refusal["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("endpoint"), &json!("endpoint_scheme_mismatch")));
     }
     let read = app.get(&path).await;
@@ -119,9 +119,12 @@ async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
     stream.write_all(b"220 mail.example\r\n").await.unwrap();
     let first = first.await.unwrap();
     assert_eq!(first.expect(200)["health"], "healthy");
-    let again = check().await;
-    assert_eq!((again.header("idempotency-replayed"), again.expect(200)), (Some("true"), first.json()));
-    assert_eq!(again.json()["checks"].as_array().unwrap().len(), 1);
+    let second_response = check().await;
+    assert_eq!(
+        (second_response.header("idempotency-replayed"), second_response.expect(200)),
+        (Some("true"), first.json())
+    );
+    assert_eq!(second_response.json()["checks"].as_array().unwrap().len(), 1);
 }
 
 /// Starts a web service on loopback. It responds with `status` to requests with the token, and with 401 to all others.
@@ -207,11 +210,11 @@ async fn probes_of_web_services_send_the_token() {
 #[tokio::test]
 async fn connections_stay_in_their_workspace_and_tenant() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let path = format!("/v1/connections/{}", stage.create_connection("crm").await);
+    let path = format!("/v1/connections/{}", fixture.create_connection("crm").await);
     app.get(&path).in_tenant(&abroad.tenant).await.expect_refusal(404, "not_found");
     app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect_refusal(404, "not_found");
     app.delete(&path).in_tenant(&abroad.tenant).await.expect_refusal(404, "not_found");
-    app.get(format!("{path}?workspace_id={}", stage.workspace)).await.expect(200);
+    app.get(format!("{path}?workspace_id={}", fixture.workspace)).await.expect(200);
 }

@@ -118,8 +118,8 @@ fn with_key(key: Option<&str>, request: Request) -> Request {
 }
 
 /// A request that changes state. Settings are first reset, because an unchanged setting writes nothing.
-async fn changing_request(stage: &WorkspaceFixture<'_>, operation: &str) -> Request {
-    let request = stage.successful_request(operation).await;
+async fn changing_request(fixture: &WorkspaceFixture<'_>, operation: &str) -> Request {
+    let request = fixture.successful_request(operation).await;
     let (back, forth) = match operation {
         "change_tenant_settings" => {
             (json!({ "advanced_notifications_enabled": false }), json!({ "advanced_notifications_enabled": true }))
@@ -152,16 +152,16 @@ impl std::fmt::Debug for Attempt {
 }
 
 /// A request to a workload whose policy denies every run.
-async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
+async fn denied_run(fixture: &WorkspaceFixture<'_>) -> Request {
     let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
-    let deny = stage.fixtures.policy_with_rules("deny", deny).await;
-    let workload = stage.fixtures.active_workload_with_policy("denied", deny).await;
-    stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
+    let deny = fixture.fixtures.policy_with_rules("deny", deny).await;
+    let workload = fixture.fixtures.active_workload_with_policy("denied", deny).await;
+    fixture.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
 /// Calls operations whose first call writes additional rows: the namespace of a first workspace, the settings row of
 /// an environment, the index of a knowledge base, and preferences.
-async fn warm_up(stage: &WorkspaceFixture<'_>) {
+async fn warm_up(fixture: &WorkspaceFixture<'_>) {
     let first_rows = [
         "create_workspace",
         "change_environment_settings",
@@ -173,8 +173,8 @@ async fn warm_up(stage: &WorkspaceFixture<'_>) {
         "change_notification_profile",
     ];
     for operation in first_rows {
-        let answer = stage.successful_request(operation).await.await;
-        assert!(answer.status < 300, "{answer}");
+        let response = fixture.successful_request(operation).await.await;
+        assert!(response.status < 300, "{response}");
     }
 }
 
@@ -182,25 +182,25 @@ async fn warm_up(stage: &WorkspaceFixture<'_>) {
 async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize>, BTreeMap<u16, usize>) {
     let mut harness = FaultHarness::start(seed, ProxyFault::Drawn(odds)).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let denied = denied_run(&stage).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let denied = denied_run(&fixture).await;
+    warm_up(&fixture).await;
     for route in changing_routes() {
         if route.has_parameter("Idempotency-Key") {
-            harness.assert_change(&stage, route.operation_id(), true).await;
+            harness.assert_change(&fixture, route.operation_id(), true).await;
         }
-        harness.assert_change(&stage, route.operation_id(), false).await;
+        harness.assert_change(&fixture, route.operation_id(), false).await;
     }
     for operation in RUN_OPERATIONS {
-        let request = stage.successful_request(operation).await;
+        let request = fixture.successful_request(operation).await;
         harness.assert_run(&request, Some(operation), 200, "").await;
         harness.assert_run(&request, None, 200, "").await;
     }
     harness.assert_run(&denied, Some("denied"), 403, "policy_denied").await;
     harness.assert_run(&denied, None, 403, "policy_denied").await;
-    harness.assert_concurrent_changes(&stage).await;
+    harness.assert_concurrent_changes(&fixture).await;
     for route in reading_routes() {
-        harness.assert_read(&stage, route.operation_id()).await;
+        harness.assert_read(&fixture, route.operation_id()).await;
     }
     let mut cuts = BTreeMap::new();
     for made in harness.proxy.injected() {
@@ -214,23 +214,23 @@ async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize
 async fn interrupted_commits_happen_once_or_not_at_all() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let denied = denied_run(&stage).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let denied = denied_run(&fixture).await;
+    warm_up(&fixture).await;
     let changes = changing_routes();
     for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
         harness.fault = ProxyFault::Once("fairway_commit(", cut);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
             assert!(
-                harness.assert_change(&stage, route.operation_id(), keyed).await,
+                harness.assert_change(&fixture, route.operation_id(), keyed).await,
                 "{cut:?} did not reach a commit of {}",
                 route.operation_id()
             );
         }
         for commit in ["INTO execution (", "INTO execution_result ("] {
             harness.fault = ProxyFault::Once(commit, cut);
-            let request = stage.successful_request("execute_workload").await;
+            let request = fixture.successful_request("execute_workload").await;
             let cuts = harness.proxy.injected().len();
             harness.assert_run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), 200, "").await;
             harness.assert_run(&request, None, 200, "").await;
@@ -251,9 +251,9 @@ async fn random_faults_neither_lose_nor_repeat_commits() {
     let (mut cuts, mut answers) = (BTreeMap::new(), BTreeMap::new());
     for (seed, odds) in seeds_and_odds() {
         println!("seed {seed}, {odds} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
-        let began = Instant::now();
+        let started_at = Instant::now();
         let (cut, answered) = run_all_operations(seed, odds).await;
-        println!("    {cut:?}, {answered:?} after {:.1?}", began.elapsed());
+        println!("    {cut:?}, {answered:?} after {:.1?}", started_at.elapsed());
         for (cut, times) in cut {
             *cuts.entry(cut).or_insert(0) += times;
         }
@@ -271,7 +271,7 @@ async fn random_faults_neither_lose_nor_repeat_commits() {
 async fn unreadable_permissions_refuse_every_request() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
     let looked_at = |route: &Route| {
         let is_exempt = route.operation_id() == CANCEL_OPERATION || SIGN_IN_OPERATIONS.contains(&route.operation_id());
         route.path.starts_with("/v1/") && !is_exempt
@@ -280,24 +280,24 @@ async fn unreadable_permissions_refuse_every_request() {
     assert!(ours.len() > 40, "{}", ours.len());
     for fault in [ProxyFault::Matching("access_revision"), ProxyFault::Down] {
         for route in &ours {
-            let request = stage.successful_request(route.operation_id()).await;
+            let request = fixture.successful_request(route.operation_id()).await;
             // A successful request warms the caches.
             if route.method == "get" {
                 assert_eq!(request.clone().to_server(&harness.proxied).await.status, 200, "{}", route.operation_id());
             }
             let before = harness.settled_rows().await;
             harness.proxy.set_fault(fault.clone());
-            let answer = request.to_server(&harness.proxied).await;
+            let response = request.to_server(&harness.proxied).await;
             harness.proxy.set_fault(ProxyFault::None);
-            if answer.status != 503 {
-                panic!("{fault:?}: {answer}");
+            if response.status != 503 {
+                panic!("{fault:?}: {response}");
             }
             // A tool call has its own error code for a run whose acceptance is unknown.
             let is_lost =
-                route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
-            answer.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
+                route.operation_id() == TOOL_OPERATION && response.json()["detail"].get("execution_id").is_some();
+            response.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
             assert_eq!(harness.settled_rows().await, before, "{}", route.operation_id());
-            *harness.statuses.entry(answer.status).or_default() += 1;
+            *harness.statuses.entry(response.status).or_default() += 1;
         }
     }
     assert_eq!(harness.statuses, [(503, 2 * ours.len())].into());
@@ -308,21 +308,23 @@ async fn unreadable_permissions_refuse_every_request() {
 async fn interrupted_cancellation_ends_its_run_once() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
         for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
-            let request =
-                stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
+            let request = fixture
+                .successful_request(CANCEL_OPERATION)
+                .await
+                .idempotency_key(&format!("{}-{cut:?}", commit.len()));
             harness.proxy.set_fault(ProxyFault::Once(commit, cut));
             let mut answered = Vec::new();
             while answered.last() != Some(&200) {
-                let answer = request.clone().to_server(&harness.proxied).await;
-                assert!(matches!(answer.status, 200 | 503), "{answer}");
-                answered.push(answer.status);
+                let response = request.clone().to_server(&harness.proxied).await;
+                assert!(matches!(response.status, 200 | 503), "{response}");
+                answered.push(response.status);
                 assert!(answered.len() < 5, "{commit} {cut:?}: {answered:?}");
-                if answer.status == 200 {
-                    assert_eq!(answer.json()["status"], "cancelled");
+                if response.status == 200 {
+                    assert_eq!(response.json()["status"], "cancelled");
                 }
             }
             cuts += 1;

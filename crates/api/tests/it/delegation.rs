@@ -23,10 +23,10 @@ fn submit_delegated(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> 
 async fn start() -> (TestApp, ActiveWorkload) {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
-    let given = app.fixtures();
-    let workload = given.active_workload("main").await;
-    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.active_workload("main").await;
+    fixtures.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     (app, workload)
 }
 
@@ -89,26 +89,26 @@ async fn a_role_of_a_refused_subject_counts_on_its_next_run() {
 #[tokio::test]
 async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:mia").await;
     bind_principal(&app, &workload, "user:leo").await;
-    given.bind_role("user:leo", "viewer", "workspace", Some(WORKSPACE)).await;
-    let refused = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "execution.run");
+    fixtures.bind_role("user:leo", "viewer", "workspace", Some(WORKSPACE)).await;
+    let refusal = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "execution.run");
     submit_delegated(&app, &workload, "user:mia").await.expect(200);
     // A delegated request with an explicit lane requires the lane permission of both the service and the subject.
     let mut with_lane = delegated_body("user:mia");
     with_lane["lane"] = json!("standard");
-    let refused =
+    let refusal =
         app.post(workload.execute_path(), with_lane).as_actor("service:portal").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "release.transition");
+    assert_eq!(refusal["permission"], "release.transition");
     // A removed binding and a revoked role take effect at once.
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
     app.delete(bindings).await.expect(204);
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:new").await;
-    given.bind_role("user:new", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:new", "runtime_user", "workspace", Some(WORKSPACE)).await;
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
     app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
@@ -129,8 +129,8 @@ async fn only_runs_accept_on_behalf_of_fields() {
             }
             let send = |actor: &str| app.post(path, json!({ field: value })).as_actor(actor);
             send("service:portal").await.expect_refusal(403, "forbidden_field");
-            let refused = send("service:other").await.expect_refusal(422, "validation_error");
-            let problems = refused["fields"].as_array().unwrap();
+            let refusal = send("service:other").await.expect_refusal(422, "validation_error");
+            let problems = refusal["fields"].as_array().unwrap();
             assert!(problems.iter().any(|problem| problem["path"] == *field && problem["code"] == "unknown_field"));
         }
     }
@@ -160,8 +160,8 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
                 for actor in ["user:local", "service:other", "anonymous"] {
                     app.post(&path, sent.clone()).as_actor(actor).await.expect_refusal(422, "forbidden_field");
                 }
-                let refused = app.post(&path, sent.clone()).as_actor("service:portal").await;
-                let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+                let response = app.post(&path, sent.clone()).as_actor("service:portal").await;
+                let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
                 assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
             }
         }
@@ -177,8 +177,8 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
     ] {
         let mut sent = delegated_body("user:mia");
         sent[field] = wrong;
-        let refused = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
-        let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+        let response = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
+        let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
         assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
     }
 }

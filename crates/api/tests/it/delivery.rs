@@ -56,10 +56,10 @@ pub(crate) async fn destination(
 }
 
 /// Suspends the fixture's workload, which is an incident and causes notifications.
-pub(crate) async fn suspend(stage: &WorkspaceFixture<'_>) {
-    let path = stage.fill_path("/v1/workloads/{workload_id}");
+pub(crate) async fn suspend(fixture: &WorkspaceFixture<'_>) {
+    let path = fixture.fill_path("/v1/workloads/{workload_id}");
     for status in ["registered", "suspended"] {
-        stage.app.patch(&path, json!({ "status": status })).await.expect(200);
+        fixture.app.patch(&path, json!({ "status": status })).await.expect(200);
     }
 }
 
@@ -69,13 +69,13 @@ pub(crate) async fn deliveries(app: &Client) -> Vec<Value> {
 
 /// Waits until the deliveries meet a condition, and returns them.
 pub(crate) async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let found = deliveries(app).await;
         if is_met(&found) {
             return found;
         }
-        assert!(Instant::now() < until, "{found:#?}");
+        assert!(Instant::now() < deadline, "{found:#?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -84,9 +84,9 @@ pub(crate) async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> 
 pub(crate) async fn await_digest_lines(app: &TestApp, count: i64) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let lines = "SELECT count(*) FROM notification_digest_line";
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < count {
-        assert!(Instant::now() < until, "{count} lines of digests are not written");
+        assert!(Instant::now() < deadline, "{count} lines of digests are not written");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -107,12 +107,12 @@ fn verifies(request: &fairway_testkit::RecordedRequest, key: &str) -> bool {
 #[tokio::test]
 async fn webhook_is_signed_and_its_delivery_recorded() {
     let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     let destination = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
     let sent = await_status(&app, "sent").await;
     assert_eq!((&sent["destination_id"], &sent["recipient"]), (&json!(destination), &Value::Null));
@@ -127,7 +127,7 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     let event = request.json();
     assert_eq!((&event["specversion"], &event["type"]), (&json!("1.0"), &json!("fairway.workload.changed")));
     assert_eq!(event["id"], sent["source_event"]["id"]);
-    assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str());
+    assert_eq!(event["data"]["workload_id"], fixture.workload.workload_id.as_str());
     assert_eq!(event["data"]["link"], Value::Null, "the server has no public address");
     for query in ["status=failed", &format!("destination_id={TENANT}")] {
         assert_eq!(app.get(format!("{DELIVERIES}?{query}")).await.expect(200), json!([]), "{query}");
@@ -141,13 +141,13 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
 #[tokio::test]
 async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let (app, _secrets) = server(KEY).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     let failure = ScriptedResponse::status(503, KEY).header("Retry-After", "120");
     receiver.respond_with(failure);
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     for attempt in 1..=8_usize {
         receiver.wait_for_requests(attempt).await;
         let status = if attempt < 8 { "pending" } else { "failed" };
@@ -176,7 +176,7 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let retry = || app.post(&path, json!({}));
     for (role, status) in [("operator", 403), ("viewer", 404), ("auditor", 403)] {
         let actor = format!("user:{role}");
-        stage.fixtures.bind_role(&actor, role, "workspace", Some(&stage.workspace)).await;
+        fixture.fixtures.bind_role(&actor, role, "workspace", Some(&fixture.workspace)).await;
         retry().as_actor(&actor).await.expect_refusal(status, if status == 403 { "forbidden" } else { "not_found" });
     }
     receiver.respond_with(ScriptedResponse::status(204, ""));
@@ -186,8 +186,8 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let sent = await_status(&app, "sent").await;
     assert_eq!((&sent["attempt_count"], &sent["last_error"]), (&json!(9), &Value::Null));
     assert_eq!(retry().idempotency_key("again").await.header("idempotency-replayed"), Some("true"));
-    let refused = retry().await.expect_refusal(409, "delivery_not_failed");
-    assert_eq!(refused["status"], "sent");
+    let refusal = retry().await.expect_refusal(409, "delivery_not_failed");
+    assert_eq!(refusal["status"], "sent");
     assert_eq!(receiver.request_count(), 9);
 }
 
@@ -195,7 +195,7 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
 async fn addresses_are_refused_at_delivery_without_a_packet() {
     // This server's egress guard allows no address of this machine.
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let canary = ScriptedEndpoint::start().await;
     let port = canary.url("/").rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
     let addresses: Vec<String> = [
@@ -233,9 +233,9 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
         webhook(&app, &format!("hook {number}"), address, None).await;
     }
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let is_done = |found: &[Value]| found.len() == addresses.len() && found.iter().all(|one| one["status"] == "failed");
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let found = app.get(format!("{DELIVERIES}?limit=200")).await.expect(200);
         let found = found.as_array().unwrap();
@@ -249,7 +249,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
             }
             break;
         }
-        assert!(Instant::now() < until, "{found:#?}");
+        assert!(Instant::now() < deadline, "{found:#?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(canary.request_count(), 0);
@@ -258,20 +258,20 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
 #[tokio::test]
 async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     let (app, _secrets) = server(KEY).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(503, ""));
     let settings =
         |on: bool| app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": on }));
     let destination = webhook(&app, "hook", &receiver.url("/in"), None).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     await_deliveries(&app, |found| found.iter().any(|one| one["last_error"] == "receiver_failed")).await;
     // Turns notifications off and at once on again. Deliveries that were queued before remain suppressed.
     settings(false).await.expect(200);
     settings(true).await.expect(200);
     assert_eq!(await_status(&app, "suppressed").await["attempt_count"], 1);
-    suspend(&stage).await;
+    suspend(&fixture).await;
     await_deliveries(&app, |found| found[0]["last_error"] == "receiver_failed" && found.len() == 2).await;
     let path = format!("{ORGANIZATION}/{destination}");
     for is_enabled in [false, true] {
@@ -288,7 +288,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     app.database().move_clock(TWO_DAYS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(200, ""));
     // The later fact is sent only after the sender has processed the earlier due deliveries.
-    suspend(&stage).await;
+    suspend(&fixture).await;
     await_deliveries(&app, |found| found.iter().any(|one| one["status"] == "sent")).await;
     assert_eq!(receiver.request_count(), 3, "two failed attempts and the later fact");
     let stored = app.database().connect_as_owner().await.unwrap();
@@ -312,10 +312,10 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
         (ScriptedResponse::reset(), "failed", json!("connection_failed"), Value::Null),
     ] {
         receiver.respond_with(response);
-        let answer = app.post(&path, json!({})).await;
-        let tested = answer.expect(200);
+        let response = app.post(&path, json!({})).await;
+        let tested = response.expect(200);
         assert_eq!((&tested["status"], &tested["error"], &tested["response_status"]), (&json!(status), &error, &code));
-        assert!(tested["duration_ms"].is_u64() && !answer.text().contains("whsec"), "{answer}");
+        assert!(tested["duration_ms"].is_u64() && !response.text().contains("whsec"), "{response}");
     }
     assert!(verifies(&receiver.requests()[0], KEY), "a disabled destination can be tested");
     // Without its credential, the redacted URL is a different address, so the server does not call it.
@@ -336,12 +336,12 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
 #[tokio::test]
 async fn accepted_message_is_sent_once_though_its_response_never_ends() {
     let (app, _secrets) = server(KEY).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging_at_end());
     webhook(&app, "hook", &receiver.url("/in"), None).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     assert_eq!(await_status(&app, "sent").await["attempt_count"], 1);
     assert_eq!(receiver.request_count(), 1);
 }
@@ -354,8 +354,8 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read them.
     opt_in_to_incidents(&app, "webhook").await;
     owner.execute("UPDATE notification_preference SET settings = '[{}]'", &[]).await.unwrap();
-    let stage = WorkspaceFixture::create(&app).await;
-    suspend(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    suspend(&fixture).await;
     // Waits until the notification exists.
     other.create_notification().await;
     // The tenant has no row in `notification_position` if its first batch of facts fails.
@@ -363,33 +363,33 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
         WHERE tenant_id = $1 AND size > coalesce(position, 0)";
     let tenant: uuid::Uuid = TENANT.parse().unwrap();
     // Waits until the tenant's fact is sequenced, but not projected because of the unreadable preferences.
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while owner.query_one(behind, &[&tenant]).await.unwrap().get::<_, i64>(0) != 1 {
-        assert!(Instant::now() < until, "the facts do not wait");
+        assert!(Instant::now() < deadline, "the facts do not wait");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     owner.execute("UPDATE notification_preference SET settings = '[]'", &[]).await.unwrap();
-    stage.await_notification("user:local", |one| one["category"] == "incidents").await;
+    fixture.await_notification("user:local", |one| one["category"] == "incidents").await;
 }
 
 #[tokio::test]
 async fn disabled_notifications_answer_every_route_with_the_setting() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let mut requests = Vec::new();
     for route in routes().iter().filter(|route| route.path.starts_with("/v1/notifications/")) {
-        requests.push((route.operation_id().to_owned(), stage.successful_request(route.operation_id()).await));
+        requests.push((route.operation_id().to_owned(), fixture.successful_request(route.operation_id()).await));
     }
     assert!(requests.len() >= 30, "{}", requests.len());
     let off = json!({ "notifications_enabled": false });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), off).await.expect(200);
     for (operation, request) in requests {
-        let answer = request.await;
+        let response = request.await;
         if operation == "read_effective_preferences" {
-            answer.expect(200);
+            response.expect(200);
             continue;
         }
-        let detail = answer.expect_refusal(403, "enterprise_capability_required");
+        let detail = response.expect_refusal(403, "enterprise_capability_required");
         assert_eq!(detail["setting"], "notifications_enabled", "{operation}");
     }
 }
@@ -397,12 +397,12 @@ async fn disabled_notifications_answer_every_route_with_the_setting() {
 #[tokio::test]
 async fn inbox_stream_resumes_after_the_last_event() {
     let app = TestApp::builder().setting("FAIRWAY_INBOX_STREAM_LIFETIME", "2m").start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let path = "/v1/notifications/inbox/stream";
     let mut stream = EventStream::open(&app, path, "").await;
     let (kind, data) = stream.next_event().await;
     assert_eq!((kind.as_str(), data["unread_count"].is_u64()), ("unread_count", true));
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let first = loop {
         let (kind, data) = stream.next_event().await;
         if kind == "notification" && data["source_event"]["kind"] == "workload.changed" {
@@ -417,9 +417,9 @@ async fn inbox_stream_resumes_after_the_last_event() {
     let id: uuid::Uuid = first["notification_id"].as_str().unwrap().parse().unwrap();
     let row = owner.query_one("SELECT log_index FROM notification WHERE notification_id = $1", &[&id]).await.unwrap();
     let position = row.get::<_, i64>(0) + 1;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let about = |one: &Value| one["category"] == "incidents" && one["notification_id"] != first["notification_id"];
-    let second = stage.await_notification("user:local", about).await;
+    let second = fixture.await_notification("user:local", about).await;
     let mut resumed = EventStream::open(&app, path, &format!("Last-Event-ID: {position}\r\n")).await;
     let (kind, data) = resumed.next_event().await;
     assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second["notification_id"]));
@@ -435,7 +435,7 @@ async fn inbox_stream_resumes_after_the_last_event() {
     // A position beyond the end of the log is treated as the end.
     let mut beyond = EventStream::open(&app, path, "Last-Event-ID: 9999999999999999999\r\n").await;
     assert_eq!(beyond.next_event().await, ("unread_count".to_owned(), json!({ "unread_count": 0 })));
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let (kind, data) = beyond.next_event().await;
     assert_eq!((kind.as_str(), &data["source_event"]["kind"]), ("notification", &json!("workload.changed")));
     // An empty `Last-Event-ID` counts as absent: the stream starts at the end of the log.
@@ -459,14 +459,14 @@ async fn prove_text(app: &Client, made: &Value) {
     let digest = digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"));
     assert_eq!(made["text_digest"], digest);
     let id = made["announcement_id"].as_str().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let events = app.get(format!("/v1/audit/events?subject_id={id}")).await.expect(200);
         if let [event] = &events.as_array().unwrap()[..] {
             assert_eq!(event["detail"]["text_digest"], digest);
             return;
         }
-        assert!(Instant::now() < until, "the announcement is not in the log: {events}");
+        assert!(Instant::now() < deadline, "the announcement is not in the log: {events}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -474,16 +474,16 @@ async fn prove_text(app: &Client, made: &Value) {
 #[tokio::test]
 async fn profiles_and_announcements_require_the_advanced_tier() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&stage.workspace)).await;
-    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&fixture.workspace)).await;
+    fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
     let (profile, announcements) = ("/v1/notifications/profile", "/v1/notifications/announcements");
     let chosen = json!({
         "time_zone": "Europe/Berlin", "digest": { "incidents": "daily", "approvals": "off" }, "chat_secret_ref": "env:MY_CHAT",
     });
     let said = json!({
         "title": "Maintenance tonight", "body": "From ten to eleven.",
-        "audience": { "roles": ["viewer"], "workspaces": [stage.workspace.as_str()] },
+        "audience": { "roles": ["viewer"], "workspaces": [fixture.workspace.as_str()] },
     });
     for refused in
         [app.get(profile).await, app.put(profile, chosen.clone()).await, app.post(announcements, said.clone()).await]
@@ -507,19 +507,19 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
     ] {
         let mut body = chosen.clone();
         body[field] = value;
-        let answer = app.put(profile, body).await;
-        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
-        assert!(!answer.text().contains("canary"));
+        let response = app.put(profile, body).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
+        assert!(!response.text().contains("canary"));
     }
     app.post(announcements, said.clone()).as_actor("user:author").await.expect_refusal(403, "forbidden");
-    let first = app.post(announcements, said.clone()).idempotency_key("once").await;
-    let made = first.expect(201);
-    assert_eq!(app.get(first.header("location").unwrap()).await.expect(200), made);
+    let first_response = app.post(announcements, said.clone()).idempotency_key("once").await;
+    let made = first_response.expect(201);
+    assert_eq!(app.get(first_response.header("location").unwrap()).await.expect(200), made);
     prove_text(&app, &made).await;
-    let again = app.post(announcements, said.clone()).idempotency_key("once").await;
-    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made, Some("true")));
+    let replay = app.post(announcements, said.clone()).idempotency_key("once").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (made, Some("true")));
     let is_announcement = |one: &Value| one["source_event"]["kind"] == "notification.announcement_made";
-    let got = stage.await_notification("user:viewer", is_announcement).await;
+    let got = fixture.await_notification("user:viewer", is_announcement).await;
     assert_eq!((&got["title"], &got["body"]), (&said["title"], &said["body"]));
     let others = app.get("/v1/notifications/inbox").as_actor("user:author").await.expect(200);
     assert!(!others.as_array().unwrap().iter().any(is_announcement), "authors are not in the audience");
@@ -527,28 +527,28 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
     assert!(!own.as_array().unwrap().iter().any(is_announcement), "the local user is no viewer");
     let mut turned = said.clone();
     turned["body"] = json!("a\u{202e}b");
-    let refused = app.post(announcements, turned).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "body");
+    let refusal = app.post(announcements, turned).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "body");
     let mut nowhere = said.clone();
     nowhere["audience"]["workspaces"] = json!([TENANT]);
     app.post(announcements, nowhere).await.expect_refusal(422, "validation_error");
     let mut nobody = said;
     nobody["audience"]["roles"] = json!(["emperor"]);
-    let refused = app.post(announcements, nobody).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "audience.roles[0]");
+    let refusal = app.post(announcements, nobody).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "audience.roles[0]");
 }
 
 #[tokio::test]
 async fn digest_waits_for_the_end_of_its_window() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     let daily = json!({ "time_zone": "Pacific/Auckland", "digest": { "incidents": "daily" } });
     app.put("/v1/notifications/profile", daily).await.expect(200);
     opt_in_to_incidents(&app, "email").await;
-    suspend(&stage).await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
+    suspend(&fixture).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     await_digest_lines(&app, 2).await;
     let waiting = deliveries(&app).await;
@@ -564,9 +564,9 @@ async fn digest_waits_for_the_end_of_its_window() {
 #[tokio::test]
 async fn metrics_show_attempts_and_the_backlog_by_channel() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_failed_delivery().await;
-    let until = Instant::now() + Duration::from_secs(60);
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_failed_delivery().await;
+    let deadline = Instant::now() + Duration::from_secs(60);
     let wanted = [
         r#"fairway_notification_attempts_total{channel="webhook",outcome="failed"} 1"#,
         r#"fairway_notification_deliveries{channel="webhook",status="pending"} 0"#,
@@ -580,7 +580,7 @@ async fn metrics_show_attempts_and_the_backlog_by_channel() {
         if missing.is_empty() {
             break;
         }
-        assert!(Instant::now() < until, "{missing:?}");
+        assert!(Instant::now() < deadline, "{missing:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -88,16 +88,16 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
 async fn messages_name_the_actor_and_link_to_the_subject() {
     let builder = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
     let app = builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test").start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     webhook(&app, "hook", &receiver.url("/in"), None).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
     let event = receiver.requests()[0].json();
-    let workload = stage.workload.workload_id.as_str();
-    let link = format!("https://fairway.test/console/workloads/{workload}?workspace={}", stage.workspace);
+    let workload = fixture.workload.workload_id.as_str();
+    let link = format!("https://fairway.test/console/workloads/{workload}?workspace={}", fixture.workspace);
     assert_eq!(event["data"]["link"], link);
     assert_eq!(event["data"]["body"], format!("workload {workload}, by user:local"));
 }

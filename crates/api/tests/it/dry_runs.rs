@@ -47,8 +47,8 @@ fn attempt(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request
 }
 
 /// The detail of a refusal, without its request identifier.
-fn detail(answer: &Response) -> Value {
-    answer.json()["detail"].clone()
+fn detail(response: &Response) -> Value {
+    response.json()["detail"].clone()
 }
 
 #[tokio::test]
@@ -56,9 +56,9 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
     let artifacts = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().provider(provider.clone()).faulty_artifacts(&artifacts).start().await;
-    let given = app.fixtures();
-    given.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
-    given
+    let fixtures = app.fixtures();
+    fixtures.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
+    fixtures
         .asset_with_version(
             "skill",
             "steps",
@@ -71,24 +71,24 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
         "allowed_commands": ["go"],
     });
     let arguments = json!({ "who": "@asset-ref:tone", "count": 2.5, "tags": ["a", 1], "free": true, "unused": 1 });
-    let empty = given.asset_without_versions("prompt_template", "main").await;
+    let empty = fixtures.asset_without_versions("prompt_template", "main").await;
     let before = (rows(&app).await, artifacts.put_count());
     let shown = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
     let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
     assert_eq!(shown, json!({ "text": expected }));
     // The idempotency key has no effect: the same key renders a different text.
-    let again = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
-    assert_eq!(again.expect(200), json!({ "text": "x" }));
-    let refused = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
-    refused.expect_refusal(422, "prompt_malformed_token");
+    let replay = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
+    assert_eq!(replay.expect(200), json!({ "text": "x" }));
+    let response = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
+    response.expect_refusal(422, "prompt_malformed_token");
     assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
 
-    given.add_version(&empty, content).await;
+    fixtures.add_version(&empty, content).await;
     let main =
-        given.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
-    let policies = [given.model_policy("model").await, given.policy("policy").await];
+        fixtures.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
+    let policies = [fixtures.model_policy("model").await, fixtures.policy("policy").await];
     let workload =
-        given.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
+        fixtures.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
     let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
     let content = json!({ "system_prompt": "@asset-ref:tone" });
@@ -99,13 +99,13 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
 #[tokio::test]
 async fn a_preview_refuses_what_a_version_refuses() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let canary = "canary-of-a-secret";
-    given.prompt("tone").await;
-    given.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
-    given.asset_without_versions("prompt_template", "empty").await;
-    given.policy("policy").await;
-    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    fixtures.prompt("tone").await;
+    fixtures.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
+    fixtures.asset_without_versions("prompt_template", "empty").await;
+    fixtures.policy("policy").await;
+    let mine = fixtures.asset_without_versions("prompt_template", "mine").await;
     for (text, code, offset) in [
         ("@asset-ref:missing", "prompt_unknown_asset", 0),
         ("é @asset-ref:tone@v999", "prompt_unknown_asset", 3),
@@ -117,18 +117,18 @@ async fn a_preview_refuses_what_a_version_refuses() {
         ("!command:go", "prompt_command_not_allowed", 0),
     ] {
         let content = json!({ "system_prompt": format!("{text} {canary}") });
-        let answer = preview(&app, &mine, content.clone(), json!({})).await;
-        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
-        assert!(!answer.text().contains(canary), "{answer}");
-        let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": content })).await;
-        assert_eq!(detail(&answer), detail(&made), "{text}");
+        let response = preview(&app, &mine, content.clone(), json!({})).await;
+        assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
+        assert!(!response.text().contains(canary), "{response}");
+        let created = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": content })).await;
+        assert_eq!(detail(&response), detail(&created), "{text}");
     }
     let invalid = json!({ "system_prompt": 3, "bogus": canary });
-    let answer = preview(&app, &mine, invalid.clone(), json!({})).await;
-    answer.expect_refusal(400, "invalid_content");
-    let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": invalid })).await;
-    assert_eq!(detail(&answer), detail(&made));
-    assert!(!answer.text().contains(canary), "{answer}");
+    let response = preview(&app, &mine, invalid.clone(), json!({})).await;
+    response.expect_refusal(400, "invalid_content");
+    let created = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&response), detail(&created));
+    assert!(!response.text().contains(canary), "{response}");
 
     // Cases for arguments. The reported offset is that of the token that needs a value, or of the reference to the
     // prompt with that token.
@@ -140,22 +140,22 @@ async fn a_preview_refuses_what_a_version_refuses() {
         (json!({ "n": 1 }), "prompt_argument_missing", 10),
         (json!({ "n": 1, "ticket": [canary] }), "prompt_argument_type", 10),
     ] {
-        let answer = preview(&app, &mine, content.clone(), arguments).await;
-        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
-        assert!(!answer.text().contains(canary) && !answer.text().contains("billing"), "{answer}");
+        let response = preview(&app, &mine, content.clone(), arguments).await;
+        assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
+        assert!(!response.text().contains(canary) && !response.text().contains("billing"), "{response}");
     }
     for (content, arguments, path) in [(json!("x"), json!({}), "content"), (json!({}), json!([]), "arguments")] {
-        let answer = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
-        assert_eq!(answer["fields"][0]["path"], path);
+        let response = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
+        assert_eq!(response["fields"][0]["path"], path);
     }
     // The asset is not a prompt template.
-    let skill = given.asset_without_versions("skill", "skill").await;
-    for answer in [
+    let skill = fixtures.asset_without_versions("skill", "skill").await;
+    for response in [
         preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
         attempt(&app, &mine, &json!({ "rules": [] }), json!({})).await,
     ] {
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["code"], "wrong_asset_kind", "{answer}");
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["code"], "wrong_asset_kind", "{response}");
     }
 }
 
@@ -164,15 +164,15 @@ async fn a_preview_refuses_what_a_version_refuses() {
 #[tokio::test]
 async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "here").await, given.workspace("there", "there").await);
-    let home = given.in_workspace(&here);
+    let fixtures = app.fixtures();
+    let (here, there) = (fixtures.workspace("here", "here").await, fixtures.workspace("there", "there").await);
+    let home = fixtures.in_workspace(&here);
     let shown = home.prompt("shown").await;
     home.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
     home.asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" })).await;
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
     for workspace in [&here, &there] {
-        given.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
+        fixtures.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
     }
     let grants = format!("/v1/assets/{}/grants?workspace_id={here}", shown.asset_id);
     app.post(&grants, json!({ "principal": "user:ada" })).await.expect(201);
@@ -244,18 +244,18 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     assert_eq!(failed["rules"][0], dev("failed", clause("inputs.n > 9", "failed", json!("n"))));
     let canary = "canary-of-a-secret";
     for wrong in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-        let answer = attempt(&app, &policy, &content, wrong).await;
-        let refused = answer.expect_refusal(422, "validation_error");
-        let field = (&refused["fields"][0]["path"], &refused["fields"][0]["code"]);
-        assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{answer}");
-        assert!(!answer.text().contains(canary), "{answer}");
+        let response = attempt(&app, &policy, &content, wrong).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        let field = (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]);
+        assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{response}");
+        assert!(!response.text().contains(canary), "{response}");
     }
     // A bundle that is invalid as a version.
     let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
-    let answer = attempt(&app, &policy, &invalid, json!({})).await;
-    answer.expect_refusal(400, "invalid_content");
-    let made = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
-    assert_eq!(detail(&answer), detail(&made));
+    let response = attempt(&app, &policy, &invalid, json!({})).await;
+    response.expect_refusal(400, "invalid_content");
+    let created = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&response), detail(&created));
     assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
     let listed = app.get(format!("/v1/assets/{policy}/versions?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
@@ -265,8 +265,8 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
 #[tokio::test]
 async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await.asset_id;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await.asset_id;
     let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";
     let rule = |index: usize| {
         let condition = format!("{costly} || {costly}");
@@ -279,11 +279,11 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let tried = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
     assert_eq!(tried["rules"].as_array().unwrap().len(), 200);
 
-    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    let mine = fixtures.asset_without_versions("prompt_template", "mine").await;
     let repeated = json!({ "system_prompt": "$arg:x ".repeat(9_000), "variables": [{ "name": "x" }] });
     let long = json!({ "x": "y".repeat(1 << 20) });
-    let refused = assert_bounded("a long rendering", preview(&app, &mine, repeated, long)).await;
-    refused.expect_refusal(422, "prompt_too_large");
+    let response = assert_bounded("a long rendering", preview(&app, &mine, repeated, long)).await;
+    response.expect_refusal(422, "prompt_too_large");
 
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();

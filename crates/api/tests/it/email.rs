@@ -33,17 +33,17 @@ async fn sign_in(app: &TestApp) {
 #[tokio::test]
 async fn email_arrives_as_text_and_html() {
     let (app, smtp) = server().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let team = destination(&app, "email", "team", json!({ "address": "team@example.org" }), None).await;
     opt_in_to_incidents(&app, "email").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
     // The local user has no verified address yet, so the delivery to the user's own mailbox fails.
     let to_team = |one: &&Value| one["destination_id"] == team && one["status"] == "sent";
     let found = await_deliveries(&app, |found| found.iter().any(|one| to_team(&one))).await;
     let sent = found.iter().find(to_team).unwrap();
     assert_eq!((mail.from.as_str(), mail.to.as_slice()), ("fairway@example.com", &["team@example.org".to_owned()][..]));
-    let inbox = stage.await_notification("user:local", |one| one["category"] == "incidents").await;
+    let inbox = fixture.await_notification("user:local", |one| one["category"] == "incidents").await;
     assert_eq!(mail.header("subject"), [inbox["title"].as_str().unwrap()]);
     assert_eq!(mail.header("from"), ["Fairway <fairway@example.com>"]);
     let id = format!("<{}@example.com>", sent["delivery_id"].as_str().unwrap());
@@ -63,14 +63,14 @@ async fn email_arrives_as_text_and_html() {
 #[tokio::test]
 async fn texts_of_people_stay_texts_in_mails() {
     let (app, smtp) = server().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     sign_in(&app).await;
     let wanted = json!([{ "category": "reports", "channel": "email", "enabled": true }]);
     app.put("/v1/notifications/preferences", wanted).await.expect(200);
     let (title, body) = ("Grüße & <b>Bcc: x@example.net</b>", "<img src=x onerror=alert(1)>\n.\nQUIT");
-    let audience = json!({ "roles": [], "workspaces": [stage.workspace.as_str()] });
+    let audience = json!({ "roles": [], "workspaces": [fixture.workspace.as_str()] });
     let said = json!({ "title": title, "body": body, "audience": audience });
     app.post("/v1/notifications/announcements", said).await.expect(201);
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
@@ -83,17 +83,17 @@ async fn texts_of_people_stay_texts_in_mails() {
 #[tokio::test]
 async fn deferred_and_rejected_mails_record_the_status_of_the_server() {
     let (app, smtp) = server().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let busy = destination(&app, "email", "busy", json!({ "address": "busy@example.org" }), None).await;
-    let refused = destination(&app, "email", "refused", json!({ "address": "refused@example.org" }), None).await;
+    let response = destination(&app, "email", "refused", json!({ "address": "refused@example.org" }), None).await;
     opt_in_to_incidents(&app, "email").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     let of = |found: &[Value], id: &str| found.iter().find(|one| one["destination_id"] == id).cloned();
     let is_attempted = |found: &[Value]| {
-        [&busy, &refused].iter().all(|id| of(found, id).is_some_and(|one| one["last_error"].is_string()))
+        [&busy, &response].iter().all(|id| of(found, id).is_some_and(|one| one["last_error"].is_string()))
     };
     let found = await_deliveries(&app, is_attempted).await;
-    let (deferred, rejected) = (of(&found, &busy).unwrap(), of(&found, &refused).unwrap());
+    let (deferred, rejected) = (of(&found, &busy).unwrap(), of(&found, &response).unwrap());
     assert_eq!((&deferred["last_error"], &deferred["last_response_status"]), (&json!("receiver_failed"), &json!(451)));
     assert_eq!((&rejected["last_error"], &rejected["last_response_status"]), (&json!("rejected"), &json!(550)));
     app.database().move_clock(TWO_DAYS).await.unwrap();
@@ -109,15 +109,15 @@ async fn deferred_and_rejected_mails_record_the_status_of_the_server() {
 #[tokio::test]
 async fn digest_reaches_the_verified_mailbox_of_its_person() {
     let (app, smtp) = server().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     sign_in(&app).await;
     let hourly = json!({ "time_zone": "Europe/Berlin", "digest": { "incidents": "hourly" } });
     app.put("/v1/notifications/profile", hourly).await.expect(200);
     opt_in_to_incidents(&app, "email").await;
-    suspend(&stage).await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
+    suspend(&fixture).await;
     await_digest_lines(&app, 2).await;
     app.database().move_clock(TWO_DAYS).await.unwrap();
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
@@ -134,7 +134,7 @@ async fn digest_reaches_the_verified_mailbox_of_its_person() {
 #[tokio::test]
 async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
     let (app, smtp) = server().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     sign_in(&app).await;
@@ -144,7 +144,7 @@ async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
     let left = "SELECT 301 - (floor(extract(epoch FROM now()))::bigint % 300)";
     app.database().move_clock(owner.query_one(left, &[]).await.unwrap().get(0)).await.unwrap();
     for _ in 0..7 {
-        suspend(&stage).await;
+        suspend(&fixture).await;
     }
     assert_eq!(smtp.wait_for_mails(3).await.len(), 3);
     await_digest_lines(&app, 4).await;

@@ -18,10 +18,10 @@ async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> Strin
 
 /// Asserts the headers of a runtime page or an error page. Returns its text.
 #[track_caller]
-fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
-    assert_eq!(answer.status, status, "{answer}");
-    let policy = answer.header("content-security-policy").unwrap();
-    let text = answer.text();
+fn assert_page(response: &Response, status: u16, ancestors: &str) -> String {
+    assert_eq!(response.status, status, "{response}");
+    let policy = response.header("content-security-policy").unwrap();
+    let text = response.text();
     if status == 200 {
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
         assert!(policy.ends_with(&format!("frame-ancestors {ancestors}")) && !policy.contains("unsafe"), "{policy}");
@@ -40,7 +40,7 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
         ("cache-control", "no-store"),
         ("x-content-type-options", "nosniff"),
     ] {
-        assert_eq!(answer.header(name), Some(value), "{answer}");
+        assert_eq!(response.header(name), Some(value), "{response}");
     }
     for never in ["<b>", "fws_"] {
         assert!(!text.contains(never), "{never}: {text}");
@@ -49,9 +49,9 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
 }
 
 #[track_caller]
-fn assert_not_found(answer: &Response) {
-    answer.expect_refusal(404, "not_found");
-    assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
+fn assert_not_found(response: &Response) {
+    response.expect_refusal(404, "not_found");
+    assert_eq!(response.header("content-security-policy"), Some(NO_FRAMING));
 }
 
 #[tokio::test]
@@ -118,8 +118,8 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
     let expected = "#root { --svc-accent: #0b7285; --svc-font: \"A B\", serif; --svc-radius: 8px; }</style>";
     assert!(style.starts_with(expected), "{style}");
     assert!(page.header("content-security-policy").unwrap().contains(&format!("'nonce-{nonce}'")), "{page}");
-    let again = app.get("/ticket-classifier").await;
-    assert!(!again.text().contains(nonce), "a nonce is used once");
+    let second_response = app.get("/ticket-classifier").await;
+    assert!(!second_response.text().contains(nonce), "a nonce is used once");
     for path in [
         "/workload-runtime",
         "/workload-runtime/ticket-classifier",
@@ -154,8 +154,8 @@ async fn link_shared_page_requires_a_valid_link() {
     let link = app.post(&links, json!({})).await.expect(201);
     let token = link["token"].as_str().unwrap();
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
-    let refused = |answer: &Response| {
-        let text = assert_page(answer, 401, "'self'");
+    let refused = |response: &Response| {
+        let text = assert_page(response, 401, "'self'");
         assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
     refused(&app.get("/ticket-classifier").await);
@@ -188,10 +188,10 @@ async fn errors_are_html_pages_with_retry_after() {
         .await;
     workload_with_interface(&app, "ticket-classifier", "public").await;
     assert_page(&app.get("/ticket-classifier").await, 200, "'self'");
-    let refused = app.get("/ticket-classifier").await;
-    assert!(assert_page(&refused, 429, "'self'").contains("too many requests"));
-    let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
+    let response = app.get("/ticket-classifier").await;
+    assert!(assert_page(&response, 429, "'self'").contains("too many requests"));
+    let seconds: u32 = response.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds) && response.header("ratelimit-remaining") == Some("0"), "{response}");
     let proxy = FaultProxy::to_database(app.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&app).through_proxy(&proxy).start().await;
     proxy.set_fault(ProxyFault::Matching("FROM (\"workload\""));

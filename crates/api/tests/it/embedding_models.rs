@@ -62,10 +62,10 @@ pub(crate) async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
 
 /// Runs a search. Returns the account that embedded the query and the searched index revision.
 async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
-    let answer = search(app, workload).await;
-    assert_eq!(answer["status"], "completed", "{answer}");
-    assert_eq!(answer["output"][0]["document_id"], "leave", "{answer}");
-    let event = &evidence_documents(app, &answer["execution_id"], "retrieval_event").await[0];
+    let response = search(app, workload).await;
+    assert_eq!(response["status"], "completed", "{response}");
+    assert_eq!(response["output"][0]["document_id"], "leave", "{response}");
+    let event = &evidence_documents(app, &response["execution_id"], "retrieval_event").await[0];
     let account = event["embedding"]["account_slot"].as_str().unwrap().to_owned();
     (account, event["index_revision"].as_i64().unwrap())
 }
@@ -83,9 +83,9 @@ async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    given.active_workload_with_bindings("desk", versions).await
+    let fixtures = app.fixtures();
+    let versions = vec![fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    fixtures.active_workload_with_bindings("desk", versions).await
 }
 
 #[tokio::test]
@@ -152,8 +152,9 @@ async fn pinned_release_survives_a_changed_embedding_model() {
 async fn knowledge_base_keeps_its_model_until_reembedding() {
     let app = server_with_accounts(&["old", "new"], "old").start().await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "hybrid" })).await;
-    let first = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    assert_eq!(warning_codes(&first), [""; 0]);
+    let first_response =
+        app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(warning_codes(&first_response), [""; 0]);
     let ask = |app: &TestApp| {
         let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
         app.post("/v1/runtime/tools/query_knowledge_base", query)
@@ -191,8 +192,8 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
     );
     ask(&moved).await.expect(200);
     for most in [0, 2_001] {
-        let refused = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;
-        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
+        let response = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
     }
     // Text search needs no vectors, so this knowledge base accepts documents.
     let words = app.fixtures().asset_with_version("knowledge_base", "words", knowledge_content("words")).await;

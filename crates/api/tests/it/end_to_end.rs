@@ -63,11 +63,11 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let app = TestApp::start().await;
 
     // Creates the assets: a prompt, a model policy and a policy bundle.
-    let made = app
+    let created = app
         .post("/v1/assets", json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a" }))
         .as_actor("user:ada")
         .await;
-    let prompt = made.expect(201);
+    let prompt = created.expect(201);
     let prompt_id = parse_id(&prompt["asset_id"]);
     parse_timestamp(&prompt["created_at"]);
     assert_eq!(
@@ -78,7 +78,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "namespace_id": NAMESPACE, "created_at": prompt["created_at"], "created_by": "user:ada",
         })
     );
-    let location = made.header("location").unwrap();
+    let location = created.header("location").unwrap();
     assert_eq!(app.get(location).await.expect(200), prompt);
 
     let content = json!({
@@ -86,8 +86,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let path = format!("/v1/assets/{prompt_id}/versions");
-    let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
-    let version = made.expect(201);
+    let created = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
+    let version = created.expect(201);
     let version_id = parse_id(&version["asset_version_id"]);
     // The content has no numbers, so its canonical form equals compact JSON with sorted members.
     let canonical = content.to_string();
@@ -106,36 +106,36 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
     let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
     assert_eq!(read.expect(200), version);
-    let second = app.post(&path, json!({ "content": content })).await.expect(201);
-    assert_eq!((&second["version_label"], &second["checksum"]), (&json!("v2"), &version["checksum"]));
+    let second_response = app.post(&path, json!({ "content": content })).await.expect(201);
+    assert_eq!((&second_response["version_label"], &second_response["checksum"]), (&json!("v2"), &version["checksum"]));
     let labelled = app.post(&path, json!({ "content": content, "version_label": "v1" })).await;
     labelled.expect_refusal(409, "duplicate_version_label");
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;
     assert_eq!(listed.expect(200).as_array().unwrap().len(), 2);
     assert_eq!(listed.header("x-total-count"), Some("2"));
 
-    let given = app.fixtures();
-    let model = given.model_policy("ticket-model").await;
+    let fixtures = app.fixtures();
+    let model = fixtures.model_policy("ticket-model").await;
     let rules = json!([
         { "id": "short", "condition": "size(inputs.ticket) < 100", "outcome": "allow", "reason_code": "short_ticket" },
     ]);
-    let policy = given.policy_with_rules("ticket-policy", rules).await;
+    let policy = fixtures.policy_with_rules("ticket-policy", rules).await;
 
     // A flow is an asset that preserves its YAML source text.
-    let made = app
+    let created = app
         .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
         .await
         .expect(201);
-    let flow_id = parse_id(&made["asset_id"]);
-    assert_eq!(made["asset_kind"], "orchestration_flow");
-    assert_eq!(made["content_yaml"], FLOW);
-    assert_eq!(made["version"]["content"]["entry_step"], "check");
-    assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), made);
+    let flow_id = parse_id(&created["asset_id"]);
+    assert_eq!(created["asset_kind"], "orchestration_flow");
+    assert_eq!(created["content_yaml"], FLOW);
+    assert_eq!(created["version"]["content"]["entry_step"], "check");
+    assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), created);
 
     // Creates the workload.
     let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
-    let made = app.post("/v1/workloads", body).as_actor("user:ada").await;
-    let workload = made.expect(201);
+    let created = app.post("/v1/workloads", body).as_actor("user:ada").await;
+    let workload = created.expect(201);
     let workload_id = parse_id(&workload["workload_id"]);
     assert_eq!(
         workload,
@@ -146,14 +146,14 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "created_by": "user:ada", "updated_at": workload["updated_at"],
         })
     );
-    assert_eq!(made.header("etag"), Some("\"1\""));
+    assert_eq!(created.header("etag"), Some("\"1\""));
 
     // Creates the release, and takes it from draft to active.
     let body = json!({
         "workload_id": workload_id, "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id,
     });
-    let made = app.post("/v1/releases", body).as_actor("user:ada").await;
-    let release = made.expect(201);
+    let created = app.post("/v1/releases", body).as_actor("user:ada").await;
+    let release = created.expect(201);
     let release_id = parse_id(&release["release_id"]);
     assert_eq!(
         release,
@@ -226,8 +226,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     );
 
     // Executes the workload: the governed answer.
-    let ran = app.post(execute, body).as_actor("user:grace").await;
-    let answer = ran.expect(200);
+    let response = app.post(execute, body).as_actor("user:grace").await;
+    let answer = response.expect(200);
     let execution_id = parse_id(&answer["execution_id"]);
     assert!(parse_timestamp(&answer["started_at"]) <= parse_timestamp(&answer["completed_at"]));
     assert_eq!(

@@ -75,7 +75,7 @@ async fn unread_events_count_against_response_memory() {
     let id = run_with_many_events(&app, 3, 3_500_000).await;
     let events_path = execution_path(&id, "/events");
     let mut streams = Vec::new();
-    let refused = loop {
+    let response = loop {
         let (head, stream) = open_without_reading(&app, &events_path).await;
         if head != "HTTP/1.1 200" {
             break head;
@@ -83,7 +83,7 @@ async fn unread_events_count_against_response_memory() {
         streams.push(stream);
     };
     // The refusal comes from the memory budget, because the stream limit would respond with 429.
-    assert_eq!(refused, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
+    assert_eq!(response, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
     // Small responses need no memory permit. Large responses get a permit after the slow clients have disconnected.
     assert_eq!(app.send_raw_path("GET", &execution_path(&id, "")).await.expect(200)["status"], "completed");
     drop(streams);

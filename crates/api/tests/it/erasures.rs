@@ -61,21 +61,21 @@ impl Desk {
     async fn start() -> Self {
         let provider = StubProvider::new(ProviderBehaviour::Answers(format!("It is {CANARY}.")));
         let app = TestApp::builder().provider(provider.clone()).start().await;
-        let given = app.fixtures();
+        let fixtures = app.fixtures();
         let mut base = knowledge_content("handbook");
         base["access_contract"]["allowed_principals"] = json!([SUBJECT, "user:local"]);
         base["access_contract"]["allowed_access_modes"] = json!(["retrieve", "memory_replay", "memory_writeback"]);
         let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
             "reason_code": "watched", "obligations": ["record_transcript"] }]);
         let versions = vec![
-            given.prompt("prompt").await,
-            given.policy_with_rules("policy", rules).await,
-            given.model_policy("models").await,
-            given.asset_with_version("knowledge_base", "handbook", base).await,
-            given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
-            given.flow("flow", RETRIEVAL_FLOW).await,
+            fixtures.prompt("prompt").await,
+            fixtures.policy_with_rules("policy", rules).await,
+            fixtures.model_policy("models").await,
+            fixtures.asset_with_version("knowledge_base", "handbook", base).await,
+            fixtures.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+            fixtures.flow("flow", RETRIEVAL_FLOW).await,
         ];
-        let workload = given.active_workload_with_bindings("desk", versions).await;
+        let workload = fixtures.active_workload_with_bindings("desk", versions).await;
         Self { provider, app, workload }
     }
 

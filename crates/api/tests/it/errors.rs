@@ -15,9 +15,9 @@ async fn every_refusal_has_the_same_body_format() {
     let address = app.address();
     app.get("/nowhere").await.expect_refusal(404, "not_found");
     app.get("/nowhere").header("Accept", "application/problem+json").await.expect_refusal(404, "not_found");
-    let refused = app.delete("/v1/assets").await;
-    refused.expect_refusal(405, "method_not_allowed");
-    assert_eq!(refused.header("allow"), Some("GET, HEAD, POST"));
+    let response = app.delete("/v1/assets").await;
+    response.expect_refusal(405, "method_not_allowed");
+    assert_eq!(response.header("allow"), Some("GET, HEAD, POST"));
     app.get("/v1/workloads").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     app.get("/healthz").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     let twice = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
@@ -55,8 +55,8 @@ async fn malformed_requests_end_only_their_connection() {
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\nX: y\r\n\r\n"),
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "a".repeat(300_000)),
     ] {
-        let answer = app.send_raw_bytes(&broken).await;
-        assert!((400..500).contains(&answer.status), "{answer}");
+        let response = app.send_raw_bytes(&broken).await;
+        assert!((400..500).contains(&response.status), "{response}");
         app.get("/healthz").await.expect(200);
     }
 }
@@ -93,9 +93,9 @@ async fn panic_ends_only_its_request() {
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     for _ in 0..5 {
-        let answer = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
-        answer.expect_refusal(500, "internal");
-        assert!(!answer.text().contains("canary"), "{answer}");
+        let response = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
+        response.expect_refusal(500, "internal");
+        assert!(!response.text().contains("canary"), "{response}");
     }
     app.get("/v1/workloads").await.expect(200);
     let listed = app.get(format!("{path}?workspace_id={}", crate::fixture::WORKSPACE)).await.expect(200);
@@ -112,9 +112,9 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     for fault in [ArtifactFault::Unavailable, ArtifactFault::FailsAfterPut] {
         faults.set_fault(fault);
-        let answer = app.post(&path, body.clone()).idempotency_key("try").await;
-        answer.expect_refusal(503, "unavailable");
-        assert_eq!(answer.header("retry-after"), Some("1"));
+        let response = app.post(&path, body.clone()).idempotency_key("try").await;
+        response.expect_refusal(503, "unavailable");
+        assert_eq!(response.header("retry-after"), Some("1"));
         assert_eq!(app.get(&listed).await.expect(200), json!([]));
     }
     faults.set_fault(ArtifactFault::Unavailable);
@@ -123,9 +123,9 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     app.get("/healthz").await.expect(200);
     // The refused request did not consume its key: the retry executes once the store is available.
     faults.set_fault(ArtifactFault::None);
-    let made = app.post(&path, body).idempotency_key("try").await;
-    assert_eq!(made.expect(201)["version_label"], "v1");
-    assert_eq!(made.header("idempotency-replayed"), None);
+    let created = app.post(&path, body).idempotency_key("try").await;
+    assert_eq!(created.expect(201)["version_label"], "v1");
+    assert_eq!(created.header("idempotency-replayed"), None);
     app.get("/readyz").await.expect(200);
 }
 
@@ -144,9 +144,9 @@ async fn unavailable_database_returns_503() {
     maintenance.query(kill, &[&name]).await.unwrap();
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     for _ in 0..4 {
-        let answer = app.get("/v1/workloads").await;
-        answer.expect_refusal(503, "unavailable");
-        assert_eq!(answer.header("retry-after"), Some("1"));
+        let response = app.get("/v1/workloads").await;
+        response.expect_refusal(503, "unavailable");
+        assert_eq!(response.header("retry-after"), Some("1"));
         app.post("/v1/assets", body.clone()).await.expect_refusal(503, "unavailable");
     }
     assert_eq!(app.get("/readyz").await.expect(503)["database"], "unavailable");
@@ -242,9 +242,9 @@ fn documented_codes_match_the_sources() {
 #[tokio::test]
 async fn all_invalid_fields_are_reported_at_once() {
     let app = TestApp::start().await;
-    let reported = |answer: &fairway_testkit::app::Response| {
-        let refused = answer.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap().clone();
+    let reported = |response: &fairway_testkit::app::Response| {
+        let refusal = response.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap().clone();
         let mut reported: Vec<String> = fields
             .iter()
             .map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap()))
@@ -300,10 +300,10 @@ async fn all_invalid_fields_are_reported_at_once() {
             vec!["label invalid_label", "lane invalid", "max_uses out_of_bounds", "ttl_hours out_of_bounds"],
         ),
     ] {
-        let answer = app.post(path, body).await;
-        assert_eq!(reported(&answer), expected, "{answer}");
+        let response = app.post(path, body).await;
+        assert_eq!(reported(&response), expected, "{response}");
     }
     let reserved = app.post("/v1/tenants", json!({ "slug": "docs", "name": "Docs" })).await;
-    let refused = reserved.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["message"], "this slug is reserved");
+    let refusal = reserved.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["message"], "this slug is reserved");
 }

@@ -37,7 +37,7 @@ steps:
 /// A workload whose policy imposes two obligations: a transcript at acceptance, and a notification of the owner
 /// during the flow.
 async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let owed = |id: &str, condition: &str, obligation: &str| {
         json!({ "id": id, "condition": condition, "outcome": "allow_with_obligations", "reason_code": id,
             "obligations": [obligation] })
@@ -47,20 +47,20 @@ async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
         owed("told", "has(inputs.stage) && inputs.stage == 'second'", "notify_owner"),
     ]);
     let versions: Vec<Version> = vec![
-        given.prompt("prompt").await,
-        given.model_policy("model").await,
-        given.policy_with_rules("policy", rules).await,
-        given.flow("flow", FLOW).await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+        fixtures.policy_with_rules("policy", rules).await,
+        fixtures.flow("flow", FLOW).await,
     ];
-    given.active_workload_with_bindings("main", versions).await
+    fixtures.active_workload_with_bindings("main", versions).await
 }
 
 async fn completed_run() -> (TestApp, ActiveWorkload, String) {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload_with_obligations(&app).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let id = answer["execution_id"].as_str().unwrap().to_owned();
+    let response = run(&app, &workload).await.expect(200);
+    let id = response["execution_id"].as_str().unwrap().to_owned();
     app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     (app, workload, id)
@@ -131,8 +131,8 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
 async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.fixtures();
-    let tone = given
+    let fixtures = app.fixtures();
+    let tone = fixtures
         .asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." }))
         .await;
     let outer = json!({
@@ -140,15 +140,16 @@ async fn evidence_names_assets_included_by_bound_content() {
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let versions = vec![
-        given.asset_with_version("prompt_template", "outer", outer).await,
-        given.model_policy("model").await,
-        given.policy("policy").await,
+        fixtures.asset_with_version("prompt_template", "outer", outer).await,
+        fixtures.model_policy("model").await,
+        fixtures.policy("policy").await,
     ];
-    let workload = given.active_workload_with_bindings("main", versions).await;
+    let workload = fixtures.active_workload_with_bindings("main", versions).await;
     // The evidence does not contain a version that is newer than the release.
-    let newer = given.add_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let newer =
+        fixtures.add_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
+    let response = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     let nodes = graph["nodes"].as_array().unwrap();
     let included: Vec<&Value> = nodes.iter().filter(|node| node["data"]["asset_slug"] == "tone").collect();
@@ -174,21 +175,22 @@ async fn evidence_names_assets_included_by_bound_content() {
 async fn evidence_names_every_version_of_an_asset() {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
-    let tone = given.asset_with_version("skill", "tone", skill("Be brief.")).await;
-    let longer = given.add_version(&tone.asset_id, skill("Be long.")).await;
-    let bound = given.asset_with_version("skill", "manners", skill("Be kind.")).await;
-    let included = given.add_version(&bound.asset_id, skill("Be polite.")).await;
+    let tone = fixtures.asset_with_version("skill", "tone", skill("Be brief.")).await;
+    let longer = fixtures.add_version(&tone.asset_id, skill("Be long.")).await;
+    let bound = fixtures.asset_with_version("skill", "manners", skill("Be kind.")).await;
+    let included = fixtures.add_version(&bound.asset_id, skill("Be polite.")).await;
     let outer = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
-    let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
-    let outer = given.asset_with_version("prompt_template", "outer", outer).await;
-    let workload = given.active_workload_with_bindings("main", vec![outer.clone(), model, policy, bound.clone()]).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let (model, policy) = (fixtures.model_policy("model").await, fixtures.policy("policy").await);
+    let outer = fixtures.asset_with_version("prompt_template", "outer", outer).await;
+    let workload =
+        fixtures.active_workload_with_bindings("main", vec![outer.clone(), model, policy, bound.clone()]).await;
+    let response = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
 
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     let nodes = graph["nodes"].as_array().unwrap();
@@ -296,12 +298,13 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
 #[tokio::test]
 async fn redaction_of_long_output_does_not_block_other_requests() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
-    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
-    let workload =
-        given.active_workload_with_bindings("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
+    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let workload = fixtures
+        .active_workload_with_bindings("main", vec![fixtures.policy_with_rules("policy", rules).await, flow])
+        .await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     let run_long = || app.post(workload.execute_path(), body.clone());
@@ -459,8 +462,8 @@ async fn refusal_of_evidence_names_the_permission_to_submitters() {
         app.fixtures().bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let ran = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let response = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
     let evidence = app.get(format!("{path}/evidence-graph")).await.expect(200);
     let artifact = evidence["evidence_artifacts"][0]["artifact_id"].as_str().unwrap();
     for rest in [

@@ -120,8 +120,8 @@ async fn changed_database_is_named_by_the_verifier() {
 #[tokio::test]
 async fn running_and_awaiting_runs_have_no_bundle() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    for execution in [stage.create_leased_run().await, stage.create_awaiting_review_run().await] {
+    let fixture = WorkspaceFixture::create(&app).await;
+    for execution in [fixture.create_leased_run().await, fixture.create_awaiting_review_run().await] {
         app.get(format!("/v1/executions/{execution}/evidence-bundle")).await.expect_refusal(409, "execution_not_ended");
     }
 }
@@ -166,9 +166,9 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
 #[tokio::test]
 async fn evidence_names_the_use_case_of_a_workload() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let use_case = stage.create_use_case(&[]).await;
-    let published = app.post(stage.use_case_path(&format!("/{use_case}/publish")), json!({})).await.expect(200);
+    let fixture = WorkspaceFixture::create(&app).await;
+    let use_case = fixture.create_use_case(&[]).await;
+    let published = app.post(fixture.use_case_path(&format!("/{use_case}/publish")), json!({})).await.expect(200);
     let (release, workload) = (published["release_id"].as_str().unwrap(), &published["workload_id"]);
     let keys = keys(&app).await;
     let names_origin = |body: &str| {
@@ -186,11 +186,11 @@ async fn evidence_names_the_use_case_of_a_workload() {
         (response, statement.predicate.verification_result)
     };
     assert_eq!(summary(release).await.1, SummaryResult::Failed, "a draft is not approved");
-    stage.fixtures.transition(release, "review_ready").await;
+    fixture.fixtures.transition(release, "review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
-    stage.fixtures.transition(release, "approved").await;
-    stage.fixtures.transition(release, "active").await;
+    fixture.fixtures.transition(release, "approved").await;
+    fixture.fixtures.transition(release, "active").await;
     let (response, result) = summary(release).await;
     assert_eq!(result, SummaryResult::Passed);
     let report = verify_bundle(&response.body, &keys);

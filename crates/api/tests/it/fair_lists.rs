@@ -44,8 +44,8 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
             tokio::task::yield_now().await;
         }
         for request in other {
-            let answer = request.clone().await;
-            assert_eq!(answer.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {answer}");
+            let response = request.clone().await;
+            assert_eq!(response.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {response}");
         }
     }
     is_over.store(true, Ordering::Relaxed);

@@ -79,30 +79,31 @@ impl<'a> WorkspaceFixture<'a> {
     pub(crate) async fn in_other_tenant(app: &'a Client) -> Self {
         let tenant = app.fixtures().tenant("abroad").await;
         let workspace = app.fixtures().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
-        let given = app.fixtures().in_tenant(&tenant, &workspace);
-        Self::create_in(app, given, &tenant, &workspace, "foreign").await
+        let fixtures = app.fixtures().in_tenant(&tenant, &workspace);
+        Self::create_in(app, fixtures, &tenant, &workspace, "foreign").await
     }
 
-    async fn create_in(app: &'a Client, given: Fixtures, tenant: &str, workspace: &str, slug: &str) -> Self {
-        let workload = given.active_workload(slug).await;
-        let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+    async fn create_in(app: &'a Client, fixtures: Fixtures, tenant: &str, workspace: &str, slug: &str) -> Self {
+        let workload = fixtures.active_workload(slug).await;
+        let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let handbook = format!("{slug}-handbook");
-        let knowledge = given.asset_with_version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
+        let knowledge = fixtures.asset_with_version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-        let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
-        let binding = given.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
+        let response = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
+        let binding =
+            fixtures.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
         let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
         let path = format!("/v1/assets/{}/grants?workspace_id={workspace}", prompt.asset_id);
         let granted = app.post(path, json!({ "principal": "user:guest" })).in_tenant(tenant).await.expect(201);
         Self {
             app,
-            fixtures: given,
+            fixtures: fixtures,
             tenant: tenant.to_owned(),
             workspace: workspace.to_owned(),
             workload,
             flow,
             knowledge,
-            execution: ran["execution_id"].as_str().unwrap().to_owned(),
+            execution: response["execution_id"].as_str().unwrap().to_owned(),
             binding,
             grant: granted["grant_id"].as_str().unwrap().to_owned(),
             counter: AtomicU32::new(0),
@@ -433,12 +434,12 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "read_share_link" | "revoke_share_link" => {
                 let path = self.fill_path("/v1/workloads/{workload_id}/share-links");
-                let made = app
+                let created = app
                     .post(&path, self.successful_body("create_share_link"))
                     .in_tenant(&self.tenant)
                     .await
                     .expect(201);
-                let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
+                let path = format!("{path}/{}", created["share_link_id"].as_str().unwrap());
                 return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
             "read_session_memory" => self.fill_path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
@@ -477,12 +478,12 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "delete_asset_grant" => {
                 let path = format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/grants"));
-                let made = app
+                let created = app
                     .post(path, self.successful_body("create_asset_grant"))
                     .in_tenant(&self.tenant)
                     .await
                     .expect(201);
-                let grant = made["grant_id"].as_str().unwrap();
+                let grant = created["grant_id"].as_str().unwrap();
                 return app.delete(format!("{}/{grant}?{from}", self.fill_path("/v1/assets/{asset_id}/grants")));
             }
             "create_asset_version" => {
@@ -538,9 +539,9 @@ impl<'a> WorkspaceFixture<'a> {
             "unbind_version" => {
                 let draft = self.fixtures.draft(workload, &[]).await;
                 let bindings = format!("/v1/releases/{draft}/bindings");
-                let made =
+                let created =
                     app.post(&bindings, self.successful_body("bind_version")).in_tenant(&self.tenant).await.expect(201);
-                return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
+                return app.delete(format!("{bindings}/{}", created["binding_id"].as_str().unwrap()));
             }
             "advance_rollout" => {
                 let release = self.start_rollout().await;
@@ -555,12 +556,12 @@ impl<'a> WorkspaceFixture<'a> {
             "list_release_artifacts" | "read_release_artifact" => {
                 let release = self.create_superseding_release().await;
                 let path = format!("/v1/releases/{release}/rollback");
-                let made =
+                let created =
                     app.post(path, self.successful_body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
                 let path = format!("/v1/releases/{release}/evidence-artifacts");
                 match operation {
                     "list_release_artifacts" => path,
-                    _ => format!("{path}/{}", made["artifact_id"].as_str().unwrap()),
+                    _ => format!("{path}/{}", created["artifact_id"].as_str().unwrap()),
                 }
             }
             "submit_release" | "transition_release" => {

@@ -35,13 +35,13 @@ async fn flow_keeps_the_source_text_of_every_version() {
     let versions = format!("/v1/flows/{id}/versions");
     let second = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
     let body = json!({ "content_yaml": second, "change_note": "It has a name now." });
-    let made = app.post(&versions, body.clone()).idempotency_key("second").await;
-    let version = made.expect(201);
+    let created = app.post(&versions, body.clone()).idempotency_key("second").await;
+    let version = created.expect(201);
     assert_eq!((&version["version_label"], &version["content_yaml"]), (&json!("v1"), &json!(second)));
     assert_eq!((&version["asset_id"], &version["content"]["name"]), (&flow["asset_id"], &json!("Second")));
     assert_eq!(version["change_note"], "It has a name now.");
-    let again = app.post(&versions, body).idempotency_key("second").await;
-    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (version.clone(), Some("true")));
+    let replay = app.post(&versions, body).idempotency_key("second").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (version.clone(), Some("true")));
     let labelled = json!({ "content_yaml": second, "version_label": "first" });
     app.post(&versions, labelled).await.expect_refusal(409, "duplicate_version_label");
 
@@ -49,7 +49,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
     let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&version["asset_version_id"], &json!(second)));
     let one = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
-    assert_eq!(made.header("location"), Some(with_workspace(&one).as_str()));
+    assert_eq!(created.header("location"), Some(with_workspace(&one).as_str()));
     assert_eq!(app.get(with_workspace(&one)).await.expect(200), version);
     let earlier = format!("/v1/assets/{id}/versions/{}", flow["asset_version_id"].as_str().unwrap());
     assert_eq!(app.get(with_workspace(&earlier)).await.expect(200)["content_yaml"], json!(first));
@@ -58,10 +58,10 @@ async fn flow_keeps_the_source_text_of_every_version() {
 
     // A version that was created from JSON has no YAML source text.
     let content = version["content"].clone();
-    let made = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
-    assert_eq!((&made["content"], &made["checksum"]), (&version["content"], &version["checksum"]));
+    let created = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
+    assert_eq!((&created["content"], &created["checksum"]), (&version["content"], &version["checksum"]));
     let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
-    assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&made["asset_version_id"], &Value::Null));
+    assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&created["asset_version_id"], &Value::Null));
 }
 
 #[tokio::test]
@@ -73,8 +73,8 @@ async fn flow_can_exist_without_a_version() {
         (&read["version"], &read["asset_version_id"], &read["content_yaml"]),
         (&Value::Null, &Value::Null, &Value::Null)
     );
-    let made = app.post(format!("/v1/flows/{id}/versions"), json!({ "content_yaml": ECHO_FLOW })).await;
-    assert_eq!(made.expect(201)["version_label"], "v1");
+    let created = app.post(format!("/v1/flows/{id}/versions"), json!({ "content_yaml": ECHO_FLOW })).await;
+    assert_eq!(created.expect(201)["version_label"], "v1");
 }
 
 /// A flow with an error on every line that can contain one.
@@ -131,10 +131,10 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     assert_eq!((&at("unknown_key")["line"], &at("unknown_key")["column"]), (&json!(7), &json!(5)));
     // Creating the flow reports the same errors as validating it.
     let body = json!({ "slug": "broken", "owner_ref": "team:a", "content_yaml": BROKEN });
-    let refused = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
-    assert_eq!(&refused["errors"], errors);
-    let refused = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
-    assert_eq!(&refused.expect_refusal(400, "invalid_flow")["errors"], errors);
+    let refusal = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
+    assert_eq!(&refusal["errors"], errors);
+    let response = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
+    assert_eq!(&response.expect_refusal(400, "invalid_flow")["errors"], errors);
     // Corrected errors are no longer reported, and no new errors appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
     let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
@@ -265,11 +265,11 @@ async fn hostile_flows_are_refused_within_bounds() {
     app.post(&path, json!({ "content_yaml": ECHO_FLOW })).await.expect(200);
     for (name, text, code) in hostile_texts().into_iter().chain(hostile_graphs()) {
         let body = json!({ "slug": "hostile", "owner_ref": "team:a", "content_yaml": text });
-        let refused = assert_bounded(name, app.post("/v1/flows", body)).await.expect_refusal(400, "invalid_flow");
-        assert!(error_codes(&refused["errors"]).contains(&code), "{name}: {}", refused["errors"]);
-        assert!(refused["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
+        let refusal = assert_bounded(name, app.post("/v1/flows", body)).await.expect_refusal(400, "invalid_flow");
+        assert!(error_codes(&refusal["errors"]).contains(&code), "{name}: {}", refusal["errors"]);
+        assert!(refusal["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
         let dry = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
-        assert_eq!(dry, json!({ "valid": false, "errors": refused["errors"] }), "{name}");
+        assert_eq!(dry, json!({ "valid": false, "errors": refusal["errors"] }), "{name}");
     }
     let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
     assert_bounded("ten megabytes", app.post("/v1/flows", long)).await.expect_refusal(413, "payload_too_large");

@@ -69,19 +69,20 @@ async fn ten_sentences_become_ten_workloads_that_run() {
         let workload =
             app.get(format!("/v1/workloads/{}", published["workload_id"].as_str().unwrap())).await.expect(200);
         let run = format!("/v1/workloads/by-slug/{}/execute", workload["slug"].as_str().unwrap());
-        let ran = app.post(run, json!({ "environment": "dev", "inputs": { "input": "A text." } })).await.expect(200);
-        assert_eq!(ran["status"], "completed", "{ran}");
+        let response =
+            app.post(run, json!({ "environment": "dev", "inputs": { "input": "A text." } })).await.expect(200);
+        assert_eq!(response["status"], "completed", "{response}");
     }
 }
 
 #[tokio::test]
 async fn gaps_say_who_can_close_them() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm").await;
-    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm").await;
+    fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
     let body = json!({ "description": "Draft a reply from the crm, and send it with the `mailer` connection." });
-    let generate = app.post(stage.use_case_path("/generate"), body);
+    let generate = app.post(fixture.use_case_path("/generate"), body);
     let read = generate.clone().as_actor("user:author").await.expect(200);
     assert_eq!(read["bundle"]["connections"], json!(["crm", "mailer"]));
     assert_eq!(read["bundle"]["model_policy_ref"], "main-model");
@@ -98,17 +99,17 @@ async fn gaps_say_who_can_close_them() {
 #[tokio::test]
 async fn callers_without_connection_read_get_redacted_plans() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm").await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm").await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
-    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
     let description = "Draft a reply and send it with the `mailer` connection.";
-    let generate = app.post(stage.use_case_path("/generate"), json!({ "description": description }));
+    let generate = app.post(fixture.use_case_path("/generate"), json!({ "description": description }));
     let redacted = generate.as_actor(&caller).await.expect(200);
     assert_eq!(redacted["gaps"]["connections"], json!([{ "kind": "needs_admin", "ref": null }]));
     assert_eq!(redacted["gaps"]["redacted"], true);
     let body = json!({ "source_description": description, "bundle": redacted["bundle"] });
-    let created = app.post(stage.use_case_path(""), body).as_actor(&caller).await;
+    let created = app.post(fixture.use_case_path(""), body).as_actor(&caller).await;
     created.expect_refusal(422, "redacted_bundle");
     assert!(!created.text().contains("mailer") && !redacted["gaps"].to_string().contains("mailer"));
 }
@@ -134,10 +135,13 @@ async fn refinement_replaces_the_draft_once_per_key() {
     assert_eq!((&successor["status"], &successor["supersedes"]), (&json!("draft"), &json!(first)));
     let read = app.get(format!("/v1/use-cases/{first}?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!((&read["status"], &read["superseded_by"]), (&json!("archived"), &successor["use_case_id"]));
-    let again = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
-    assert_eq!(again.expect(200)["use_case"], successor);
+    let second_response = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
+    assert_eq!(second_response.expect(200)["use_case"], successor);
     assert_eq!((refined.header("etag"), refined.header("idempotency-replayed")), (Some("\"1\""), None));
-    assert_eq!((again.header("etag"), again.header("idempotency-replayed")), (Some("\"1\""), Some("true")));
+    assert_eq!(
+        (second_response.header("etag"), second_response.header("idempotency-replayed")),
+        (Some("\"1\""), Some("true"))
+    );
     refine(&app, &first, &["Another note."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
     let next = successor["use_case_id"].as_str().unwrap();
     refine(&app, next, &["Mention the `deadline`."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
@@ -155,16 +159,16 @@ async fn concurrent_refinements_with_one_key_have_one_successor() {
     let first = draft(&app).await;
     let requests = (0..100).map(async |_| {
         loop {
-            let answer = refine(&app, &first, &["Be brief."], "k").await;
+            let response = refine(&app, &first, &["Be brief."], "k").await;
             // On a busy machine, a request may wait too long for a connection and get 503. The test repeats it with
             // the same key.
-            if answer.status != 503 {
-                return answer;
+            if response.status != 503 {
+                return response;
             }
         }
     });
-    let answers = join_all(requests).await;
-    let ids: BTreeSet<String> = answers
+    let responses = join_all(requests).await;
+    let ids: BTreeSet<String> = responses
         .iter()
         .map(|answer| {
             assert!([200, 201].contains(&answer.status), "{answer}");
@@ -195,17 +199,17 @@ async fn questions_use_up_no_key() {
 #[tokio::test]
 async fn redacted_refinements_are_refused_without_values() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
-    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
-    let draft = stage.create_use_case(&[]).await;
+    fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    let draft = fixture.create_use_case(&[]).await;
     let body = json!({
         "description": "Sort tickets by their urgency.", "idempotency_key": "k",
         "refinement_context": [{ "note": "Send it with the `mailer` connection." }],
     });
-    let refused = app.post(stage.use_case_path(&format!("/{draft}/refine")), body).as_actor(&caller).await;
-    refused.expect_refusal(422, "redacted_bundle");
-    assert!(!refused.text().contains("mailer"), "{refused}");
+    let response = app.post(fixture.use_case_path(&format!("/{draft}/refine")), body).as_actor(&caller).await;
+    response.expect_refusal(422, "redacted_bundle");
+    assert!(!response.text().contains("mailer"), "{response}");
     assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
 }
 
@@ -251,10 +255,10 @@ async fn refinement_shows_its_changes_and_keeps_untouched_steps() {
 #[tokio::test]
 async fn changes_are_as_visible_as_the_bundle() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let caller = async |missing: &str| {
         let caller = PermissionsByActorName::lacking(&[missing]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         caller
     };
     let (blind, outsider) = (caller("connection.read").await, caller("asset.view").await);
@@ -262,9 +266,9 @@ async fn changes_are_as_visible_as_the_bundle() {
         "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Ask the `crm` connection." }],
         "idempotency_key": "k",
     });
-    let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+    let path = fixture.use_case_path(&format!("/{}/refine", fixture.create_use_case(&[]).await));
     let successor = app.post(path, body).await.expect(201)["use_case"]["use_case_id"].clone();
-    let path = stage.use_case_path(&format!("/{}/changes", successor.as_str().unwrap()));
+    let path = fixture.use_case_path(&format!("/{}/changes", successor.as_str().unwrap()));
     assert!(app.get(&path).await.expect(200)["changes"].to_string().contains("crm"));
     let read = app.get(&path).as_actor(&blind).await.expect(200);
     assert_eq!((&read["changes"], &read["unchanged_steps"]), (&json!([]), &json!([])));
@@ -277,19 +281,19 @@ async fn changes_are_as_visible_as_the_bundle() {
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm-canary").await;
-    let mut answer = stage.bundle(&[]);
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm-canary").await;
+    let mut answer = fixture.bundle(&[]);
     answer["model_policy_ref"] = json!("fairway-generator-model");
     provider.set_behaviour(ProviderBehaviour::Answers(answer.to_string()));
     for (missing, is_told) in [("audit.view", true), ("asset.view", false), ("connection.read", false)] {
         let caller = PermissionsByActorName::lacking(&[missing]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         let body = json!({
             "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Be brief." }],
             "idempotency_key": missing,
         });
-        let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+        let path = fixture.use_case_path(&format!("/{}/refine", fixture.create_use_case(&[]).await));
         app.post(path, body).as_actor(&caller).await.expect(201);
         let calls = provider.calls();
         let message = &calls.last().unwrap().conversation.messages[0].content;
@@ -304,17 +308,17 @@ async fn generator_learns_no_more_than_the_caller() {
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let author = PermissionsByActorName::lacking(&["asset.view"]);
-    stage.fixtures.bind_role(&author, "viewer", "platform", None).await;
+    fixture.fixtures.bind_role(&author, "viewer", "platform", None).await;
     let create = async |policy: &str| {
-        let mut bundle = stage.bundle(&[]);
+        let mut bundle = fixture.bundle(&[]);
         bundle["model_policy_ref"] = json!(policy);
         let body = json!({ "source_description": "Sort tickets.", "bundle": bundle });
-        app.post(stage.use_case_path(""), body).as_actor(&author).await
+        app.post(fixture.use_case_path(""), body).as_actor(&author).await
     };
     let body = json!({ "description": "Sort tickets with the main model." });
-    let generated = app.post(stage.use_case_path("/generate"), body).as_actor(&author).await;
+    let generated = app.post(fixture.use_case_path("/generate"), body).as_actor(&author).await;
     let gaps = generated.expect(200)["gaps"].clone();
     assert_eq!(gaps["model_policy"], json!({ "kind": "reused", "ref": "fairway-generator-model" }));
     assert_eq!(gaps["policy_bundle"], json!({ "kind": "needs_admin", "ref": null }));

@@ -30,7 +30,7 @@ async fn reports_health_and_readiness() {
 #[tokio::test]
 async fn metric_labels_are_a_closed_set() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for at in 0..30 {
         let random = Uuid::now_v7();
         for path in [
@@ -47,11 +47,11 @@ async fn metric_labels_are_a_closed_set() {
         app.post("/v1/workloads/by-slug/nothing/execute", json!({ "environment": format!("e{at}") })).await;
     }
     for route in routes() {
-        stage.successful_request(route.operation_id()).await.await;
+        fixture.successful_request(route.operation_id()).await.await;
     }
-    let answer = app.get("/metrics").await;
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
-    let text = answer.text();
+    let response = app.get("/metrics").await;
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4"));
+    let text = response.text();
     let mut patterns: BTreeSet<String> = routes().iter().map(|route| route.path.clone()).collect();
     // The tile route has an index of several path segments.
     let others =
@@ -82,16 +82,16 @@ async fn metric_labels_are_a_closed_set() {
 async fn assigns_unique_request_ids() {
     let app = TestApp::start().await;
     let request_id = Uuid::now_v7().to_string();
-    let answer = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
-    assert_eq!(answer.header("x-request-id"), Some(request_id.as_str()));
+    let response = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
+    assert_eq!(response.header("x-request-id"), Some(request_id.as_str()));
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     app.post("/v1/assets", body).header("X-Request-Id", &request_id).await.expect(201);
     for sent in ["", "abc-1", "not an id", &"a".repeat(500), &request_id.replace('-', "")] {
-        let answer = app.get("/nowhere").header("X-Request-Id", sent).await;
-        let made = answer.header("x-request-id").unwrap();
+        let response = app.get("/nowhere").header("X-Request-Id", sent).await;
+        let made = response.header("x-request-id").unwrap();
         assert_ne!(made, sent);
         Uuid::parse_str(made).unwrap();
-        assert_eq!(answer.expect_refusal(404, "not_found")["error"], "not_found");
+        assert_eq!(response.expect_refusal(404, "not_found")["error"], "not_found");
     }
     let twice = app.get("/healthz").header("X-Request-Id", &request_id).header("X-Request-Id", &request_id).await;
     assert_ne!(twice.header("x-request-id"), Some(request_id.as_str()));
@@ -191,8 +191,8 @@ async fn dashboard_and_chapter_cover_every_metric() {
 async fn responses_to_identified_callers_have_server_timing() {
     let app = TestApp::start().await;
     for (path, waits) in [("/v1/assets", true), ("/healthz", false)] {
-        let answer = app.get(path).await;
-        let timing = answer.header("server-timing").unwrap();
+        let response = app.get(path).await;
+        let timing = response.header("server-timing").unwrap();
         let parts: Vec<f64> =
             timing.split(", ").map(|part| part.split_once(";dur=").unwrap().1.parse().unwrap()).collect();
         assert!(timing.starts_with("total;dur=") && timing.contains(", db;dur="), "{timing}");
@@ -228,9 +228,9 @@ async fn omits_server_timing_for_refusals_and_guests() {
     for (request, is_refusal) in
         refused.into_iter().map(|one| (one, true)).chain(guests.into_iter().map(|one| (one, false)))
     {
-        let answer = request.await;
-        assert_eq!(answer.status >= 400, is_refusal, "{answer}");
-        assert_eq!(answer.header("server-timing"), None, "{answer}");
+        let response = request.await;
+        assert_eq!(response.status >= 400, is_refusal, "{response}");
+        assert_eq!(response.header("server-timing"), None, "{response}");
     }
 }
 
@@ -239,9 +239,9 @@ async fn documentation_routes_allow_reads_only() {
     let app = TestApp::start().await;
     for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css", "/docs"] {
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
-            let answer = app.send_raw_path(method, path).await;
-            answer.expect_refusal(405, "method_not_allowed");
-            assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{answer}");
+            let response = app.send_raw_path(method, path).await;
+            response.expect_refusal(405, "method_not_allowed");
+            assert_eq!(response.header("allow"), Some("GET, HEAD"), "{response}");
         }
         let head = app.request("HEAD".parse().unwrap(), path).await;
         assert!([200, 307, 308].contains(&head.status) && head.body.is_empty(), "{head}");

@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 const ANSWER: &str = "write to ada@example.com";
 
 /// A workload with the obligation `human_review`, and with the obligations `more`.
-async fn active_reviewed_workload(given: &Fixtures, slug: &str, more: &[&str]) -> ActiveWorkload {
+async fn active_reviewed_workload(fixtures: &Fixtures, slug: &str, more: &[&str]) -> ActiveWorkload {
     let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
-    let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
+    let policy = fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await;
     // The route supports streaming, so only the policy can withhold the answer.
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let content = json!({ "provider_route": route, "supports_streaming": true });
-    let model = given.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
-    let prompt = given.prompt(&format!("{slug}-prompt")).await;
-    given.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
+    let model = fixtures.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
+    let prompt = fixtures.prompt(&format!("{slug}-prompt")).await;
+    fixtures.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
 }
 
 async fn start_server() -> TestApp {
@@ -37,11 +37,11 @@ async fn start_server() -> TestApp {
 
 /// Executes a run that ends up awaiting review. Returns its identifier and the response.
 async fn run_until_review(app: &TestApp, workload: &ActiveWorkload) -> (Value, Response) {
-    let answer = run(app, workload).await;
-    let body = answer.expect(202);
+    let response = run(app, workload).await;
+    let body = response.expect(202);
     assert_eq!((&body["state"], &body["review"]), (&json!("queued"), &json!("pending")));
     assert_eq!(body.as_object().unwrap().len(), 3, "{body}");
-    (body["execution_id"].clone(), answer)
+    (body["execution_id"].clone(), response)
 }
 
 fn review_request(app: &TestApp, id: &Value, body: Value) -> Request {
@@ -165,8 +165,8 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
 #[tokio::test]
 async fn review_requires_the_approve_permission_and_another_submitter() {
     let app = start_server().await;
-    let given = app.fixtures();
-    let workload = active_reviewed_workload(&given, "main", &[]).await;
+    let fixtures = app.fixtures();
+    let workload = active_reviewed_workload(&fixtures, "main", &[]).await;
     let here = Some(WORKSPACE);
     for (actor, role) in [
         ("user:sender", "runtime_user"),
@@ -176,9 +176,9 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
         ("user:operator", "operator"),
         ("user:approver", "approver"),
     ] {
-        given.bind_role(actor, role, "workspace", here).await;
+        fixtures.bind_role(actor, role, "workspace", here).await;
     }
-    given.bind_role("user:elsewhere", "approver", "workload", Some(&given.workload("elsewhere").await)).await;
+    fixtures.bind_role("user:elsewhere", "approver", "workload", Some(&fixtures.workload("elsewhere").await)).await;
     let sent = async |actor: &str| run(&app, &workload).as_actor(actor).await.expect(202)["execution_id"].clone();
     let (id, own) = (sent("user:sender").await, sent("user:both").await);
     let verdict = json!({ "outcome": "approved" });
@@ -255,8 +255,8 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         assert_eq!(page.as_array().unwrap().len(), rows, "{query}");
     }
     for query in ["review=done", "review=", "review=pending&status=completed"] {
-        let refused = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], "review", "{query}");
+        let refusal = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], "review", "{query}");
     }
     // The stream reports that the answer awaits review, and ends. A reader gets the remaining events after the verdict.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
@@ -296,17 +296,17 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
 #[tokio::test]
 async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let app = start_server().await;
-    let given = app.fixtures();
-    let workload = active_reviewed_workload(&given, "main", &["notify_owner"]).await;
-    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    let fixtures = app.fixtures();
+    let workload = active_reviewed_workload(&fixtures, "main", &["notify_owner"]).await;
+    fixtures.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let (one, two) = (run_until_review(&app, &workload).await.0, run_until_review(&app, &workload).await.0);
     let cancel = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);
     cancel(&one, "user:viewer").await.expect_refusal(403, "forbidden");
     let stopped = cancel(&one, "user:local").idempotency_key("stop").await.expect(200);
     assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    let again = cancel(&one, "user:local").idempotency_key("stop").await;
-    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    let replay = cancel(&one, "user:local").idempotency_key("stop").await;
+    assert_eq!((replay.status, replay.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
     let end_facts = facts_of_kind(&app, "execution.ended").await;
     assert_eq!(
@@ -314,7 +314,7 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
         (&json!("user:operator"), &json!("team:tests"))
     );
 
-    let suspended = active_reviewed_workload(&given, "suspended", &[]).await;
+    let suspended = active_reviewed_workload(&fixtures, "suspended", &[]).await;
     let (switched_off, _) = run_until_review(&app, &suspended).await;
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
@@ -322,8 +322,11 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     review_request(&app, &switched_off, json!({ "outcome": "approved" }))
         .await
         .expect_refusal(409, "review_not_pending");
-    let read = wait_until_ended(&app, &switched_off).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+    let ended_run = wait_until_ended(&app, &switched_off).await;
+    assert_eq!(
+        (&ended_run["status"], &ended_run["error"]["code"]),
+        (&json!("cancelled"), &json!("workload_suspended"))
+    );
 
     let (unreviewed, _) = run_until_review(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
@@ -331,9 +334,9 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     assert_eq!(app.services().reviews.expire_reviews().await.unwrap(), 0, "the review expires a minute later");
     app.database().move_clock(WEEK + 1).await.unwrap();
     review_request(&app, &unreviewed, json!({ "outcome": "approved" })).await.expect_refusal(409, "review_not_pending");
-    let read = wait_until_ended(&app, &unreviewed).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!((&read["error"]["code"], &read["queued_result"]), (&json!("review_lapsed"), &Value::Null));
+    let ended_run = wait_until_ended(&app, &unreviewed).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!((&ended_run["error"]["code"], &ended_run["queued_result"]), (&json!("review_lapsed"), &Value::Null));
     assert_eq!(facts_of_kind(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_review").await, 0);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0);
@@ -350,9 +353,9 @@ async fn one_of_many_concurrent_verdicts_counts() {
             .as_actor(&format!("user:r{number}"))
             .into_future()
     });
-    let answers = join_all(verdicts).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
-    answers.iter().filter(|answer| answer.status != 200).for_each(|answer| {
+    let responses = join_all(verdicts).await;
+    assert_eq!(responses.iter().filter(|answer| answer.status == 200).count(), 1);
+    responses.iter().filter(|answer| answer.status != 200).for_each(|answer| {
         answer.expect_refusal(409, "review_not_pending");
     });
     assert_eq!(facts_of_kind(&app, "execution.reviewed").await.len(), 1);
@@ -369,13 +372,13 @@ async fn idempotency_key_finds_a_run_that_awaits_review() {
         let provider = StubProvider::new(ProviderBehaviour::Answers(ANSWER.to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;
         let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
-        let began = std::time::Instant::now();
-        let first = run(&app, &workload).idempotency_key("k").await.expect(202);
-        assert_eq!(first["review"], "pending", "{dispatch}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
-        let again = run(&app, &workload).idempotency_key("k").await;
-        assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
-        review_request(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
+        let started_at = std::time::Instant::now();
+        let first_response = run(&app, &workload).idempotency_key("k").await.expect(202);
+        assert_eq!(first_response["review"], "pending", "{dispatch}");
+        assert!(started_at.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
+        let replay = run(&app, &workload).idempotency_key("k").await;
+        assert_eq!((replay.expect(202), replay.header("idempotency-replayed")), (first_response.clone(), Some("true")));
+        review_request(&app, &first_response["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
         assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], ANSWER);
         assert_eq!(provider.call_count(), 1);
     }

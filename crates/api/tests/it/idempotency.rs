@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 const AFTER_RETENTION: i64 = 24 * 60 * 60 + 60;
 
-fn is_replayed(answer: &Response) -> bool {
-    answer.header("idempotency-replayed") == Some("true")
+fn is_replayed(response: &Response) -> bool {
+    response.header("idempotency-replayed") == Some("true")
 }
 
 /// The row count of a table.
@@ -24,25 +24,25 @@ async fn row_count(app: &TestApp, table: &str) -> i64 {
 #[tokio::test]
 async fn every_keyed_request_has_one_effect() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let mut keyed = 0;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
         keyed += 1;
-        let request = stage.successful_request(route.operation_id()).await.idempotency_key("once");
+        let request = fixture.successful_request(route.operation_id()).await.idempotency_key("once");
         let first = request.clone().await;
         assert!([200, 201].contains(&first.status), "{first}");
         assert!(!is_replayed(&first), "{first}");
         let facts = row_count(&app, "fact").await;
         for _ in 0..2 {
-            let again = request.clone().await;
-            assert_eq!(again.status, first.status, "{again}");
-            assert!(is_replayed(&again), "{again}");
-            assert_eq!(again.header("location"), first.header("location"), "{again}");
-            assert_eq!(again.header("etag"), first.header("etag"), "{again}");
-            let (mut once, mut twice) = (first.json(), again.json());
+            let second_response = request.clone().await;
+            assert_eq!(second_response.status, first.status, "{second_response}");
+            assert!(is_replayed(&second_response), "{second_response}");
+            assert_eq!(second_response.header("location"), first.header("location"), "{second_response}");
+            assert_eq!(second_response.header("etag"), first.header("etag"), "{second_response}");
+            let (mut once, mut twice) = (first.json(), second_response.json());
             if route.operation_id() == "create_share_link" {
                 // Only the first response contains the token.
-                assert!(once["token"].is_string() && twice["token"].is_null(), "{again}");
+                assert!(once["token"].is_string() && twice["token"].is_null(), "{second_response}");
                 once["token"] = Value::Null;
             }
             if route.operation_id() == "retry_delivery" {
@@ -69,12 +69,12 @@ async fn every_keyed_request_has_one_effect() {
             "refuse_erasure",
         ];
         if !WITHOUT_MEMBERS.contains(&route.operation_id()) {
-            let mut other = stage.successful_body(route.operation_id());
+            let mut other = fixture.successful_body(route.operation_id());
             match route.operation_id() {
                 "transition_release" => other["to_state"] = json!("draft"),
                 "activate_asset" | "retire_asset" | "archive_asset" => {
                     // A differently spelled body with the same meaning.
-                    other["workspace_id"] = json!(stage.workspace.to_uppercase());
+                    other["workspace_id"] = json!(fixture.workspace.to_uppercase());
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
                 "review_release" | "review_execution" | "settle_execution" => other["note"] = json!("another"),
@@ -107,14 +107,14 @@ async fn replayed_transition_returns_its_own_time() {
     let release = app.fixtures().draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
     let submit = || app.post(&path, json!({ "to_state": "review_ready" })).idempotency_key("submit");
-    let first = submit().await.expect(200);
+    let first_response = submit().await.expect(200);
     let reopened = app.post(&path, json!({ "to_state": "draft" })).await.expect(200);
-    assert_ne!(reopened["transitioned_at"], first["transitioned_at"]);
-    let again = submit().await;
-    assert!(is_replayed(&again), "{again}");
-    let again = again.expect(200);
+    assert_ne!(reopened["transitioned_at"], first_response["transitioned_at"]);
+    let second_response = submit().await;
+    assert!(is_replayed(&second_response), "{second_response}");
+    let again = second_response.expect(200);
     for field in ["transitioned_at", "transitioned_by", "previous_state"] {
-        assert_eq!(again[field], first[field], "{field}");
+        assert_eq!(again[field], first_response[field], "{field}");
     }
     // A replay returns the release in its current state.
     assert_eq!((&again["state"], &again["updated_at"]), (&json!("draft"), &reopened["updated_at"]));
@@ -128,17 +128,17 @@ async fn equivalent_json_bodies_are_the_same_request() {
     let send =
         |body: &str| app.post("/v1/assets", Value::Null).with_body("application/json", body).idempotency_key("k");
     let first = send(one).await.expect(201);
-    let again = send(other).await;
-    assert_eq!(again.expect(201), first);
-    assert!(is_replayed(&again));
+    let second_response = send(other).await;
+    assert_eq!(second_response.expect(201), first);
+    assert!(is_replayed(&second_response));
 }
 
 #[tokio::test]
 async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let tenant = given.tenant("acme").await;
-    given.in_tenant(&tenant, "").workspace("there", "there").await;
+    let fixtures = app.fixtures();
+    let tenant = fixtures.tenant("acme").await;
+    fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     let post = |slug: &str| app.post("/v1/assets", asset(slug)).idempotency_key("shared");
     let mut made = BTreeSet::new();
@@ -160,13 +160,13 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource in the path.
     let (a, b) = (
-        given.asset_without_versions("prompt_template", "a").await,
-        given.asset_without_versions("prompt_template", "b").await,
+        fixtures.asset_without_versions("prompt_template", "a").await,
+        fixtures.asset_without_versions("prompt_template", "b").await,
     );
     for asset in [a, b] {
         let body = json!({ "content": { "system_prompt": "x" } });
-        let answer = app.post(format!("/v1/assets/{asset}/versions"), body).idempotency_key("v").await;
-        assert_eq!(answer.expect(201)["asset_id"], asset);
+        let response = app.post(format!("/v1/assets/{asset}/versions"), body).idempotency_key("v").await;
+        assert_eq!(response.expect(201)["asset_id"], asset);
     }
 }
 
@@ -174,7 +174,7 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
 #[tokio::test]
 async fn a_key_belongs_to_the_workspace_of_the_query() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let flow = crate::fixture::ECHO_FLOW;
     for (path, body) in [
         ("/v1/assets", json!({ "slug": "keyed", "asset_kind": "skill", "owner_ref": "team:a" })),
@@ -187,7 +187,7 @@ async fn a_key_belongs_to_the_workspace_of_the_query() {
         };
         let first = create(WORKSPACE).await;
         assert_eq!(first.expect(201)["workspace_id"], WORKSPACE, "{path}");
-        create(&stage.workspace).await.expect_refusal(409, "idempotency_key_conflict");
+        create(&fixture.workspace).await.expect_refusal(409, "idempotency_key_conflict");
         app.post(path, body.clone()).idempotency_key("workspace").await.expect_refusal(409, "idempotency_key_conflict");
         assert!(is_replayed(&create(WORKSPACE).await), "{path}");
     }
@@ -199,8 +199,8 @@ async fn rejects_malformed_keys() {
     let post = || app.post("/v1/assets", json!({ "slug": "k", "asset_kind": "skill", "owner_ref": "team:a" }));
     let long = "k".repeat(256);
     for key in ["", " ", "a b", "a\tb", "é", &long] {
-        let refused = post().idempotency_key(key).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], "Idempotency-Key", "{key:?}");
+        let refusal = post().idempotency_key(key).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], "Idempotency-Key", "{key:?}");
     }
     post().idempotency_key("a").idempotency_key("a").await.expect_refusal(422, "validation_error");
     post().idempotency_key(&"!".repeat(255)).await.expect(201);
@@ -209,19 +209,19 @@ async fn rejects_malformed_keys() {
 #[tokio::test]
 async fn refused_request_does_not_consume_its_key() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    given.asset_without_versions("skill", "taken").await;
+    let fixtures = app.fixtures();
+    fixtures.asset_without_versions("skill", "taken").await;
     let post =
         |slug: &str| app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }));
     post("taken").idempotency_key("k").await.expect_refusal(409, "duplicate_slug");
     assert!(!is_replayed(&post("free").idempotency_key("k").await));
-    let prompt = given.asset_without_versions("prompt_template", "prompt").await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "prompt").await;
     let version = |content: Value| app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content }));
     version(json!({ "system_prompt": 1 })).idempotency_key("v").await.expect_refusal(400, "invalid_content");
     assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).idempotency_key("v").await));
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
-    let release = given.draft(&workload, &[policy]).await;
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
+    let release = fixtures.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
     app.post(&path, json!({ "to_state": "active" }))
         .idempotency_key("t")
@@ -254,30 +254,30 @@ async fn keys_expire_after_one_day() {
     let second = post("two").await;
     assert!(!is_replayed(&second));
     assert_ne!(second.expect(201)["asset_id"], first["asset_id"]);
-    let again = run().await;
-    assert!(!is_replayed(&again));
-    assert_ne!(again.expect(200)["execution_id"], ran["execution_id"]);
+    let second_response = run().await;
+    assert!(!is_replayed(&second_response));
+    assert_ne!(second_response.expect(200)["execution_id"], ran["execution_id"]);
 }
 
 #[tokio::test]
 async fn replays_require_current_permissions() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let here = Some(WORKSPACE);
     let workload = app.active_workload("main").await;
-    let author = given.bind_role("user:ada", "author", "workspace", here).await;
-    given.bind_role("user:ada", "runtime_user", "workspace", here).await;
+    let author = fixtures.bind_role("user:ada", "author", "workspace", here).await;
+    fixtures.bind_role("user:ada", "runtime_user", "workspace", here).await;
     let post = || app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:ada").idempotency_key("k");
     post().as_actor("user:ada").idempotency_key("k").await.expect(201);
-    let ran = run().await.expect(200);
+    let response = run().await.expect(200);
     app.delete(format!("/v1/role-bindings/{author}")).await.expect(204);
-    let refused = post().as_actor("user:ada").idempotency_key("k").await;
-    assert!([403, 404].contains(&refused.status), "{refused}");
-    assert!(!refused.text().contains("asset_id"), "{refused}");
+    let refused_response = post().as_actor("user:ada").idempotency_key("k").await;
+    assert!([403, 404].contains(&refused_response.status), "{refused_response}");
+    assert!(!refused_response.text().contains("asset_id"), "{refused_response}");
     // A replay requires the current permission for the operation. Without it the request is refused.
-    assert_eq!(run().await.expect(200), ran);
+    assert_eq!(run().await.expect(200), response);
     let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).await.expect(200);
     for binding in listed.as_array().unwrap() {
         let id = binding["role_binding_id"].as_str().unwrap();
@@ -286,12 +286,12 @@ async fn replays_require_current_permissions() {
     run().await.expect_refusal(404, "not_found");
     // A replay returns the current state of the resource.
     let workload = json!({ "slug": "moving", "owner_ref": "team:a", "invocation_mode": "api" });
-    let first = app.post("/v1/workloads", workload.clone()).idempotency_key("w").await.expect(201);
-    let path = format!("/v1/workloads/{}", first["workload_id"].as_str().unwrap());
+    let first_response = app.post("/v1/workloads", workload.clone()).idempotency_key("w").await.expect(201);
+    let path = format!("/v1/workloads/{}", first_response["workload_id"].as_str().unwrap());
     let changed = app.patch(&path, json!({ "description": "Changed." })).await.expect(200);
-    let again = app.post("/v1/workloads", workload).idempotency_key("w").await;
-    assert_eq!(again.expect(201), changed);
-    assert_eq!(again.header("etag"), Some("\"2\""));
+    let replay = app.post("/v1/workloads", workload).idempotency_key("w").await;
+    assert_eq!(replay.expect(201), changed);
+    assert_eq!(replay.header("etag"), Some("\"2\""));
 }
 
 #[tokio::test]
@@ -303,11 +303,11 @@ async fn concurrent_duplicates_have_one_effect() {
     let before = row_count(&app, "fact").await;
     let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
     for (path, body) in cases {
-        let answers =
+        let responses =
             join_all((0..100).map(|_| app.post(&path, body.clone()).idempotency_key("k").into_future())).await;
-        let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
+        let bodies: BTreeSet<String> = responses.iter().map(|answer| answer.expect(201).to_string()).collect();
         assert_eq!(bodies.len(), 1, "{bodies:?}");
-        assert_eq!(answers.iter().filter(|answer| !is_replayed(answer)).count(), 1);
+        assert_eq!(responses.iter().filter(|answer| !is_replayed(answer)).count(), 1);
     }
     assert_eq!(row_count(&app, "fact").await, before + 2);
     assert_eq!(row_count(&app, "asset_version").await, 1);
@@ -316,13 +316,13 @@ async fn concurrent_duplicates_have_one_effect() {
 #[tokio::test]
 async fn concurrent_duplicates_of_every_change_happen_once() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
-        let request = stage.successful_request(route.operation_id()).await.idempotency_key("at-once");
+        let request = fixture.successful_request(route.operation_id()).await.idempotency_key("at-once");
         let before = row_count(&app, "fact").await;
-        let answers = join_all((0..10).map(|_| request.clone().into_future())).await;
+        let responses = join_all((0..10).map(|_| request.clone().into_future())).await;
         let mut fresh = 0;
-        for answer in &answers {
+        for answer in &responses {
             match answer.status {
                 200 | 201 => fresh += usize::from(!is_replayed(answer)),
                 // Concurrent duplicates of a script compete for script permits, as other scripts do.
@@ -345,7 +345,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
                 }
             }
         }
-        assert_eq!(fresh, 1, "{}: {answers:?}", route.operation_id());
+        assert_eq!(fresh, 1, "{}: {responses:?}", route.operation_id());
         // A script writes an additional fact about its acceptance.
         let facts = if route.operation_id() == "run_code" { 2 } else { 1 };
         assert_eq!(row_count(&app, "fact").await, before + facts, "{}", route.operation_id());
@@ -366,8 +366,8 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     }
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let first = first.await.unwrap().expect(200);
-    let answers = join_all((0..100).map(|_| run().into_future())).await;
-    for answer in &answers {
+    let responses = join_all((0..100).map(|_| run().into_future())).await;
+    for answer in &responses {
         assert_eq!(answer.expect(200), first);
         assert!(is_replayed(answer));
     }
@@ -376,9 +376,9 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     // Of many concurrent requests with one key, exactly one executes.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
     let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).idempotency_key("other").into_future());
-    let answers = join_all(all).await;
+    let responses = join_all(all).await;
     let mut ids = BTreeSet::new();
-    for answer in &answers {
+    for answer in &responses {
         match answer.status {
             200 => drop(ids.insert(answer.json()["execution_id"].to_string())),
             _ => drop(answer.expect_refusal(409, "request_in_progress")),
@@ -391,10 +391,10 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
 #[tokio::test]
 async fn refusals_that_name_a_run_are_replayed() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
-    let policy = given.policy_with_rules("deny", rules).await;
-    let denied = given.active_workload_with_policy("denied", policy).await;
+    let policy = fixtures.policy_with_rules("deny", rules).await;
+    let denied = fixtures.active_workload_with_policy("denied", policy).await;
     let mistaken = app.active_workload("mistaken").await;
     for (workload, inputs, status, code) in [
         (&denied, json!({ "ticket": "x" }), 403, "policy_denied"),
@@ -402,12 +402,12 @@ async fn refusals_that_name_a_run_are_replayed() {
     ] {
         let body = json!({ "environment": "dev", "inputs": inputs });
         let run = || app.post(workload.execute_path(), body.clone()).idempotency_key("k");
-        let first = run().await;
-        let detail = first.expect_refusal(status, code);
+        let first_response = run().await;
+        let detail = first_response.expect_refusal(status, code);
         assert!(detail["execution_id"].is_string());
-        let again = run().await;
-        assert_eq!(again.expect_refusal(status, code), detail);
-        assert!(is_replayed(&again), "{again}");
+        let second_response = run().await;
+        assert_eq!(second_response.expect_refusal(status, code), detail);
+        assert!(is_replayed(&second_response), "{second_response}");
         // Suspending the workload does not affect replays.
         let path = format!("/v1/workloads/{}", workload.workload_id);
         app.patch(&path, json!({ "status": "suspended" })).await.expect(200);

@@ -185,7 +185,7 @@ async fn explanations_agree_with_the_independent_model() {
     for part in requests.chunks(CLIENTS) {
         explanations.extend(join_all(part.iter().cloned().map(IntoFuture::into_future)).await);
     }
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     let mut allowed = 0;
     for ((question, verdict), explanation) in questions.iter().zip(&verdicts).zip(explanations) {
         let explained = explanation.expect(200);
@@ -197,23 +197,23 @@ async fn explanations_agree_with_the_independent_model() {
             _ => true,
         };
         if explained["allowed"] != json!(verdict == "allowed") || !is_named {
-            wrong.push(format!("{question}\n  documented: {verdict}, explained: {explained}"));
+            differences.push(format!("{question}\n  documented: {verdict}, explained: {explained}"));
         }
     }
     assert!(allowed > EXPLAINED / 20, "only {allowed} of {EXPLAINED} are allowed");
-    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} disagreements\n{}", differences.len(), differences.join("\n"));
 }
 
 /// The access verdict that a response expresses.
-fn shown_verdict(answer: &Response) -> String {
-    match answer.status {
+fn shown_verdict(response: &Response) -> String {
+    match response.status {
         200 | 201 | 204 => "allowed".to_owned(),
-        403 => format!("forbidden {}", answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap()),
+        403 => format!("forbidden {}", response.expect_refusal(403, "forbidden")["permission"].as_str().unwrap()),
         404 => {
-            answer.expect_refusal(404, "not_found");
+            response.expect_refusal(404, "not_found");
             "not found".to_owned()
         }
-        _ => answer.to_string(),
+        _ => response.to_string(),
     }
 }
 
@@ -230,7 +230,7 @@ async fn responses_agree_with_the_independent_model() {
     let app = TestApp::start().await;
     let world = World::create(&app, &mut Random(seed())).await;
     let mut model = world.model();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     let mut counts = BTreeMap::<String, usize>::new();
     for &(operation, kind) in REQUESTED {
         let at = world.scope_here(kind);
@@ -242,18 +242,18 @@ async fn responses_agree_with_the_independent_model() {
                 Some(request) => request,
                 None => world.here.successful_request(operation).await,
             };
-            let answer = request.clone().as_actor(actor).await;
-            let shown = shown_verdict(&answer);
+            let response = request.clone().as_actor(actor).await;
+            let shown = shown_verdict(&response);
             if shown != "allowed" || request.method() == "GET" {
                 prepared = Some(request);
             }
             if !is_shown(&verdict, &shown) {
-                wrong.push(format!("{operation} with {grants}\n  documented: {verdict}, got: {shown}"));
+                differences.push(format!("{operation} with {grants}\n  documented: {verdict}, got: {shown}"));
             }
             *counts.entry(shown.split(' ').next().unwrap().to_owned()).or_default() += 1;
         }
     }
-    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} disagreements\n{}", differences.len(), differences.join("\n"));
     for kind in ["allowed", "not", "forbidden"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 50), "{counts:?}");
     }

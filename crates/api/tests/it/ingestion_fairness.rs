@@ -50,14 +50,14 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         is_released: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut tenants = Vec::new();
     for name in ["first", "second", "third"] {
-        let tenant = given.tenant(name).await;
-        let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+        let tenant = fixtures.tenant(name).await;
+        let there = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
         let mut content = knowledge_content("handbook");
         content["retrieval"] = json!({ "strategy": "vector" });
-        let base = given.in_tenant(&tenant, &there).asset_with_version("knowledge_base", "handbook", content).await;
+        let base = fixtures.in_tenant(&tenant, &there).asset_with_version("knowledge_base", "handbook", content).await;
         let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
         tenants.push((name, tenant, path));
     }
@@ -96,13 +96,13 @@ async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
         blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    let given = app.fixtures();
-    let other_tenant = given.tenant("abroad").await;
-    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let fixtures = app.fixtures();
+    let other_tenant = fixtures.tenant("abroad").await;
+    let workspace = fixtures.in_tenant(&other_tenant, "").workspace("there", "there").await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let foreign =
-        given.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
+        fixtures.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
     let mut answers = Vec::new();
     for number in 0..6 {
         let request = app.post(documents_path(&base, ""), text_document(&format!("d{number}"), "mine"));

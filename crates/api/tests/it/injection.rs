@@ -43,23 +43,23 @@ fn hostile_outputs() -> Vec<String> {
 async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider>) {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
     if !obligations.is_empty() {
         rule["outcome"] = json!("allow_with_obligations");
         rule["obligations"] = json!(obligations);
     }
-    let policy = given.policy_with_rules("policy", json!([rule])).await;
-    let workload = given.active_workload_with_policy("main", policy).await;
+    let policy = fixtures.policy_with_rules("policy", json!([rule])).await;
+    let workload = fixtures.active_workload_with_policy("main", policy).await;
     (app, workload, provider)
 }
 
 /// Asserts that the headers make a browser treat the response as JSON and execute nothing.
 #[track_caller]
-fn assert_inert_json(answer: &Response) {
-    assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
-    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
-    assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
+fn assert_inert_json(response: &Response) {
+    assert_eq!(response.header("content-type"), Some("application/json"), "{response}");
+    assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(response.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
 }
 
 #[tokio::test]
@@ -68,11 +68,11 @@ async fn model_output_is_returned_unchanged() {
     for output in hostile_outputs() {
         let what: String = output.chars().take(40).collect();
         provider.set_behaviour(ProviderBehaviour::Answers(output.clone()));
-        let since = Instant::now();
-        let answer = run(&app, &workload).await;
-        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
-        assert_inert_json(&answer);
-        let body = answer.expect(200);
+        let started_at = Instant::now();
+        let response = run(&app, &workload).await;
+        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
+        assert_inert_json(&response);
+        let body = response.expect(200);
         assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
         assert!(body["output"] == output.as_str(), "{what}: the output was changed");
         let id = &body["execution_id"];
@@ -107,9 +107,9 @@ async fn hostile_model_output_is_redacted_as_text() {
         let what: String = output.chars().take(40).collect();
         let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
         provider.set_behaviour(ProviderBehaviour::Answers(personal("ada@example.org")));
-        let since = Instant::now();
+        let started_at = Instant::now();
         let body = run(&app, &workload).await.expect(200);
-        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
+        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
         assert_eq!(body["status"], "completed", "{what}");
         let masked = body["output"].as_str().unwrap();
         assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
@@ -123,14 +123,14 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     let account =
         format!("[[providers]]\naccount_slot = \"acme\"\nkind = \"openai\"\nbase_url = \"{}\"\n", endpoint.url("/v1"));
     let app = TestApp::builder().config_file(account).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "acme", "state": "approved" });
     let versions = vec![
-        given.asset_with_version("model_policy", "models", json!({ "provider_route": route })).await,
-        given.prompt("prompt").await,
-        given.policy("policy").await,
+        fixtures.asset_with_version("model_policy", "models", json!({ "provider_route": route })).await,
+        fixtures.prompt("prompt").await,
+        fixtures.policy("policy").await,
     ];
-    let workload = given.active_workload_with_bindings("main", versions).await;
+    let workload = fixtures.active_workload_with_bindings("main", versions).await;
     let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
     let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
     for (what, body, output) in [
@@ -147,9 +147,9 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         ("numbers", format!("{{{usual},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"), Value::Null),
     ] {
         endpoint.respond_with(ScriptedResponse::status(200, &body));
-        let since = Instant::now();
+        let started_at = Instant::now();
         let run_result = run(&app, &workload).await.expect(200);
-        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
+        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
         assert_eq!(run_result["output"], output, "{what}: {run_result}");
         if output.is_null() {
             assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{what}: {run_result}");
@@ -188,12 +188,12 @@ async fn schema_references_are_never_fetched() {
             ] {
                 let slug = format!("{}-{target_index}-{number}", kind.replace('_', "-"));
                 let asset = app.fixtures().asset_without_versions(kind, &slug).await;
-                let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+                let response = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
                 if is_refused {
-                    assert_eq!(answer.status, 400, "{kind}: {schema}: {answer}");
-                    assert!(!answer.text().contains(target.as_str()), "{answer}");
+                    assert_eq!(response.status, 400, "{kind}: {schema}: {response}");
+                    assert!(!response.text().contains(target.as_str()), "{response}");
                 }
-                assert!(matches!(answer.status, 201 | 400), "{kind}: {schema}: {answer}");
+                assert!(matches!(response.status, 201 | 400), "{kind}: {schema}: {response}");
             }
         }
     }
@@ -204,24 +204,24 @@ async fn schema_references_are_never_fetched() {
 #[tokio::test]
 async fn deeply_nested_results_are_readable() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let (brackets, closing) = ("[".repeat(48), "]".repeat(48));
     let flow = format!(
         "name: Deep\ndescription: Returns what it is given.\ntrigger: {{ type: api_request, inputs_schema: {{ ticket: array }} }}\n\
          entry_step: done\nsteps:\n  - id: done\n    type: return\n    output: {brackets}'{{{{trigger.ticket}}}}'{closing}\n"
     );
     let versions = vec![
-        given.prompt("prompt").await,
-        given.model_policy("models").await,
-        given.policy("policy").await,
-        given.flow("flow", &flow).await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("models").await,
+        fixtures.policy("policy").await,
+        fixtures.flow("flow", &flow).await,
     ];
-    let workload = given.active_workload_with_bindings("main", versions).await;
+    let workload = fixtures.active_workload_with_bindings("main", versions).await;
     let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
     for depth in [1, 20, 40, 58] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });
-        let answer = app.post(workload.execute_path(), body).await;
-        let run_result = answer.expect(200);
+        let response = app.post(workload.execute_path(), body).await;
+        let run_result = response.expect(200);
         let path = format!("/v1/executions/{}", run_result["execution_id"].as_str().unwrap());
         let read = app.get(&path).await.expect(200);
         assert_eq!(read["status"], run_result["status"], "{depth}");

@@ -46,12 +46,12 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
     let keyed_run = keyed().await.expect(202)["execution_id"].clone();
     let mut begun = vec![keyed_run.clone()];
     loop {
-        let answer = run(&app, &workload).header("prefer", "wait=0").await;
-        if answer.status == 503 {
-            assert!(answer.header("retry-after").is_some());
+        let response = run(&app, &workload).header("prefer", "wait=0").await;
+        if response.status == 503 {
+            assert!(response.header("retry-after").is_some());
             break;
         }
-        begun.push(answer.expect(202)["execution_id"].clone());
+        begun.push(response.expect(202)["execution_id"].clone());
     }
     assert_eq!(begun.len(), PER_TENANT);
     // A replay of an accepted run occupies no slot.

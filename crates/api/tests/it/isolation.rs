@@ -328,11 +328,11 @@ impl View<'_> {
         let hidden: Vec<&str> = self.hidden_identifiers().into_iter().filter(|id| Some(*id) != recorded).collect();
         let mut answers = 0;
         for request in [filtered.clone(), parts.request(&filtered)] {
-            let answer = request.as_actor(self.actor).await;
-            answers += usize::from(answer.status == 200);
-            let text = answer.text();
+            let response = request.as_actor(self.actor).await;
+            answers += usize::from(response.status == 200);
+            let text = response.text();
             if let Some(id) = hidden.iter().find(|id| text.contains(**id)) {
-                wrong.push(format!("{} by {} shows {id}: {answer}", route.operation_id(), self.actor));
+                wrong.push(format!("{} by {} shows {id}: {response}", route.operation_id(), self.actor));
             }
         }
         answers
@@ -340,14 +340,19 @@ impl View<'_> {
 
     async fn check(&self) {
         let document = openapi_document();
-        let mut wrong = Vec::new();
+        let mut differences = Vec::new();
         let (mut cases, mut answers) = (0, 0);
         for route in routes() {
-            cases += self.check_route(&document, &route, &mut wrong).await;
-            answers += self.check_read(&route, &mut wrong).await;
+            cases += self.check_route(&document, &route, &mut differences).await;
+            answers += self.check_read(&route, &mut differences).await;
         }
-        self.check_arguments_of_tools(&mut wrong).await;
-        assert!(wrong.is_empty(), "{} differences in {cases} cases\n{}", wrong.len(), wrong.join("\n"));
+        self.check_arguments_of_tools(&mut differences).await;
+        assert!(
+            differences.is_empty(),
+            "{} differences in {cases} cases\n{}",
+            differences.len(),
+            differences.join("\n")
+        );
         assert!(cases > 150 && answers > 100, "only {cases} cases and {answers} reads");
     }
 }

@@ -78,9 +78,9 @@ async fn retrieves_added_documents() {
           "metadata": { "language": "en" } },
         { "document_id": "hr/travel.md", "text": "Take the train." },
     ] });
-    let answer = app.post(documents_path(&base), body).await;
-    let made = answer.expect(201);
-    assert_eq!(answer.header("location"), Some(documents_path(&base).as_str()));
+    let response = app.post(documents_path(&base), body).await;
+    let made = response.expect(201);
+    assert_eq!(response.header("location"), Some(documents_path(&base).as_str()));
     assert_eq!((&made["index_revision"], &made["asset_id"]), (&json!(1), &json!(base.asset_id)));
     let leave = &made["documents"][0];
     let digest = format!("blake3:{}", blake3::hash(b"Everybody has thirty days of leave a year.").to_hex());
@@ -90,8 +90,9 @@ async fn retrieves_added_documents() {
         "current": true, "created_at": leave["created_at"], "created_by": "user:local",
     });
     assert_eq!(*leave, expected);
-    let again = app.post(documents_path(&base), text_document("leave", "Forty days of leave.")).await.expect(201);
-    assert_eq!(again["index_revision"], 2);
+    let second_response =
+        app.post(documents_path(&base), text_document("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(second_response["index_revision"], 2);
     let listed = app.get(documents_path(&base)).await.expect(200);
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
@@ -130,8 +131,8 @@ async fn retrieves_added_documents() {
 #[tokio::test]
 async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let refused = async |body: Value, path: &str, code: &str| {
         let detail = app.post(documents_path(&base), body).await.expect_refusal(422, "validation_error");
         assert_eq!((&detail["fields"][0]["path"], &detail["fields"][0]["code"]), (&json!(path), &json!(code)));
@@ -164,15 +165,15 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     // The text splits into too many chunks.
     let mut short = knowledge_content("short");
     short["retrieval"] = json!({ "chunk_size_tokens": 16 });
-    let short = given.asset_with_version("knowledge_base", "short", short).await;
+    let short = fixtures.asset_with_version("knowledge_base", "short", short).await;
     let words = "one two three four five six seven eight. ".repeat(5_000);
     let detail =
         app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
-    let prompt = given.prompt("prompt").await;
+    let prompt = fixtures.prompt("prompt").await;
     app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
     assert_eq!(app.get(documents_path(&prompt)).await.expect(200), json!([]));
-    let empty = given.asset_without_versions("knowledge_base", "empty").await;
+    let empty = fixtures.asset_without_versions("knowledge_base", "empty").await;
     let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
     app.post(path, text_document("a", "x")).await.expect_refusal(409, "knowledge_base_without_version");
     app.post(format!("/v1/assets/{}/archive?workspace_id={WORKSPACE}", base.asset_id), json!({})).await.expect(200);
@@ -191,9 +192,9 @@ async fn concurrent_ingests_each_create_a_revision() {
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let many = (0..8)
         .map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
-    let answers = futures_util::future::join_all(many).await;
+    let responses = futures_util::future::join_all(many).await;
     let mut revisions: Vec<i64> =
-        answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
+        responses.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
     revisions.sort_unstable();
     assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let found = retrieve(&app, &base, &content, "leave").await.unwrap();
@@ -206,8 +207,8 @@ async fn concurrent_ingests_each_create_a_revision() {
 #[tokio::test]
 async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let other = given.workspace("other", "other").await;
+    let fixtures = app.fixtures();
+    let other = fixtures.workspace("other", "other").await;
     let content = |contract: &str, source: &str, at: &str| {
         let mut content = knowledge_content(contract);
         content["source_type"] = json!(source);
@@ -215,13 +216,13 @@ async fn reads_only_sources_that_the_caller_may_read() {
         content
     };
     let artifacts =
-        given.asset_with_version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
+        fixtures.asset_with_version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
     let outside = content("outside", "http", "https://example.org/handbook");
-    let outside = given.asset_with_version("knowledge_base", "outside", outside).await;
+    let outside = fixtures.asset_with_version("knowledge_base", "outside", outside).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let seen = given.asset_with_version("skill", "seen", skill.clone()).await;
-    let hidden = given.in_workspace(&other).asset_with_version("skill", "hidden", skill).await;
-    given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
+    let seen = fixtures.asset_with_version("skill", "seen", skill.clone()).await;
+    let hidden = fixtures.in_workspace(&other).asset_with_version("skill", "hidden", skill).await;
+    fixtures.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
     let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
     let good = app.post(documents_path(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);
@@ -237,15 +238,15 @@ async fn reads_only_sources_that_the_caller_may_read() {
         "installation".to_owned(),
         "/etc/passwd".to_owned(),
     ] {
-        let answer = app.post(documents_path(&artifacts), by_source(&bad)).as_actor("user:ada").await;
-        let detail = answer.expect_refusal(422, "validation_error");
+        let response = app.post(documents_path(&artifacts), by_source(&bad)).as_actor("user:ada").await;
+        let detail = response.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
-        assert!(!answer.text().contains(&bad), "{answer}");
+        assert!(!response.text().contains(&bad), "{response}");
     }
     // Fetching documents from a URL requires the permission to manage connections.
     let address = by_source("https://example.org/handbook");
-    let answer = app.post(documents_path(&outside), address.clone()).as_actor("user:ada").await;
-    assert_eq!(answer.expect_refusal(403, "forbidden")["permission"], "connection.manage");
+    let response = app.post(documents_path(&outside), address.clone()).as_actor("user:ada").await;
+    assert_eq!(response.expect_refusal(403, "forbidden")["permission"], "connection.manage");
 }
 
 #[tokio::test]
@@ -308,8 +309,8 @@ async fn revokes_a_contract_once_and_permanently() {
         other => panic!("{other:?}"),
     }
     let versions = format!("/v1/assets/{}/versions", base.asset_id);
-    let refused = app.post(&versions, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
-    assert_eq!(refused["fields"][0]["code"], "contract_revoked");
+    let refusal = app.post(&versions, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
+    assert_eq!(refusal["fields"][0]["code"], "contract_revoked");
     let mut over = content.clone();
     over["access_contract"]["revoked"] = json!(true);
     over["access_contract"]["revoked_at"] = first["revoked_at"].clone();
@@ -384,13 +385,13 @@ async fn limits_the_total_size_of_fetched_sources() {
 async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let empty = given.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let empty = fixtures.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
-    let release = given.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
+    let release = fixtures.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
     let gate = async || {
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "documents").cloned();
@@ -399,7 +400,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     assert_eq!(gate().await, Some((json!("pass"), json!("documents"))));
     app.post(documents_path(&base), text_document("travel", "By train.")).await.expect(201);
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "active").await;
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "the gate also covers active releases");
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();

@@ -70,10 +70,10 @@ impl LanedWorkload {
 
 /// The versions that a release binds. Their policy returns the lane as its reason code.
 async fn lane_reporting_versions(app: &TestApp) -> Vec<Version> {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
-    let policy = given.policy_with_rules("policy", LANES.map(rule).into_iter().collect()).await;
-    vec![given.prompt("prompt").await, given.model_policy("model").await, policy]
+    let policy = fixtures.policy_with_rules("policy", LANES.map(rule).into_iter().collect()).await;
+    vec![fixtures.prompt("prompt").await, fixtures.model_policy("model").await, policy]
 }
 
 #[tokio::test]
@@ -117,26 +117,26 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let versions = lane_reporting_versions(&app).await;
     let workload = LanedWorkload::create(&app, &versions, "main", &LANES).await;
     let other = LanedWorkload::create(&app, &versions, "other", &LANES).await;
-    let given = app.fixtures();
-    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:runner", "operator", "workload", Some(&other.workload_id)).await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:runner", "operator", "workload", Some(&other.workload_id)).await;
     workload.bind(&app, "user:runner", Some("guided")).await;
     // Without the lane permission, a caller may not even choose the lane that its binding selects.
     for lane in LANES {
-        let refused = workload.execute(&app, "user:runner", Some(lane)).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "release.transition", "{lane}");
-        let ran = other.execute(&app, "user:runner", Some(lane)).await;
-        assert_eq!(other.assert_serving_lane(&app, &ran).await, lane);
+        let refusal = workload.execute(&app, "user:runner", Some(lane)).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "release.transition", "{lane}");
+        let response = other.execute(&app, "user:runner", Some(lane)).await;
+        assert_eq!(other.assert_serving_lane(&app, &response).await, lane);
     }
     let runs = "SELECT count(*) FROM execution JOIN workload USING (tenant_id, workload_id) WHERE slug = 'main'";
     let owner = app.database().connect_as_owner().await.unwrap();
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
-    let ran = workload.execute(&app, "user:runner", None).await;
-    assert_eq!(workload.assert_serving_lane(&app, &ran).await, "guided");
+    let response = workload.execute(&app, "user:runner", None).await;
+    assert_eq!(workload.assert_serving_lane(&app, &response).await, "guided");
     // A lane that the caller chooses overrides the lane of its binding.
     workload.bind(&app, "user:local", Some("restricted")).await;
-    let ran = workload.execute(&app, "user:local", Some("standard")).await;
-    assert_eq!(workload.assert_serving_lane(&app, &ran).await, "standard");
+    let response = workload.execute(&app, "user:local", Some("standard")).await;
+    assert_eq!(workload.assert_serving_lane(&app, &response).await, "standard");
     // For a caller that may not see the workload, the response reveals nothing about its lanes.
     app.fixtures().bind_role("user:stranger", "runtime_user", "workload", Some(&other.workload_id)).await;
     workload.execute(&app, "user:stranger", Some("guided")).await.expect_refusal(404, "not_found");
@@ -150,8 +150,8 @@ async fn rejects_unknown_lanes_and_ignores_null() {
         LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &["restricted", "standard"]).await;
     workload.bind(&app, "user:local", Some("restricted")).await;
     for lane in ["", "all", "Standard", "standard ", "canary"] {
-        let refused = workload.execute(&app, "user:local", Some(lane)).await.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("lane"), &json!("invalid")));
+        let refusal = workload.execute(&app, "user:local", Some(lane)).await.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!("lane"), &json!("invalid")));
     }
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
     let both = app.post(&path, json!({ "environment": "-", "lane": "canary" })).await;
@@ -160,8 +160,8 @@ async fn rejects_unknown_lanes_and_ignores_null() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": null });
     assert_eq!(workload.assert_serving_lane(&app, &app.post(&path, body.clone()).await).await, "restricted");
     // An idempotency key covers the whole request, including the lane.
-    let first = app.post(&path, body.clone()).idempotency_key("once").await;
-    assert_eq!(app.post(&path, body).idempotency_key("once").await.expect(200), first.expect(200));
+    let first_response = app.post(&path, body.clone()).idempotency_key("once").await;
+    assert_eq!(app.post(&path, body).idempotency_key("once").await.expect(200), first_response.expect(200));
     let chosen = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "standard" });
     app.post(&path, chosen).idempotency_key("once").await.expect_refusal(409, "idempotency_key_conflict");
 }
@@ -175,8 +175,8 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
         // Two runs on each server, alternating. The second decision on a server uses the caches that the first one
         // filled.
         for server in [&app, &beside, &app, &beside] {
-            let ran = workload.execute(server, "user:ada", None).await;
-            assert_eq!(workload.assert_serving_lane(server, &ran).await, expected);
+            let response = workload.execute(server, "user:ada", None).await;
+            assert_eq!(workload.assert_serving_lane(server, &response).await, expected);
         }
     };
     next("standard").await;
@@ -213,8 +213,8 @@ async fn bindings_apply_to_their_workload_only() {
         (&one, "service:ada", "guided"),
         (&two, "service:ada", "standard"),
     ] {
-        let ran = workload.execute(&app, actor, None).await;
-        assert_eq!(workload.assert_serving_lane(&app, &ran).await, expected, "{actor} {}", workload.slug);
+        let response = workload.execute(&app, actor, None).await;
+        assert_eq!(workload.assert_serving_lane(&app, &response).await, expected, "{actor} {}", workload.slug);
     }
 }
 

@@ -75,9 +75,9 @@ async fn large_content_is_created_and_compared_within_memory_limits() {
     let path = format!("/v1/assets/{asset}/versions");
     let mut versions = Vec::new();
     for body in [version_with_texts(0..49_900), version_with_texts((0..49_900).rev())] {
-        let answer = assert_bounded("making", send(address, "POST", &path, body.as_bytes())).await;
-        assert_eq!(answer.status, 201, "{}", answer.beginning);
-        versions.push(answer.version_id());
+        let response = assert_bounded("making", send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(response.status, 201, "{}", response.beginning);
+        versions.push(response.version_id());
     }
     let (one, other) = (&versions[0], &versions[1]);
     let read = format!("{path}/{one}?workspace_id={WORKSPACE}");
@@ -99,7 +99,7 @@ async fn limits_content_by_its_size_in_memory() {
     let path = format!("/v1/assets/{asset}/versions");
     for (many, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
         let body = version_with_items(0..many, |_| r#"{"a":1}"#.to_owned());
-        let answer = assert_bounded(&format!("{many} objects"), send(address, "POST", &path, body.as_bytes())).await;
-        assert_eq!(answer.status, status, "{many}: {}", answer.beginning);
+        let response = assert_bounded(&format!("{many} objects"), send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(response.status, status, "{many}: {}", response.beginning);
     }
 }

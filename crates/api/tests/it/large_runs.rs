@@ -106,15 +106,15 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
 async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
-    let asks = given.active_workload("asks").await;
+    let fixtures = app.fixtures();
+    let asks = fixtures.active_workload("asks").await;
     let copies = "{{trigger.ticket}}".repeat(40);
     let flow = format!(
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
-    let versions = vec![given.policy("policy").await, given.flow("copies", &flow).await];
-    let multiplies = given.active_workload_with_bindings("multiplies", versions).await;
+    let versions = vec![fixtures.policy("policy").await, fixtures.flow("copies", &flow).await];
+    let multiplies = fixtures.active_workload_with_bindings("multiplies", versions).await;
     let mut held = Vec::new();
     for _ in 0..PER_TENANT {
         held.push(accept_queued(large_run_request(&app, &asks)).await);
@@ -132,8 +132,8 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     }
     assert_eq!(app.get(&path).await.expect(200)["status"], "running");
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
-    let read = wait_until_ended(&app, &waiting).await;
-    assert_eq!(read["status"], "completed");
+    let ended_run = wait_until_ended(&app, &waiting).await;
+    assert_eq!(ended_run["status"], "completed");
     for id in &held {
         assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
@@ -143,22 +143,22 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
 async fn flow_with_a_large_prompt_counts_as_large() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let content = json!({ "system_prompt": "Sort. ".repeat(40_000) });
-    let prompt = given.asset_with_version("prompt_template", "long", content).await;
+    let prompt = fixtures.asset_with_version("prompt_template", "long", content).await;
     let versions = vec![
-        given.policy("policy").await,
-        given.model_policy("model").await,
-        given.flow("asks", &model_call_flow("model_policy")).await,
+        fixtures.policy("policy").await,
+        fixtures.model_policy("model").await,
+        fixtures.flow("asks", &model_call_flow("model_policy")).await,
         prompt,
     ];
-    let asks = given.active_workload_with_bindings("asks", versions).await;
+    let asks = fixtures.active_workload_with_bindings("asks", versions).await;
     for _ in 0..TOTAL {
         accept_queued(run(&app, &asks)).await;
     }
     provider.wait_for_calls(PER_TENANT).await;
     // A small run of another workload starts although one large run still waits.
-    let small = given.active_workload("small").await;
+    let small = fixtures.active_workload("small").await;
     accept_queued(run(&app, &small)).await;
     provider.wait_for_calls(TOTAL).await;
     let long = provider.calls().iter().filter(|call| call.conversation.system_prompt.len() > 100_000).count();
@@ -168,15 +168,15 @@ async fn flow_with_a_large_prompt_counts_as_large() {
 }
 
 /// A workload whose flow produces a large value from an input of 10,000 bytes, and a small value from a small input.
-async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
+async fn active_multiplying_workload(fixtures: &Fixtures, slug: &str) -> ActiveWorkload {
     let copies = "{{trigger.ticket}}".repeat(14);
     let flow = format!(
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
-    let policy = given.policy(&format!("{slug}-policy")).await;
-    let versions = vec![policy, given.flow(&format!("{slug}-flow"), &flow).await];
-    given.active_workload_with_bindings(slug, versions).await
+    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    let versions = vec![policy, fixtures.flow(&format!("{slug}-flow"), &flow).await];
+    fixtures.active_workload_with_bindings(slug, versions).await
 }
 
 /// Paused runs of some tenants do not block the runs of other tenants.
@@ -233,12 +233,12 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
 #[tokio::test]
 async fn reads_large_output_only_for_callers_who_may_see_it() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
-    let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
-    let echo = given.active_workload_with_bindings("echo", versions).await;
-    given.bind_role("user:operator", "operator", "tenant", Some(crate::fixture::TENANT)).await;
+    let versions = vec![fixtures.policy("policy").await, fixtures.flow("echo", flow).await];
+    let echo = fixtures.active_workload_with_bindings("echo", versions).await;
+    fixtures.bind_role("user:operator", "operator", "tenant", Some(crate::fixture::TENANT)).await;
     let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());
     fairway_memory_limit::limit_process(1);

@@ -8,8 +8,8 @@ use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
 /// The path of the next page.
-fn next_page_path(answer: &Response) -> Option<String> {
-    let link = answer.header("link")?;
+fn next_page_path(response: &Response) -> Option<String> {
+    let link = response.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
@@ -29,33 +29,33 @@ pub(crate) async fn all_rows(app: &TestApp, first: String) -> Vec<Value> {
 #[tokio::test]
 async fn cursors_visit_every_row_of_every_list_once() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for number in 0..5 {
-        stage.fixtures.draft(&stage.workload.workload_id, &[]).await;
-        stage.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
+        fixture.fixtures.draft(&fixture.workload.workload_id, &[]).await;
+        fixture.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
         for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
-            stage.successful_request(operation).await.await.expect(201);
+            fixture.successful_request(operation).await.await.expect(201);
         }
-        let shown = stage.fixtures.workload(&format!("shown-{number}")).await;
+        let shown = fixture.fixtures.workload(&format!("shown-{number}")).await;
         let form = json!({ "interface_config": { "presentation_mode": "form" } });
         app.patch(format!("/v1/workloads/{shown}"), form).await.expect(200);
-        stage.successful_request("create_asset_version").await.await.expect(201);
-        stage.successful_request("create_asset_grant").await.await.expect(201);
-        stage.successful_request("review_release").await.await.expect(201);
-        stage.successful_request("create_share_link").await.await.expect(201);
+        fixture.successful_request("create_asset_version").await.await.expect(201);
+        fixture.successful_request("create_asset_grant").await.await.expect(201);
+        fixture.successful_request("review_release").await.await.expect(201);
+        fixture.successful_request("create_share_link").await.await.expect(201);
         for operation in
             ["create_connection", "create_workspace_destination", "create_organization_destination", "request_erasure"]
         {
-            stage.successful_request(operation).await.await.expect(201);
+            fixture.successful_request(operation).await.await.expect(201);
         }
-        stage.create_pending_use_case(&format!("crm-{number}")).await;
-        stage.successful_request("add_documents").await.await.expect(201);
-        stage.successful_request("set_principal_binding").await.await.expect(200);
-        stage.successful_request("execute_workload").await.await.expect(200);
+        fixture.create_pending_use_case(&format!("crm-{number}")).await;
+        fixture.successful_request("add_documents").await.await.expect(201);
+        fixture.successful_request("set_principal_binding").await.await.expect(200);
+        fixture.successful_request("execute_workload").await.await.expect(200);
     }
-    stage.suppress_decisions(5).await;
+    fixture.suppress_decisions(5).await;
     for _ in 0..3 {
-        stage.create_failed_delivery().await;
+        fixture.create_failed_delivery().await;
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
@@ -66,11 +66,11 @@ async fn cursors_visit_every_row_of_every_list_once() {
         }
         // Only the knowledge base of the fixture has documents.
         let place = if route.operation_id() == "list_documents" {
-            stage.documents_path()
+            fixture.documents_path()
         } else {
-            stage.fill_path(&route.path)
+            fixture.fill_path(&route.path)
         };
-        let path = place + &route.query(&[("workspace_id", &stage.workspace)]);
+        let path = place + &route.query(&[("workspace_id", &fixture.workspace)]);
         let whole = app.get(format!("{path}limit=200")).await;
         let rows = whole.expect(200).as_array().unwrap().clone();
         assert!(rows.len() >= 5, "{path}: {}", rows.len());
@@ -97,12 +97,12 @@ async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     for number in 0..6 {
         app.fixtures().asset_without_versions("skill", &format!("old-{number}")).await;
     }
-    let first = app.get("/v1/assets?limit=4").await;
-    let mut seen: Vec<Value> = first.expect(200).as_array().unwrap().clone();
+    let first_response = app.get("/v1/assets?limit=4").await;
+    let mut seen: Vec<Value> = first_response.expect(200).as_array().unwrap().clone();
     for number in 0..3 {
         app.fixtures().asset_without_versions("skill", &format!("new-{number}")).await;
     }
-    seen.extend(all_rows(&app, next_page_path(&first).unwrap()).await);
+    seen.extend(all_rows(&app, next_page_path(&first_response).unwrap()).await);
     let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
     assert_eq!(slugs, ["old-5", "old-4", "old-3", "old-2", "old-1", "old-0"]);
 }
@@ -110,13 +110,13 @@ async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
 #[tokio::test]
 async fn asset_filters_apply_alone_and_combined() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let other = given.workspace("other", "other").await;
+    let fixtures = app.fixtures();
+    let other = fixtures.workspace("other", "other").await;
     let mut expected = Vec::new();
     for (number, kind) in ["skill", "skill", "policy_bundle", "memory", "skill"].into_iter().enumerate() {
         for (place, workspace) in [("a", WORKSPACE), ("b", other.as_str())] {
             let slug = format!("{place}-{number}");
-            let asset = given.in_workspace(workspace).asset_without_versions(kind, &slug).await;
+            let asset = fixtures.in_workspace(workspace).asset_without_versions(kind, &slug).await;
             let state = if number % 2 == 0 { "active" } else { "retired" };
             if state == "retired" {
                 app.post(format!("/v1/assets/{asset}/retire?workspace_id={workspace}"), json!({})).await.expect(200);
@@ -126,7 +126,7 @@ async fn asset_filters_apply_alone_and_combined() {
     }
     expected.reverse();
     // One actor may view everything. The other may view one of the two workspaces.
-    given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:local", "user:ada"] {
         for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
             for kind in [None, Some("skill"), Some("policy_bundle"), Some("agent")] {
@@ -175,8 +175,8 @@ async fn rejects_invalid_filter_values_including_sql() {
     {
         for name in ["asset_kind", "lifecycle_state", "workspace_id", "cursor"] {
             let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
-            let answer = app.get(format!("/v1/assets?{name}={value}")).await;
-            assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], name);
+            let response = app.get(format!("/v1/assets?{name}={value}")).await;
+            assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], name);
         }
     }
     let long = "x".repeat(32 << 10);
@@ -190,8 +190,8 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
     for number in 0..3 {
         app.fixtures().asset_without_versions("skill", &format!("thing-{number}")).await;
     }
-    let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
-    let linked = next_page_path(&first).unwrap();
+    let first_response = app.get("/v1/assets?limit=1&asset_kind=skill").await;
+    let linked = next_page_path(&first_response).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
     // A cursor contains a position but no permissions, so each page is authorized anew.

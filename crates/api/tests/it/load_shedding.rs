@@ -45,9 +45,9 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     assert!(count_load_refusal(&app).await >= 40);
     // A burst of refusals exceeds the rate of immediate refusals, so some are delayed. A slow machine may spread a
     // burst over time, so the burst is repeated.
-    let since = Instant::now();
+    let started_at = Instant::now();
     while counter(&app, "fairway_http_delayed_refusals_total").await == 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "no refusal was delayed");
+        assert!(started_at.elapsed() < Duration::from_secs(60), "no refusal was delayed");
         let burst: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
         burst.join_all().await;
     }
@@ -74,9 +74,9 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     for _ in 0..40 {
         runs.spawn(app.post(&run, inputs.clone()).into_future());
     }
-    let answers = runs.join_all().await;
-    assert!(answers.iter().any(|answer| answer.status == 503), "{answers:?}");
-    assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status)));
+    let responses = runs.join_all().await;
+    assert!(responses.iter().any(|answer| answer.status == 503), "{responses:?}");
+    assert!(responses.iter().all(|answer| [200, 503].contains(&answer.status)));
     // The liveness probe bypasses the queue.
     app.get("/healthz").await.expect(200);
     assert!(count_load_refusal(&app).await >= 40);
@@ -88,9 +88,9 @@ async fn sheds_load_when_the_admission_queue_stalls() {
         assert!([200, 503].contains(&answer.unwrap().status));
     }
     // After the lock is released, the server recovers within seconds.
-    let since = Instant::now();
+    let started_at = Instant::now();
     while app.get("/v1/assets").await.status != 200 {
-        assert!(since.elapsed() < Duration::from_secs(10));
+        assert!(started_at.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let body = json!({ "slug": "after", "asset_kind": "skill", "owner_ref": "team:a" });

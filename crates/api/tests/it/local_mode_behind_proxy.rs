@@ -37,8 +37,8 @@ async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
         let behalf = json!({ "environment": "dev", "inputs": {}, "execution_mode": "on_behalf_of",
             "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
         let run = app.post("/v1/workloads/by-slug/none/execute", behalf).as_actor("service:portal");
-        let refused = run.header(name, value).await;
-        assert!(matches!(refused.status, 403 | 422), "{name}: {refused}");
+        let response = run.header(name, value).await;
+        assert!(matches!(response.status, 403 | 422), "{name}: {response}");
     }
     app.get("/v1/tenants").header("Host", "localhost").await.expect(200);
     app.get("/v1/tenants").header("Host", "other.example").await.expect_refusal(421, "misdirected_request");
@@ -88,8 +88,9 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
     for (header, value) in FORWARDED {
         let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:local").header(header, value);
         run().await.expect_refusal(401, "share_token_required");
-        let ran = run().header("X-Share-Token", &link.token).await.expect(200);
-        let read = app.get(format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token));
+        let response = run().header("X-Share-Token", &link.token).await.expect(200);
+        let read =
+            app.get(format!("/v1/executions/{}?token={}", response["execution_id"].as_str().unwrap(), link.token));
         let read = read.header(header, value).await.expect(200);
         assert_eq!(read["submitted_by"], format!("share_link:{}", link.id), "{header}");
     }

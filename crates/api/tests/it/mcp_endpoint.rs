@@ -55,8 +55,8 @@ fn call_tool(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Req
     mcp_request(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
-fn result_of(answer: &Response) -> Value {
-    let body = answer.expect(200);
+fn result_of(response: &Response) -> Value {
+    let body = response.expect(200);
     assert!(body["result"].is_object(), "{body}");
     body["result"].clone()
 }
@@ -73,8 +73,8 @@ async fn lists_and_calls_tools_in_both_revisions() {
         let tool = tools.iter().find(|tool| tool["name"] == "run_ticket_sorter").unwrap();
         assert!(tool["title"].as_str().unwrap().contains("ticket-sorter"), "{tool}");
         assert_eq!(tool["inputSchema"]["required"], json!(["ticket"]));
-        let answer = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
-        let ran = result_of(&answer);
+        let response = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
+        let ran = result_of(&response);
         assert_eq!(ran["isError"], json!(false), "{ran}");
         let content = &ran["structuredContent"];
         assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
@@ -86,7 +86,7 @@ async fn lists_and_calls_tools_in_both_revisions() {
         let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
         assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
         assert_eq!(evidence["execution"]["submitted_by"], "user:local");
-        let request = answer.header("x-request-id").unwrap();
+        let request = response.header("x-request-id").unwrap();
         let facts = format!(
             "SELECT count(*) FROM fact WHERE kind = 'execution.ended'
                 AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
@@ -99,9 +99,9 @@ async fn lists_and_calls_tools_in_both_revisions() {
     let begun = json!({
         "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
     });
-    let answer = mcp_request(&app, REVISIONS[0], "initialize", begun).await;
-    assert_eq!(result_of(&answer)["protocolVersion"], REVISIONS[0]);
-    assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
+    let response = mcp_request(&app, REVISIONS[0], "initialize", begun).await;
+    assert_eq!(result_of(&response)["protocolVersion"], REVISIONS[0]);
+    assert_eq!(response.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
     let found = result_of(&mcp_request(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
 }
@@ -210,17 +210,17 @@ async fn rejects_invalid_messages_without_echoing_them() {
             .header("MCP-Protocol-Version", REVISIONS[0])
     };
     for body in [json!([]), json!(null), json!(1), json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" })] {
-        let answer = raw(body.clone()).await;
-        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
+        let response = raw(body.clone()).await;
+        assert_eq!((response.status, &response.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
     }
     let request =
         |method: &str, params: Value| raw(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
     for (method, params) in [("tools/call", json!({ "name": "x", "arguments": [] })), ("tools/call", json!({}))] {
         assert_eq!(request(method, params).await.expect(200)["error"]["code"], -32602, "{method}");
     }
-    let answer = request("tools/SEKRET", json!({})).await;
-    assert_eq!(answer.expect(200)["error"]["code"], -32601);
-    assert!(!answer.text().contains("SEKRET"), "{answer}");
+    let response = request("tools/SEKRET", json!({})).await;
+    assert_eq!(response.expect(200)["error"]["code"], -32601);
+    assert!(!response.text().contains("SEKRET"), "{response}");
     // A caller that sees no workloads gets only the built-in tools.
     let listed = request("tools/list", json!({})).as_actor("anonymous").await;
     assert_eq!(result_of(&listed)["tools"].as_array().unwrap().len(), 3);
@@ -268,9 +268,9 @@ async fn refusals_carry_their_code_and_no_input() {
     list().header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     // The server offers no permanent event stream to open, and no sessions to delete.
     for method in ["GET", "DELETE"] {
-        let refused = app.send_raw_path(method, "/mcp").await;
-        refused.expect_refusal(405, "method_not_allowed");
-        assert_eq!(refused.header("allow"), Some("POST"));
+        let response = app.send_raw_path(method, "/mcp").await;
+        response.expect_refusal(405, "method_not_allowed");
+        assert_eq!(response.header("allow"), Some("POST"));
     }
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
     list().with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
@@ -332,8 +332,8 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
     }
     // Unknown arguments of a tool cause the same error as unknown fields of a form.
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
-    let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
-    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+    let response = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
+    let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
     let over = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
     assert_eq!(over["structuredContent"]["fields"], fields);
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
@@ -355,9 +355,9 @@ async fn rejects_unsupported_protocol_revisions() {
             ("", Value::Null),
         ] {
             let sent = app.post("/mcp", list(method)).header("Accept", both).header("MCP-Protocol-Version", named);
-            let answer = sent.await;
-            assert_eq!(answer.header("content-type"), Some("application/json"));
-            let error_body = answer.expect(400);
+            let response = sent.await;
+            assert_eq!(response.header("content-type"), Some("application/json"));
+            let error_body = response.expect(400);
             assert_eq!((&error_body["jsonrpc"], &error_body["id"]), (&json!("2.0"), &json!("a name")), "{error_body}");
             let error = &error_body["error"];
             assert_eq!(
@@ -366,7 +366,7 @@ async fn rejects_unsupported_protocol_revisions() {
                 "{error_body}"
             );
             assert_eq!(error["data"]["requested"], repeated, "{error_body}");
-            assert!(!answer.text().contains("S3CRET"), "{error_body}");
+            assert!(!response.text().contains("S3CRET"), "{error_body}");
         }
     }
     // Notifications with an unsupported revision are refused as well.
@@ -406,16 +406,16 @@ async fn rejects_clients_that_do_not_accept_the_response_type() {
     let (app, _) = start_with_form().await;
     for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
         let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
-        let answer =
+        let response =
             app.post("/mcp", list).header("Accept", accepted).header("MCP-Protocol-Version", REVISIONS[0]).await;
-        let error_body = answer.expect(406);
+        let error_body = response.expect(406);
         assert_eq!(
             (&error_body["id"], &error_body["error"]["code"]),
             (&json!(7), &json!(-32600)),
             "{accepted}: {error_body}"
         );
         let message = error_body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{error_body}");
+        assert!(message.contains("text/event-stream") && !response.text().contains("S3CRET"), "{error_body}");
     }
 }
 

@@ -39,8 +39,8 @@ async fn create_large_workloads(app: &TestApp, many: usize) -> BTreeSet<String> 
     slugs
 }
 
-fn next_page(answer: &Response) -> Option<String> {
-    let link = answer.header("link")?;
+fn next_page(response: &Response) -> Option<String> {
+    let link = response.header("link")?;
     Some(link.split_once('<').unwrap().1.split_once('>').unwrap().0.to_owned())
 }
 
@@ -51,11 +51,11 @@ async fn pages_of_workloads_end_at_one_mebibyte() {
     for list in ["/v1/workloads", "/v1/workloads/runtime-enabled"] {
         let (mut found, mut path) = (BTreeSet::new(), Some(format!("{list}?limit=200")));
         while let Some(page) = path {
-            let answer = app.get(page).await;
-            assert!(answer.body.len() <= 1_200_000, "{list}: {} bytes on a page", answer.body.len());
-            let rows = answer.expect(200);
+            let response = app.get(page).await;
+            assert!(response.body.len() <= 1_200_000, "{list}: {} bytes on a page", response.body.len());
+            let rows = response.expect(200);
             found.extend(rows.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()));
-            path = next_page(&answer);
+            path = next_page(&response);
         }
         assert!(found.is_superset(&made), "{list}");
     }
@@ -68,13 +68,13 @@ async fn tool_manifest_comes_in_pages() {
     let (mut pages, mut tools, mut totals) = (0, BTreeSet::new(), BTreeSet::new());
     let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
     while let Some(page) = path {
-        let answer = app.get(page).await;
-        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
-        let manifest = answer.expect(200);
+        let response = app.get(page).await;
+        assert!(response.body.len() <= 1_200_000, "{} bytes on a page", response.body.len());
+        let manifest = response.expect(200);
         let names = manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
         tools.extend(names);
-        path = next_page(&answer);
-        totals.insert(answer.header("x-total-count").unwrap().to_owned());
+        path = next_page(&response);
+        totals.insert(response.header("x-total-count").unwrap().to_owned());
         assert_eq!(manifest["truncated"], path.is_some());
         pages += 1;
     }
@@ -94,8 +94,8 @@ async fn rejects_interface_config_beyond_64_kib() {
     let workload = app.fixtures().workload("large").await;
     let mut config = large_interface();
     config["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
-    let refused = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
-    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+    let response = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
+    let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
 }
 
@@ -116,11 +116,11 @@ async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes:
 #[tokio::test]
 async fn authorizes_caller_before_reading_a_large_body() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    given.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
-    let prompt = given.asset_without_versions("prompt_template", "prompt").await;
-    let base = given.asset_without_versions("knowledge_base", "base").await;
-    let flow = given.asset_without_versions("orchestration_flow", "flow").await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let base = fixtures.asset_without_versions("knowledge_base", "base").await;
+    let flow = fixtures.asset_without_versions("orchestration_flow", "flow").await;
     let from = format!("?workspace_id={WORKSPACE}");
     let nothing = "00000000-0000-7000-8000-0000000000ff";
     for (path, status) in [
@@ -229,14 +229,14 @@ async fn pages_of_verdicts_end_at_one_mebibyte() {
     let (mut reviewers, mut pages) = (Vec::new(), 0);
     let mut path = Some(format!("/v1/releases/{release}/approvals?limit=200"));
     while let Some(page) = path {
-        let answer = app.get(page).await;
-        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
-        assert_eq!(answer.header("x-total-count"), Some("300"));
-        for verdict in answer.expect(200).as_array().unwrap() {
+        let response = app.get(page).await;
+        assert!(response.body.len() <= 1_200_000, "{} bytes on a page", response.body.len());
+        assert_eq!(response.header("x-total-count"), Some("300"));
+        for verdict in response.expect(200).as_array().unwrap() {
             assert_eq!(verdict["note"].as_str().unwrap().chars().count(), 2_000);
             reviewers.push(verdict["approved_by"].as_str().unwrap().to_owned());
         }
-        path = next_page(&answer);
+        path = next_page(&response);
         pages += 1;
     }
     let newest_first: Vec<String> = (1..=300).rev().map(|number| format!("user:reviewer-{number}")).collect();

@@ -28,51 +28,51 @@ async fn set_tenant(app: &Client, settings: Value) {
 }
 
 /// Sets the status of the fixture's workload. Only the status `suspended` counts as an incident.
-async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
-    let path = stage.fill_path("/v1/workloads/{workload_id}");
-    stage.app.patch(path, json!({ "status": status })).await.expect(200);
+async fn set_status(fixture: &WorkspaceFixture<'_>, status: &str) {
+    let path = fixture.fill_path("/v1/workloads/{workload_id}");
+    fixture.app.patch(path, json!({ "status": status })).await.expect(200);
 }
 
 /// Suspends the workload, and waits until the local user is notified. The projector has then processed the fact.
-async fn suspend(stage: &WorkspaceFixture<'_>) -> Value {
-    set_status(stage, "registered").await;
-    let known = inbox(stage.app, "user:local").await;
-    set_status(stage, "suspended").await;
-    let workload = stage.workload.workload_id.as_str();
+async fn suspend(fixture: &WorkspaceFixture<'_>) -> Value {
+    set_status(fixture, "registered").await;
+    let known = inbox(fixture.app, "user:local").await;
+    set_status(fixture, "suspended").await;
+    let workload = fixture.workload.workload_id.as_str();
     let is_new = |one: &Value| {
         one["source_event"]["kind"] == "workload.changed" && one["workload_id"] == workload && !known.contains(one)
     };
-    stage.await_notification("user:local", is_new).await
+    fixture.await_notification("user:local", is_new).await
 }
 
 fn about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
     inbox.iter().filter(|one| one["source_event"] == event["source_event"]).collect()
 }
 
-async fn bind_people(stage: &WorkspaceFixture<'_>) {
-    let here = Some(stage.workspace.as_str());
+async fn bind_people(fixture: &WorkspaceFixture<'_>) {
+    let here = Some(fixture.workspace.as_str());
     for role in ["viewer", "operator", "auditor"] {
-        stage.fixtures.bind_role(&format!("user:{role}"), role, "workspace", here).await;
+        fixture.fixtures.bind_role(&format!("user:{role}"), role, "workspace", here).await;
     }
-    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
-    stage.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&elsewhere)).await;
-    let abroad = stage.fixtures.tenant("abroad").await;
-    let there = stage.app.fixtures().in_tenant(&abroad, "");
+    let elsewhere = fixture.fixtures.workspace("next-door", "next-door").await;
+    fixture.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&elsewhere)).await;
+    let abroad = fixture.fixtures.tenant("abroad").await;
+    let there = fixture.app.fixtures().in_tenant(&abroad, "");
     there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
 }
 
 #[tokio::test]
 async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    let seen = suspend(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    let seen = suspend(&fixture).await;
     assert_eq!((&seen["category"], &seen["severity"]), (&json!("incidents"), &json!("critical")));
-    assert_eq!(seen["title"], format!("The workload `{}` was suspended", stage.workload.slug));
+    assert_eq!(seen["title"], format!("The workload `{}` was suspended", fixture.workload.slug));
     assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
-    assert_eq!(seen["workspace_id"], stage.workspace.as_str());
-    let workload = stage.workload.workload_id.as_str();
-    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", stage.workspace));
+    assert_eq!(seen["workspace_id"], fixture.workspace.as_str());
+    let workload = fixture.workload.workload_id.as_str();
+    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", fixture.workspace));
     assert_eq!(seen["body"], format!("workload {workload}, by user:local"));
     let got = about(&inbox(&app, "user:operator").await, &seen).len();
     assert_eq!(got, 1, "the operator can resume the workload");
@@ -88,9 +88,9 @@ async fn suspension_reaches_those_who_act_in_its_workspace_once() {
 #[tokio::test]
 async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    let seen = suspend(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    let seen = suspend(&fixture).await;
     let theirs = about(&inbox(&app, "user:operator").await, &seen)[0].clone();
     let path = format!("{INBOX}/{}", theirs["notification_id"].as_str().unwrap());
     for other in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
@@ -113,8 +113,8 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     assert_eq!(count("category=incidents&status=archived").await.0, 0);
     assert_eq!(count("category=reports").await.0, 0);
     for query in ["status=seen", "category=incident", "category="] {
-        let refused = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], query.split('=').next().unwrap());
+        let refusal = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], query.split('=').next().unwrap());
     }
     let all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
     assert_eq!(all().await.expect(200)["unread_count"], 0);
@@ -124,8 +124,8 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     assert!(!unread.as_array().unwrap().is_empty(), "the inbox of another recipient stays as it is");
 }
 
-fn explained(answer: &Response, channel: &str) -> (bool, String) {
-    let all = answer.expect(200);
+fn explained(response: &Response, channel: &str) -> (bool, String) {
+    let all = response.expect(200);
     let one = all.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
     (one["enabled"].as_bool().unwrap(), one["scope"].as_str().unwrap().to_owned())
 }
@@ -133,13 +133,13 @@ fn explained(answer: &Response, channel: &str) -> (bool, String) {
 #[tokio::test]
 async fn preferences_of_four_scopes_decide_the_deepest_first() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let workspace = format!("/v1/notifications/workspaces/{}", stage.workspace);
-    let workload = format!("{workspace}/workloads/{}", stage.workload.workload_id);
+    let fixture = WorkspaceFixture::create(&app).await;
+    let workspace = format!("/v1/notifications/workspaces/{}", fixture.workspace);
+    let workload = format!("{workspace}/workloads/{}", fixture.workload.workload_id);
     let environment = format!("{workload}/environments/dev");
     let effective = format!(
         "{PREFERENCES}/effective?category=incidents&workspace_id={}&workload_id={}&environment=dev",
-        stage.workspace, stage.workload.workload_id
+        fixture.workspace, fixture.workload.workload_id
     );
     let explain = async || explained(&app.get(&effective).await, "email");
     assert_eq!(explain().await, (false, "fallback".to_owned()));
@@ -158,8 +158,8 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     let (project, deepest) = (format!("{workload}/preferences"), format!("{environment}/preferences"));
     for path in [&project, &deepest] {
         for request in [app.get(path), app.put(path, prefer("incidents", "email", false))] {
-            let refused = request.await.expect_refusal(403, "enterprise_capability_required");
-            assert_eq!(refused["setting"], "advanced_notifications_enabled");
+            let refusal = request.await.expect_refusal(403, "enterprise_capability_required");
+            assert_eq!(refusal["setting"], "advanced_notifications_enabled");
         }
     }
     set_tenant(&app, json!({ "advanced_notifications_enabled": true })).await;
@@ -168,9 +168,9 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     app.put(&deepest, prefer("incidents", "email", true)).await.expect(200);
     let unknown = format!("{workload}/environments/nowhere/preferences");
     for request in [app.get(&unknown), app.put(&unknown, prefer("incidents", "email", true))] {
-        let refused = request.await.expect_refusal(422, "validation_error");
+        let refusal = request.await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!("environment"), &json!("not_found"))
         );
     }
@@ -190,10 +190,13 @@ async fn preferences_are_upserted_under_a_revision() {
     assert_eq!((unset.expect(200), unset.header("etag")), (json!([]), Some("\"0\"")));
     let never = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
     never.await.expect_refusal(412, "precondition_failed");
-    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
-    assert_eq!((first.expect(200), first.header("etag")), (prefer("incidents", "email", true), Some("\"1\"")));
-    let second = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
-    assert_eq!(second.expect(200).as_array().unwrap().len(), 2, "the first one stays");
+    let first_response = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
+    assert_eq!(
+        (first_response.expect(200), first_response.header("etag")),
+        (prefer("incidents", "email", true), Some("\"1\""))
+    );
+    let second_response = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
+    assert_eq!(second_response.expect(200).as_array().unwrap().len(), 2, "the first one stays");
     let late = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
     late.await.expect_refusal(412, "precondition_failed");
     let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
@@ -201,7 +204,7 @@ async fn preferences_are_upserted_under_a_revision() {
     let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
     assert_eq!(same.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
     let read = app.get(PREFERENCES).await;
-    assert_eq!((read.expect(200), read.header("etag")), (second.json(), Some("\"2\"")));
+    assert_eq!((read.expect(200), read.header("etag")), (second_response.json(), Some("\"2\"")));
     assert_eq!(app.get(PREFERENCES).as_actor("user:ada").await.expect(200), json!([]));
     let entry = |enabled: Value| json!([{ "category": "incidents", "channel": "email", "enabled": enabled }]);
     let twice = json!([entry(json!(true))[0], entry(json!(false))[0]]);
@@ -211,12 +214,12 @@ async fn preferences_are_upserted_under_a_revision() {
         (prefer("incidents", "sms", true), "[0].channel", "invalid"),
         (twice, "[1]", "duplicate_item"),
     ] {
-        let refused = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+        let refusal = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
     }
     let unknown = json!([{ "profile_ref": "boss", "category": "incidents", "channel": "email", "enabled": true }]);
-    let refused = app.put(PROFILES, unknown).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
+    let refusal = app.put(PROFILES, unknown).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "[0].profile_ref");
 }
 
 /// Canonical JSON (RFC 8785) of a value with ASCII texts and integers only, as `docs/operations/audit.md` describes it.
@@ -254,14 +257,14 @@ fn leaf_of(event: &Value) -> Value {
 async fn suppression_event(app: &Client, record: &Value) -> Value {
     let subject = record["suppressed_decision_id"].as_str().unwrap();
     let query = format!("subject_id={subject}&workspace_id={}", record["workspace_id"].as_str().unwrap());
-    let until = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let events = app.get(format!("/v1/audit/events?{query}")).as_actor("user:auditor").await.expect(200);
         if let [event] = &events.as_array().unwrap()[..] {
             assert_eq!((&event["event_id"], &event["subject"]["id"]), (&record["audit_event_id"], &json!(subject)));
             return event.clone();
         }
-        assert!(Instant::now() < until, "the suppression is not in the log: {events}");
+        assert!(Instant::now() < deadline, "the suppression is not in the log: {events}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -269,10 +272,10 @@ async fn suppression_event(app: &Client, record: &Value) -> Value {
 #[tokio::test]
 async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&stage).await;
+    let seen = suspend(&fixture).await;
     let list = format!(
         "/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={}",
         seen["source_event"]["id"].as_str().unwrap()
@@ -321,12 +324,12 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
 #[tokio::test]
 async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&stage).await;
+    let seen = suspend(&fixture).await;
     assert_eq!(about(&inbox(&app, "user:operator").await, &seen).len(), 0);
-    let list = format!("/v1/notifications/suppressed-decisions?workspace_id={}", stage.workspace);
+    let list = format!("/v1/notifications/suppressed-decisions?workspace_id={}", fixture.workspace);
     let records = app.get(&list).as_actor("user:auditor").await.expect(200);
     let records: Vec<&Value> =
         records.as_array().unwrap().iter().filter(|one| one["source_event"] == seen["source_event"]).collect();
@@ -349,8 +352,8 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
         let found = found.as_array().unwrap().iter().filter(|one| one == &record).count();
         assert_eq!(found, count, "{query}");
     }
-    let refused = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "recipient");
+    let refusal = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "recipient");
     // Callers that may not audit notifications get no records.
     for other in ["user:operator", "user:viewer", "user:neighbour"] {
         app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
@@ -363,8 +366,8 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
 #[tokio::test]
 async fn only_channel_without_a_receiver_leaves_one_record() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
     let both = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
     app.put(PREFERENCES, both).as_actor("user:operator").await.expect(200);
     let records = async |seen: &Value| {
@@ -374,7 +377,7 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
         found.as_array().unwrap().clone()
     };
     // The operator has never signed in, so there is no verified e-mail address.
-    let seen = suspend(&stage).await;
+    let seen = suspend(&fixture).await;
     let found = records(&seen).await;
     let [record] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
@@ -398,7 +401,7 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
             'operator@example.org', now(), now())"
     );
     owner.batch_execute(&verified).await.unwrap();
-    let seen = suspend(&stage).await;
+    let seen = suspend(&fixture).await;
     assert_eq!(records(&seen).await, Vec::<Value>::new());
     let of_event = "SELECT count(*) FROM notification_delivery WHERE event_id = $1 AND recipient = 'user:operator'
         AND channel = 'email' AND last_error IS DISTINCT FROM 'no_address'";
@@ -409,28 +412,28 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
 #[tokio::test]
 async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    suspend(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    suspend(&fixture).await;
     let before = inbox(&app, "user:operator").await.len();
     set_tenant(&app, json!({ "notifications_enabled": false })).await;
     for path in [INBOX, PREFERENCES, PROFILES, "/v1/notifications/suppressed-decisions"] {
-        let refused = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
-        assert_eq!(refused["setting"], "notifications_enabled", "{path}");
+        let refusal = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(refusal["setting"], "notifications_enabled", "{path}");
     }
     app.get(format!("{PREFERENCES}/effective?category=incidents")).await.expect(200);
-    set_status(&stage, "registered").await;
-    set_status(&stage, "suspended").await;
+    set_status(&fixture, "registered").await;
+    set_status(&fixture, "suspended").await;
     // The projector processes the log in order. Once a later fact is processed, the suspension is processed too.
     let owner = app.database().connect_as_owner().await.unwrap();
     let passed = "SELECT count(*) FROM suppressed_decision
         WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";
-    let until = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while owner.query_one(passed, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        assert!(Instant::now() < until, "the suspension was not recorded");
+        assert!(Instant::now() < deadline, "the suspension was not recorded");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     set_tenant(&app, json!({ "notifications_enabled": true })).await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     assert_eq!(inbox(&app, "user:operator").await.len(), before + 1, "only the last suspension");
 }

@@ -20,8 +20,8 @@ fn webhook(name: &str) -> Value {
 }
 
 async fn create(app: &Client, folder: &str, body: Value) -> (String, Value) {
-    let made = app.post(folder, body).await.expect(201);
-    (format!("{folder}/{}", made["destination_id"].as_str().unwrap()), made)
+    let created = app.post(folder, body).await.expect(201);
+    (format!("{folder}/{}", created["destination_id"].as_str().unwrap()), created)
 }
 
 /// The stored facts about a destination, read from the database because the audit log over HTTP shows no details.
@@ -49,8 +49,8 @@ async fn destination_lives_in_its_scope_from_creation_to_deletion() {
         assert_eq!((created.header("location"), created.header("etag")), (Some(path.as_str()), Some("\"1\"")));
         assert_eq!((&made["scope"], &made["workspace_id"]), (&json!(scope), &workspace_id));
         assert_eq!((&made["has_secret_ref"], &made["is_enabled"]), (&json!(true), &json!(true)));
-        let again = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
-        assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made.clone(), Some("true")));
+        let replay = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
+        assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (made.clone(), Some("true")));
         app.post(folder, webhook("Incidents")).await.expect_refusal(409, "duplicate_destination");
 
         let changes =
@@ -115,10 +115,10 @@ async fn no_answer_and_no_fact_shows_a_secret() {
     assert!(!json!(facts).to_string().contains(SECRET), "{facts:?}");
     // A secret in place of a secret reference is refused, and the response does not echo it.
     for refused in [SECRET, "env:../X", "vault:/etc#x", "file:../other/key", ""] {
-        let answer = app.patch(&path, json!({ "secret_ref": refused })).await;
-        let detail = answer.expect_refusal(422, "validation_error");
-        assert_eq!(detail["fields"][0]["code"], "invalid_secret_ref", "{answer}");
-        assert!(refused.is_empty() || !answer.text().contains(refused), "{answer}");
+        let response = app.patch(&path, json!({ "secret_ref": refused })).await;
+        let detail = response.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "invalid_secret_ref", "{response}");
+        assert!(refused.is_empty() || !response.text().contains(refused), "{response}");
     }
 }
 
@@ -154,15 +154,15 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
     ] {
         let mut body = webhook("Hostile");
         body[field] = value;
-        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap();
-        assert!(fields.iter().all(|one| one["path"] == field), "{refused}");
-        assert!(fields.iter().any(|one| one["code"] == code), "{refused}");
+        let refusal = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap();
+        assert!(fields.iter().all(|one| one["path"] == field), "{refusal}");
+        assert!(fields.iter().any(|one| one["code"] == code), "{refusal}");
     }
     let extra = json!({ "destination_type": "webhook", "display_name": "x", "secret": SECRET });
-    let answer = app.post(ORGANIZATION, extra).await;
-    answer.expect_refusal(422, "validation_error");
-    assert!(!answer.text().contains(SECRET), "{answer}");
+    let response = app.post(ORGANIZATION, extra).await;
+    response.expect_refusal(422, "validation_error");
+    assert!(!response.text().contains(SECRET), "{response}");
     // Creation accepts these addresses, because the server checks them at each delivery (T35).
     for (turn, url) in
         ["http://127.1", "http://[::1]", "file:///etc/passwd", "http://169.254.169.254/"].iter().enumerate()
@@ -176,17 +176,17 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
 #[tokio::test]
 async fn tenants_and_workspaces_do_not_see_each_others_destinations() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let here = Some(stage.workspace.as_str());
+    let fixture = WorkspaceFixture::create(&app).await;
+    let here = Some(fixture.workspace.as_str());
     for role in ["viewer", "operator", "workspace_admin"] {
-        stage.fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
+        fixture.fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
     }
-    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
-    stage.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&elsewhere)).await;
-    let abroad = stage.fixtures.tenant("abroad").await;
+    let elsewhere = fixture.fixtures.workspace("next-door", "next-door").await;
+    fixture.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&elsewhere)).await;
+    let abroad = fixture.fixtures.tenant("abroad").await;
     let there = app.fixtures().in_tenant(&abroad, "");
     there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
-    let folder = in_workspace(&stage.workspace);
+    let folder = in_workspace(&fixture.workspace);
     let (path, made) = create(&app, &folder, webhook("Incidents")).await;
     let (shared, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
     app.get(&path).as_actor("user:workspace-admin").await.expect(200);
@@ -239,16 +239,16 @@ async fn destinations_without_what_their_type_needs_are_refused_with_the_field()
         let body = json!({
             "destination_type": kind, "display_name": kind, "redacted_metadata": metadata, "secret_ref": secret_ref,
         });
-        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        let refusal = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!(path), &json!(code)),
             "{kind}"
         );
     }
     let (path, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
-    let refused = app.patch(&path, json!({ "redacted_metadata": {} })).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "redacted_metadata.url");
+    let refusal = app.patch(&path, json!({ "redacted_metadata": {} })).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "redacted_metadata.url");
 }
 
 #[tokio::test]

@@ -148,9 +148,9 @@ fn values_of_any_type_have_an_unrestricted_schema() {
 #[tokio::test]
 async fn serves_the_document() {
     let app = TestApp::start().await;
-    let answer = app.get("/openapi.json").await;
-    assert_eq!(answer.expect(200), openapi_document());
-    assert!(answer.header("content-type").unwrap().starts_with("application/json"));
+    let response = app.get("/openapi.json").await;
+    assert_eq!(response.expect(200), openapi_document());
+    assert!(response.header("content-type").unwrap().starts_with("application/json"));
 }
 
 #[tokio::test]

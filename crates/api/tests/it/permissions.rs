@@ -316,18 +316,18 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of_response(operation: &str, answer: &Response) -> Self {
-        match answer.status {
+    fn of_response(operation: &str, response: &Response) -> Self {
+        match response.status {
             200 | 201 | 204 => Self::Success,
             // Authorization succeeded. The server then refuses to fetch from the address.
-            422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Success,
+            422 if operation == "fetch_documents" && response.text().contains("source_not_fetched") => Self::Success,
             // Authorization succeeded. The notification belongs to another recipient.
             404 if operation == "change_inbox_status" => Self::Success,
             403 => Self::MissingPermission(
-                answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
+                response.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
             ),
             404 => {
-                answer.expect_refusal(404, "not_found");
+                response.expect_refusal(404, "not_found");
                 Self::NotFound
             }
             other => Self::OtherStatus(other),
@@ -350,9 +350,9 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let mut bound = BTreeSet::new();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for &(operation, needs) in table {
         let mut request: Option<Request> = None;
         let mut changes = 0;
@@ -360,7 +360,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             let expected = needs.expected_outcome(&held);
             let prepared = match request.take() {
                 Some(request) => request,
-                None => stage.successful_request(operation).await,
+                None => fixture.successful_request(operation).await,
             };
             let is_read = prepared.method() == "GET";
             if expected == Outcome::Success && !is_read {
@@ -375,20 +375,21 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             }
             if bound.insert(caller.clone()) {
                 // The role binding makes the actor known. Its permissions come from its name, not from the role.
-                stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+                fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
             }
-            let answer = prepared.clone().as_actor(&caller).await;
-            let outcome = Outcome::of_response(operation, &answer);
+            let response = prepared.clone().as_actor(&caller).await;
+            let outcome = Outcome::of_response(operation, &response);
             if is_read || outcome != Outcome::Success {
                 request = Some(prepared);
             }
             if outcome != expected {
-                wrong.push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {answer}"));
+                differences
+                    .push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {response}"));
             }
         }
         assert!(has_success(operation, needs, changes), "{operation} never succeeds");
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
 /// Whether the operation is a read, or was executed successfully as a change at least once.
@@ -448,17 +449,17 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.preference.self_manage",
     ];
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {
         let caller = PermissionsByActorName::lacking(&[permission]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
-        let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        let response = fixture.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) {
             Outcome::MissingPermission(permission.to_owned())
         } else {
             Outcome::Success
         };
-        assert_eq!(Outcome::of_response(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
+        assert_eq!(Outcome::of_response(GRANT_OPERATION, &response), expected, "{permission}: {response}");
     }
 }

@@ -29,11 +29,11 @@ async fn binding_a_principal_again_updates_its_binding() {
     let workload = app.fixtures().workload("main").await;
     let bindings = bindings_path(&workload);
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
-    let first = app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
-    let id = first["principal_binding_id"].as_str().unwrap().to_owned();
-    let at = first["created_at"].clone();
+    let first_response = app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
+    let id = first_response["principal_binding_id"].as_str().unwrap().to_owned();
+    let at = first_response["created_at"].clone();
     assert_eq!(
-        first,
+        first_response,
         json!({
             "principal_binding_id": id, "workload_id": workload, "principal": "user:ada", "lane": "guided",
             "created_at": at, "created_by": "user:local", "updated_at": at, "updated_by": "user:local",
@@ -41,16 +41,24 @@ async fn binding_a_principal_again_updates_its_binding() {
     );
     let (revision, facts) = (access_revision(&app).await, query_number(&app, COUNT_FACTS).await);
     // A request that repeats the binding changes nothing.
-    assert_eq!(app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200), first);
+    assert_eq!(
+        app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200),
+        first_response
+    );
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision, facts));
     let body = json!({ "principal": "user:ada", "lane": "restricted" });
-    let second = app.put(&bindings, body).as_actor("user:grace").await.expect(200);
+    let second_response = app.put(&bindings, body).as_actor("user:grace").await.expect(200);
     assert_eq!(
-        (&second["principal_binding_id"], &second["lane"], &second["created_at"], &second["created_by"]),
+        (
+            &second_response["principal_binding_id"],
+            &second_response["lane"],
+            &second_response["created_at"],
+            &second_response["created_by"]
+        ),
         (&json!(id), &json!("restricted"), &at, &json!("user:local"))
     );
-    assert_eq!(second["updated_by"], "user:grace");
-    assert!(second["updated_at"].as_str() > at.as_str(), "{second}");
+    assert_eq!(second_response["updated_by"], "user:grace");
+    assert!(second_response["updated_at"].as_str() > at.as_str(), "{second_response}");
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     for body in [json!({ "principal": "group:a.b", "lane": null }), json!({ "principal": "service:ci+1@x" })] {
         let bound = app.put(&bindings, body).await.expect(200);
@@ -67,7 +75,7 @@ async fn binding_a_principal_again_updates_its_binding() {
             (&json!("user:ada"), &json!("restricted")),
         ]
     );
-    assert_eq!(listed[2], second);
+    assert_eq!(listed[2], second_response);
     // Omitting the lane removes the lane of the binding.
     let open = app.put(&bindings, json!({ "principal": "user:ada" })).await.expect(200);
     assert_eq!(open["lane"], Value::Null);
@@ -114,15 +122,15 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
     for principal in
         ["", "ada", "user:", "user:Ada", "team:a", "system:sequencer", "share_link:0", "anonymous", "group:"]
     {
-        let refused =
+        let refusal =
             app.put(&bindings, json!({ "principal": principal })).await.expect_refusal(422, "validation_error");
-        let field = &refused["fields"][0];
+        let field = &refusal["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("principal"), &json!("invalid_principal")), "{principal}");
     }
     for lane in ["", "all", "Guided", "canary"] {
         let body = json!({ "principal": "user:ada", "lane": lane });
-        let refused = app.put(&bindings, body).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], "lane", "{lane}");
+        let refusal = app.put(&bindings, body).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], "lane", "{lane}");
     }
     for body in [
         json!({}),
@@ -134,9 +142,9 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
         app.put(&bindings, body).await.expect_refusal(422, "validation_error");
     }
     // The response reports the errors of both fields.
-    let refused =
+    let refusal =
         app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
+    assert_eq!(refusal["fields"].as_array().unwrap().len(), 2, "{refusal}");
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
 }
 
@@ -144,14 +152,14 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
 async fn bindings_require_workspace_manage() {
     let app = TestApp::start().await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let given = app.fixtures();
-    let bindings = bindings_path(&given.workload("main").await);
+    let fixtures = app.fixtures();
+    let bindings = bindings_path(&fixtures.workload("main").await);
     app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
-    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    let next_door = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&next_door)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    let next_door = fixtures.workspace("next-door", "next-door").await;
+    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&next_door)).await;
     let body = json!({ "principal": "user:eve", "lane": "restricted" });
     let requests = || {
         let ended = format!("{bindings}/user:ada");
@@ -159,8 +167,8 @@ async fn bindings_require_workspace_manage() {
     };
     for request in requests().into_iter().flat_map(|request| [(request.clone(), "viewer"), (request, "operator")]) {
         let (request, who) = request;
-        let refused = request.as_actor(&format!("user:{who}")).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "workspace.manage", "{who}");
+        let refusal = request.as_actor(&format!("user:{who}")).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "workspace.manage", "{who}");
     }
     for request in requests() {
         request.as_actor("user:neighbour").await.expect_refusal(404, "not_found");
@@ -189,15 +197,15 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
     let app = TestApp::start().await;
     let bindings = bindings_path(&app.fixtures().workload("main").await);
     let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
-    let first = app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect(200);
+    let first_response = app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect(200);
     app.put(&bindings, wanted("restricted")).await.expect(200);
     // A replay returns the current binding, and does not restore the lane of the original request.
-    let again = app.put(&bindings, wanted("guided")).idempotency_key("once").await;
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    let again = again.expect(200);
+    let replay = app.put(&bindings, wanted("guided")).idempotency_key("once").await;
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
+    let again = replay.expect(200);
     assert_eq!(
         (&again["lane"], &again["principal_binding_id"]),
-        (&json!("restricted"), &first["principal_binding_id"])
+        (&json!("restricted"), &first_response["principal_binding_id"])
     );
     // A request that changes nothing also stores its idempotency key.
     app.put(&bindings, wanted("restricted")).idempotency_key("same").await.expect(200);

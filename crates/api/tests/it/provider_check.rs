@@ -180,22 +180,22 @@ fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
 #[tokio::test]
 async fn activation_needs_an_account_of_this_server() {
     let app = TestApp::builder().config_file(account("first", "openai", "http://127.0.0.1:9/v1", "")).start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     for (name, primary, fallback, verdicts, status) in [
         ("known", "first", None, &["pass"][..], 200),
         ("spare", "first", Some("second"), &["warn"], 200),
         ("other", "second", Some("local"), &["warn"], 200),
         ("none", "second", Some("third"), &["blocked", "blocked"], 422),
     ] {
-        let model = given.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
+        let model = fixtures.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
         let versions = [policy.clone(), model];
-        let release = given.draft(&workload, &versions).await;
+        let release = fixtures.draft(&workload, &versions).await;
         let early = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let is_early = |gate: &&Value| gate["code"] == "provider_account_missing" && gate["verdict"] == "warn";
         let warned = verdicts.iter().filter(|verdict| **verdict != "pass").count();
         assert_eq!(early.as_array().unwrap().iter().filter(is_early).count(), warned, "{name}: {early}");
-        let release = given.approved_release(&workload, &versions).await;
+        let release = fixtures.approved_release(&workload, &versions).await;
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let found: Vec<&Value> =
             gates.as_array().unwrap().iter().filter(|gate| gate["gate"] == "provider_account").collect();
@@ -220,10 +220,10 @@ async fn failures_keep_status_account_model_and_run() {
     let settings = account("first", "openai", &endpoint.url("/v1"), "")
         + &account("keyless", "openai", &endpoint.url("/v1"), "secret_ref = \"env:FAIRWAY_TEST_NO_SUCH_KEY\"");
     let server = CapturedServer::start_with("warn", &settings).await;
-    let given = server.client.fixtures();
-    let model = given.asset_with_version("model_policy", "model", model_policy("first", None)).await;
-    let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
-    let workload = given.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
+    let fixtures = server.client.fixtures();
+    let model = fixtures.asset_with_version("model_policy", "model", model_policy("first", None)).await;
+    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.policy("policy").await);
+    let workload = fixtures.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();
     for (status, body, code) in [
         (401, json!({}), "provider_key_refused"),
@@ -234,9 +234,9 @@ async fn failures_keep_status_account_model_and_run() {
         (503, json!({}), "provider_unavailable"),
     ] {
         endpoint.respond_with(ScriptedResponse::status(status, &body.to_string()).header("Retry-After", "60"));
-        let answer = run_workload(&server, &workload).await;
-        assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!(code)));
-        let id = answer["execution_id"].as_str().unwrap().to_owned();
+        let response = run_workload(&server, &workload).await;
+        assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!(code)));
+        let id = response["execution_id"].as_str().unwrap().to_owned();
         let graph = server.client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
         let artifact = graph["evidence_artifacts"][0]["artifact_id"].as_str().unwrap();
         let path = format!("/v1/executions/{id}/evidence-artifacts/{artifact}");

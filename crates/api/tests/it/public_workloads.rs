@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(crate) async fn create_public_workload(app: &Client, slug: &str) -> ActiveWorkload {
-    let given = app.fixtures();
-    let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
-    let policy = given.policy(&format!("{slug}-policy")).await;
-    let workload = given.active_workload_with_bindings(slug, vec![flow, policy]).await;
+    let fixtures = app.fixtures();
+    let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    let workload = fixtures.active_workload_with_bindings(slug, vec![flow, policy]).await;
     set_access_mode(app, &workload, "public").await;
     workload
 }
@@ -36,9 +36,9 @@ async fn anonymous_callers_use_public_workloads_only() {
     app.fixtures().bind_role("user:nobody", "auditor", "workspace", Some(WORKSPACE)).await;
     assert_eq!(app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200)["slug"], "main");
     for actor in ["anonymous", "user:nobody", "user:ada"] {
-        let ran = run_request(&app, &workload).as_actor(actor).await.expect(200);
-        assert_eq!(ran["output"], "a refund");
-        assert_eq!(ran["result_token"].is_string(), actor == "anonymous", "{ran}");
+        let response = run_request(&app, &workload).as_actor(actor).await.expect(200);
+        assert_eq!(response["output"], "a refund");
+        assert_eq!(response["result_token"].is_string(), actor == "anonymous", "{response}");
     }
     for path in ["/v1/workloads".to_owned(), "/v1/executions".to_owned(), "/v1/workloads/runtime-enabled".to_owned()] {
         app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
@@ -78,12 +78,12 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
         format!("{} ", token(&one)),
         token(&one)[1..].to_owned(),
     ] {
-        let answer = read(&one, &wrong).await;
+        let response = read(&one, &wrong).await;
         // Surrounding whitespace is not part of a header value, so this token is still valid.
         if wrong.trim() == token(&one) {
-            answer.expect(200)
+            response.expect(200)
         } else {
-            answer.expect_refusal(404, "not_found")
+            response.expect_refusal(404, "not_found")
         };
     }
     app.get(path(&one)).as_actor("anonymous").await.expect_refusal(404, "not_found");
@@ -93,9 +93,9 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
     assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
     // Another anonymous caller may have sent the same key. The replay therefore returns only identifier and state of
     // the run.
-    let again = run_request(&app, &workload).as_actor("anonymous").idempotency_key("k").await;
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
+    let replay = run_request(&app, &workload).as_actor("anonymous").idempotency_key("k").await;
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
+    assert_eq!(replay.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
 }
 
 fn server_with_rate_limit(per_minute: u32, burst: u32) -> Builder {
@@ -105,10 +105,10 @@ fn server_with_rate_limit(per_minute: u32, burst: u32) -> Builder {
 }
 
 #[track_caller]
-fn assert_rate_limited(answer: &Response, per_minute: u32) {
-    answer.expect_refusal(429, "rate_limited");
-    let number = |name: &str| answer.header(name).unwrap().parse::<u32>().unwrap();
-    assert!((1..=60).contains(&number("retry-after")), "{answer}");
+fn assert_rate_limited(response: &Response, per_minute: u32) {
+    response.expect_refusal(429, "rate_limited");
+    let number = |name: &str| response.header(name).unwrap().parse::<u32>().unwrap();
+    assert!((1..=60).contains(&number("retry-after")), "{response}");
     assert_eq!((number("ratelimit-limit"), number("ratelimit-remaining")), (per_minute, 0));
     assert_eq!(number("ratelimit-reset"), number("retry-after"));
 }
@@ -173,8 +173,9 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
 async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let app = server_with_rate_limit(1, 5).start().await;
     let (workload, other) = (create_public_workload(&app, "main").await, create_public_workload(&app, "other").await);
-    let ran = run_request(&app, &workload).as_actor("anonymous").await.expect(200);
-    let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
+    let response = run_request(&app, &workload).as_actor("anonymous").await.expect(200);
+    let (id, token) =
+        (response["execution_id"].as_str().unwrap(), response["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
     // Refused reads get 404, and never 429, so that they reveal nothing about the counter.
     for _ in 0..6 {
@@ -241,8 +242,9 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     // Executes a run at a host. Returns the workload that ran, the path of the run and its result token.
     let ran = async |host: &'static str| {
         let at = |request: Request| request.as_actor("anonymous").header("Host", host);
-        let ran = at(run_request(&app, &here)).await.expect(200);
-        let (path, token) = (format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap()), &ran["result_token"]);
+        let response = at(run_request(&app, &here)).await.expect(200);
+        let (path, token) =
+            (format!("/v1/executions/{}", response["execution_id"].as_str().unwrap()), &response["result_token"]);
         let read = |request: Request| at(request).header("X-Result-Token", token.as_str().unwrap());
         let seen = read(app.get(&path)).await.expect(200)["workload_id"].clone();
         assert_eq!(read(app.get(format!("{path}/events"))).await.status, 200);

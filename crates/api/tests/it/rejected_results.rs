@@ -135,8 +135,8 @@ impl ReviewedServer {
         let mut responses = Vec::new();
         for (path, request) in requests {
             for reader in READERS {
-                let answer = request.clone().as_actor(reader).await;
-                responses.push((format!("{path} as {reader}"), answer.text()));
+                let response = request.clone().as_actor(reader).await;
+                responses.push((format!("{path} as {reader}"), response.text()));
             }
         }
         responses
@@ -172,7 +172,7 @@ fn completion_response(message: Value, reason: &str) -> ScriptedResponse {
 
 /// The versions that a release binds: it records transcripts, uses memory and search, and requires human review.
 async fn reviewed_versions(client: &Client) -> Vec<Version> {
-    let given = client.fixtures();
+    let fixtures = client.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "redact_output", "human_review"] }]);
     let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "first",
@@ -186,12 +186,12 @@ async fn reviewed_versions(client: &Client) -> Vec<Version> {
         "allowed_access_modes": ["retrieve", "memory_replay", "memory_writeback"],
     } });
     vec![
-        given.policy_with_rules("policy", rules).await,
-        given.asset_with_version("model_policy", "models", model).await,
-        given.asset_with_version("tool_definition", "search", search).await,
-        given.asset_with_version("knowledge_base", "handbook", base).await,
-        given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
-        given.flow("flow", FLOW).await,
+        fixtures.policy_with_rules("policy", rules).await,
+        fixtures.asset_with_version("model_policy", "models", model).await,
+        fixtures.asset_with_version("tool_definition", "search", search).await,
+        fixtures.asset_with_version("knowledge_base", "handbook", base).await,
+        fixtures.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+        fixtures.flow("flow", FLOW).await,
     ]
 }
 

@@ -22,9 +22,9 @@ async fn guardrails_with_patterns(app: &TestApp, slug: &str, count: usize) -> Ve
 #[tokio::test]
 async fn release_has_at_most_a_hundred_bindings() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let release = given.draft(&workload, &[policy]).await;
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let release = fixtures.draft(&workload, &[policy]).await;
     let rail = guardrails_with_patterns(&app, "rails", 1).await;
     let mut last = Value::Null;
     for _ in 1..MAX_BINDINGS {
@@ -41,11 +41,11 @@ async fn release_has_at_most_a_hundred_bindings() {
 #[tokio::test]
 async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     let (most, one) =
         (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
-    let release = given.draft(&workload, &[policy, most]).await;
+    let release = fixtures.draft(&workload, &[policy, most]).await;
     let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "draft");
@@ -57,14 +57,14 @@ async fn refuses_release_whose_patterns_compile_too_large() {
 #[tokio::test]
 async fn refuses_release_whose_schemas_compile_too_large() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     let content = json!({
         "name": "look_up", "binding": { "kind": "http", "ref": "https://api.example.com/orders" },
         "input_schema": { "anyOf": vec![json!({ "pattern": "a{1,9}" }); 33] },
     });
-    let tool = given.asset_with_version("tool_definition", "look-up", content).await;
-    let release = given.draft(&workload, &[policy, tool.clone()]).await;
+    let tool = fixtures.asset_with_version("tool_definition", "look-up", content).await;
+    let release = fixtures.draft(&workload, &[policy, tool.clone()]).await;
     let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
@@ -74,20 +74,20 @@ async fn refuses_release_whose_schemas_compile_too_large() {
 #[tokio::test]
 async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
     // Half a megabyte of text, with a negligible compiled size. A run plan counts as four times its text.
     let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
     let content = json!({
         "name": "wordy", "input_schema": schema, "output_schema": schema,
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
-    let tool = given.asset_with_version("tool_definition", "wordy", content).await;
-    let mut versions = vec![given.policy("policy").await];
+    let tool = fixtures.asset_with_version("tool_definition", "wordy", content).await;
+    let mut versions = vec![fixtures.policy("policy").await];
     versions.extend(vec![tool.clone(); 17]);
-    transition_to(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
+    transition_to(&app, &fixtures.draft(&workload, &versions).await, "review_ready").await.expect(200);
     versions.extend(vec![tool.clone(); 5]);
-    let large = given.draft(&workload, &versions).await;
+    let large = fixtures.draft(&workload, &versions).await;
     transition_to(&app, &large, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
 
@@ -97,11 +97,12 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
         json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" })
     };
     let patterns = json!({ "rules": (0..50).map(rule).collect::<Vec<_>>() });
-    let mut versions = vec![given.asset_with_version("policy_bundle", "patterns", patterns).await];
+    let mut versions = vec![fixtures.asset_with_version("policy_bundle", "patterns", patterns).await];
     let hook = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "patterns" } } });
-    let hook = given.asset_with_version("hook_definition", "hook", hook).await;
-    let ready =
-        async |versions: &[Version]| transition_to(&app, &given.draft(&workload, versions).await, "review_ready").await;
+    let hook = fixtures.asset_with_version("hook_definition", "hook", hook).await;
+    let ready = async |versions: &[Version]| {
+        transition_to(&app, &fixtures.draft(&workload, versions).await, "review_ready").await
+    };
     ready(&[versions.clone(), vec![hook.clone()]].concat()).await.expect(200);
     versions.extend(vec![tool; 5]);
     ready(&versions).await.expect(200);

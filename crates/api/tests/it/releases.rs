@@ -34,9 +34,9 @@ pub(crate) async fn transition_to(app: &TestApp, release: &str, to: &str) -> Res
 #[tokio::test]
 async fn bindings_change_in_drafts_only() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let release = given.draft(&workload, std::slice::from_ref(&policy)).await;
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let release = fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     let first = read["bindings"][0]["binding_id"].clone();
     bind(&app, &release, &policy).await.expect_refusal(409, "duplicate_role");
@@ -52,12 +52,12 @@ async fn bindings_change_in_drafts_only() {
     unbind(&app, &release, &second).await.expect_refusal(409, "release_not_editable");
     transition_to(&app, &release, "draft").await.expect(200);
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
-    bind(&app, &release, &given.policy("another").await).await.expect(201);
+    bind(&app, &release, &fixtures.policy("another").await).await.expect(201);
     transition_to(&app, &release, "review_ready").await.expect(200);
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
 
     // The binding belongs to another release, so it cannot be deleted through this release.
-    let other = given.draft(&workload, &[policy]).await;
+    let other = fixtures.draft(&workload, &[policy]).await;
     let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
     unbind(&app, &release, &other_binding).await.expect_refusal(404, "not_found");
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -68,12 +68,12 @@ async fn bindings_change_in_drafts_only() {
 #[tokio::test]
 async fn gates_agree_with_the_transition() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let prompt = given.prompt("prompt").await;
-    let empty = given.draft(&workload, &[]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let prompt = fixtures.prompt("prompt").await;
+    let empty = fixtures.draft(&workload, &[]).await;
     assert_eq!(gate_summaries(&read_gates(&app, &empty).await)[0], "review_ready * bindings warn no_bindings");
-    let release = given.draft(&workload, &[prompt]).await;
+    let release = fixtures.draft(&workload, &[prompt]).await;
     assert_eq!(
         gate_summaries(&read_gates(&app, &release).await),
         [
@@ -115,9 +115,9 @@ async fn gates_agree_with_the_transition() {
             "active * use_case pass use_case",
         ]
     );
-    let refused = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");
+    let refusal = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");
     let blocking = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
-    assert_eq!(refused["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
+    assert_eq!(refusal["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
     transition_to(&app, &release, "retired").await.expect(200);
     assert!(read_gates(&app, &release).await.is_empty());
 }
@@ -125,9 +125,9 @@ async fn gates_agree_with_the_transition() {
 #[tokio::test]
 async fn gates_of_an_active_release_cover_its_other_lanes() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let release = given.approved_release(&workload, &[given.policy("policy").await]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let release = fixtures.approved_release(&workload, &[fixtures.policy("policy").await]).await;
     let body = json!({ "to_state": "active", "lane": "guided" });
     app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
     let lanes: Vec<String> =
@@ -146,16 +146,16 @@ async fn gates_of_an_active_release_cover_its_other_lanes() {
 #[tokio::test]
 async fn lanes_list_their_holders_with_times() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let versions = vec![given.policy("policy").await];
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let versions = vec![fixtures.policy("policy").await];
     let path = format!("/v1/workloads/{workload}/lanes?environment=dev");
     let empty: Vec<Value> =
         ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
     assert_eq!(app.get(&path).await.expect(200), json!(empty));
 
     let (one, two) =
-        (given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await);
+        (fixtures.approved_release(&workload, &versions).await, fixtures.approved_release(&workload, &versions).await);
     transition_to(&app, &one, "active").await.expect(200);
     let body = json!({ "to_state": "active", "lane": "restricted" });
     app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
@@ -178,10 +178,10 @@ async fn lanes_list_their_holders_with_times() {
 #[tokio::test]
 async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let release = given.draft(&workload, &[given.policy("policy").await, given.prompt("prompt").await]).await;
-    given.transition(&release, "review_ready").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await, fixtures.prompt("prompt").await]).await;
+    fixtures.transition(&release, "review_ready").await;
     let (other, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
     other.batch_execute("BEGIN").await.unwrap();
@@ -209,16 +209,16 @@ async fn verdict_on_changed_bindings_is_refused() {
 #[tokio::test]
 async fn retired_workload_refuses_releases_activations_and_links() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
     let transition = |release: &str, body: Value| app.post(format!("/v1/releases/{release}/transition"), body);
-    let older = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
-    given.transition(&older, "active").await;
-    let rolling = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
+    let older = fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
+    fixtures.transition(&older, "active").await;
+    let rolling = fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
     let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
     transition(&rolling, json!({ "to_state": "active", "rollout_plan": plan })).await.expect(200);
-    let approved = given.approved_release(&workload, &[policy]).await;
+    let approved = fixtures.approved_release(&workload, &[policy]).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "retired" })).await.expect(200);
 
     let draft = json!({ "workload_id": workload, "environment": "dev" });
@@ -244,13 +244,13 @@ async fn retired_workload_refuses_releases_activations_and_links() {
 #[tokio::test]
 async fn gates_warn_about_policy_inputs_that_nothing_declares() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
     let rules = json!([
         { "id": "typo", "condition": "inputs.tiket == 'x' && inputs.ticket == 'y'", "outcome": "allow", "reason_code": "a" },
         { "id": "tested", "condition": "has(inputs.other) && inputs.other", "outcome": "allow", "reason_code": "b" },
     ]);
-    let release = given.approved_release(&workload, &[given.policy_with_rules("policy", rules).await]).await;
+    let release = fixtures.approved_release(&workload, &[fixtures.policy_with_rules("policy", rules).await]).await;
     let warnings = async || {
         let gates = read_gates(&app, &release).await;
         let of_policy = gates.iter().filter(|gate| gate["gate"] == "policy_bundle").cloned();
@@ -268,9 +268,9 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
         "{message}"
     );
     let unread = json!([{ "id": "unread", "condition": "inputs.none == 'x'", "outcome": "allow", "reason_code": "a" }]);
-    let reviewed = given.policy_with_rules("reviewed", unread).await;
-    let under_review = given.draft_in(&workload, "dev", &[reviewed]).await;
-    given.transition(&under_review, "review_ready").await;
+    let reviewed = fixtures.policy_with_rules("reviewed", unread).await;
+    let under_review = fixtures.draft_in(&workload, "dev", &[reviewed]).await;
+    fixtures.transition(&under_review, "review_ready").await;
     let gates = read_gates(&app, &under_review).await;
     let warned = gates.iter().find(|gate| gate["code"] == "policy_input_undeclared").unwrap();
     assert_eq!(
@@ -285,8 +285,8 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
 #[tokio::test]
 async fn gates_warn_about_prompt_variables_that_no_step_passes() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
     let flow = |inputs: &str| {
         format!(
             "trigger: {{type: api_request, inputs_schema: {{question: string}}}}\nentry_step: ask\nsteps:\n  \
@@ -295,20 +295,20 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
         )
     };
     let mut versions = vec![
-        given.policy("policy").await,
-        given.prompt("sort").await,
-        given.model_policy("model").await,
-        given.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
+        fixtures.policy("policy").await,
+        fixtures.prompt("sort").await,
+        fixtures.model_policy("model").await,
+        fixtures.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
     ];
     let warnings = async |release: &str| {
         let gates = read_gates(&app, release).await;
         gates.into_iter().filter(|gate| gate["code"] == "prompt_variable_not_passed").collect::<Vec<Value>>()
     };
-    let passing = given.draft(&workload, &versions).await;
+    let passing = fixtures.draft(&workload, &versions).await;
     assert_eq!(warnings(&passing).await, Vec::<Value>::new());
-    versions[3] = given.flow("forgetful", &flow("")).await;
-    let draft = given.draft(&workload, &versions).await;
-    let release = given.approved_release(&workload, &versions).await;
+    versions[3] = fixtures.flow("forgetful", &flow("")).await;
+    let draft = fixtures.draft(&workload, &versions).await;
+    let release = fixtures.approved_release(&workload, &versions).await;
     for (release, to_state) in [(&draft, "review_ready"), (&release, "active")] {
         let found = warnings(release).await;
         let [warning] = found.as_slice() else { panic!("{found:?}") };
@@ -317,7 +317,7 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
         let message = warning["message"].as_str().unwrap();
         assert!(["`ask`", "`ticket`", "`sort`"].iter().all(|name| message.contains(name)), "{message}");
     }
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "question": "a refund" } });
     let run = app.post("/v1/workloads/by-slug/main/execute", body).await;
     let message = run.expect_refusal(422, "prompt_argument_missing")["message"].clone();

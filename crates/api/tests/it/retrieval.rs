@@ -52,8 +52,8 @@ impl RetrievalWorkload {
     async fn start(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
-        let given = app.fixtures();
-        let base = given.asset_with_version("knowledge_base", "handbook", content).await;
+        let fixtures = app.fixtures();
+        let base = fixtures.asset_with_version("knowledge_base", "handbook", content).await;
         let documents = json!({ "documents": [
             { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year." },
             { "document_id": "travel", "text": "Take the train." },
@@ -67,13 +67,13 @@ impl RetrievalWorkload {
             rule["obligations"] = json!(obligations);
         }
         let versions = vec![
-            given.prompt("prompt").await,
-            given.policy_with_rules("policy", json!([rule])).await,
-            given.model_policy("models").await,
+            fixtures.prompt("prompt").await,
+            fixtures.policy_with_rules("policy", json!([rule])).await,
+            fixtures.model_policy("models").await,
             base.clone(),
-            given.flow("flow", RETRIEVAL_FLOW).await,
+            fixtures.flow("flow", RETRIEVAL_FLOW).await,
         ];
-        let workload = given.active_workload_with_bindings("desk", versions).await;
+        let workload = fixtures.active_workload_with_bindings("desk", versions).await;
         Self { app, provider, base, workload }
     }
 
@@ -111,8 +111,8 @@ impl RetrievalWorkload {
 #[tokio::test]
 async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("Zebra crossings?").await.expect(200);
-    let flat = desk.get_of_execution(&answer["execution_id"], "evidence-graph").await;
+    let response = desk.execute("Zebra crossings?").await.expect(200);
+    let flat = desk.get_of_execution(&response["execution_id"], "evidence-graph").await;
     assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
     let call = &desk.provider.calls()[0].conversation;
     let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
@@ -122,8 +122,8 @@ async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
 #[tokio::test]
 async fn records_evidence_of_the_documents_behind_an_answer() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
+    let response = desk.execute("How many days of leave?").await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
     // The documents are a message before the question. They are not part of the system prompt.
     let call = &desk.provider.calls()[0].conversation;
     assert!(!call.system_prompt.contains("thirty days of leave"));
@@ -131,7 +131,7 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
     assert_eq!((texts.len(), texts[1]), (2, "How many days of leave?"));
     assert!(texts[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
     assert!(!texts[0].contains("train"));
-    let id = &answer["execution_id"];
+    let id = &response["execution_id"];
     let flat = desk.get_of_execution(id, "evidence-graph").await;
     let event = &flat["retrieval_events"][0];
     assert_eq!(event["knowledge_base_asset_id"], json!(desk.base.asset_id));
@@ -163,9 +163,9 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
 #[tokio::test]
 async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
+    let response = desk.execute("How many days of leave?").await.expect(200);
     desk.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
     let flat = desk.app.get(path).as_actor("user:reader").await.expect(200);
     let event = &flat["retrieval_events"][0];
     assert_eq!((&event["query_text"], &event["query_text_withheld"]), (&Value::Null, &json!(true)));
@@ -176,8 +176,8 @@ async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
 #[tokio::test]
 async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("How many days of leave? May I take the train?").await.expect(200);
-    let path = format!("/v1/executions/{}", answer["execution_id"].as_str().unwrap());
+    let response = desk.execute("How many days of leave? May I take the train?").await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
     assert_eq!(desk.app.get(&path).await.expect(200).get("citations"), None, "only on request");
     let cited = format!("{path}?include=citations");
     // The run also retrieved `travel`, but the answer does not cite this document.
@@ -197,8 +197,8 @@ async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows(
 #[tokio::test]
 async fn withholds_passages_of_runs_that_masked_texts() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
-    let path = format!("/v1/executions/{}?include=citations", answer["execution_id"].as_str().unwrap());
+    let response = desk.execute("How many days of leave?").await.expect(200);
+    let path = format!("/v1/executions/{}?include=citations", response["execution_id"].as_str().unwrap());
     let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
     assert_eq!(desk.app.get(path).await.expect(200)["citations"], json!([withheld]));
 }
@@ -207,11 +207,11 @@ async fn withholds_passages_of_runs_that_masked_texts() {
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let given = desk.app.fixtures();
+    let fixtures = desk.app.fixtures();
     for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
-        given.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
+        fixtures.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
-    let abroad = given.tenant("abroad").await;
+    let abroad = fixtures.tenant("abroad").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
     let accepted = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
     let id = accepted.expect(202)["execution_id"].clone();
@@ -248,9 +248,9 @@ async fn withholds_answers_without_required_citations() {
     ] {
         for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
             desk.provider.set_behaviour(ProviderBehaviour::Answers(answer.to_owned()));
-            let answer = desk.execute("How many days of leave?").await.expect(200);
-            assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
-            assert_eq!(answer["error"]["code"], "citation_missing");
+            let response = desk.execute("How many days of leave?").await.expect(200);
+            assert_eq!((&response["status"], &response["output"]), (&json!("failed"), &Value::Null));
+            assert_eq!(response["error"]["code"], "citation_missing");
         }
         desk.provider.set_behaviour(ProviderBehaviour::Answers("[leave]".to_owned()));
         assert_eq!(desk.execute("How many days of leave?").await.expect(200)["output"], "[leave]");
@@ -262,17 +262,17 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
     desk.execute("leave").await.expect(200);
     desk.revoke_contract().await;
-    let refused = desk.execute("leave").await.expect_refusal(422, "contract_refused");
+    let refusal = desk.execute("leave").await.expect_refusal(422, "contract_refused");
     assert_eq!(desk.provider.call_count(), 1, "the provider is not called again");
-    let id = &refused["execution_id"];
-    let read = wait_until_ended(&desk.app, id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
+    let id = &refusal["execution_id"];
+    let ended_run = wait_until_ended(&desk.app, id).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
     assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
     let decision = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
     assert_eq!(decision["decision"], "deny");
     assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
     // An `on_failure` step does not catch a refusal.
-    assert_eq!(read["queued_result"], Value::Null);
+    assert_eq!(ended_run["queued_result"], Value::Null);
 }
 
 /// R16: if the state of a contract cannot be read, the contract counts as not in force.
@@ -287,13 +287,13 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let ask = || server.post(desk.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
     line.set_fault(ProxyFault::Matching("held.revoked"));
-    let refused = ask().await;
+    let response = ask().await;
     line.set_fault(ProxyFault::None);
-    let run = refused.expect(200);
+    let run = response.expect(200);
     assert_eq!(
         (&run["status"], &run["error"]["code"]),
         (&json!("failed"), &json!("contract_unavailable")),
-        "{refused}"
+        "{response}"
     );
     assert_eq!((&run["output"], provider.call_count()), (&Value::Null, 1));
     let id = &run["execution_id"];
@@ -326,29 +326,29 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
         TestApp::builder().config_file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors")
     };
     let app = server("residency = \"us\"\n").start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = given.asset_with_version("knowledge_base", "handbook", content).await;
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", content).await;
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
     app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
     let versions = vec![
-        given.policy("policy").await,
-        given.flow("flow", SEARCH_FLOW).await,
+        fixtures.policy("policy").await,
+        fixtures.flow("flow", SEARCH_FLOW).await,
         base,
-        given.asset_with_version("sovereignty_profile", "profile", profile).await,
+        fixtures.asset_with_version("sovereignty_profile", "profile", profile).await,
     ];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
     for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
         let app = server(residency).sharing_storage_of(&app).start().await;
         let before = endpoint.request_count();
-        let answer = app.post(workload.execute_path(), body.clone()).await;
-        assert_eq!(answer.status, status, "{residency}: {answer}");
+        let response = app.post(workload.execute_path(), body.clone()).await;
+        assert_eq!(response.status, status, "{residency}: {response}");
         assert_eq!(endpoint.request_count() - before, usize::from(status == 200), "{residency}");
         if status == 422 {
-            let id = answer.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
+            let id = response.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
             let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
             let refused = flat["evidence_artifacts"].as_array().unwrap().iter();
             let refused: Vec<&Value> = refused.filter(|one| one["artifact_kind"] == "route_refused").collect();

@@ -20,8 +20,8 @@ async fn local_server_trusts_the_actor_header() {
         app.get("/v1/tenants").as_actor(actor).await.expect_refusal(403, "forbidden");
     }
     // The anonymous actor has no role.
-    let refused = app.get("/v1/workloads").as_actor("anonymous").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "workload.view");
+    let refusal = app.get("/v1/workloads").as_actor("anonymous").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "workload.view");
     app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     // Malformed actor references, and kinds of actors that a caller cannot claim.
     let long = format!("user:{}", "a".repeat(128));
@@ -43,8 +43,8 @@ async fn local_server_trusts_the_actor_header() {
         "user:é",
         &long,
     ] {
-        let refused = app.get("/v1/workloads").as_actor(actor).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], "X-Actor-Ref", "{actor}");
+        let refusal = app.get("/v1/workloads").as_actor(actor).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], "X-Actor-Ref", "{actor}");
     }
     let twice = app.get("/v1/workloads").as_actor("user:ada").as_actor("user:ada").await;
     twice.expect_refusal(422, "validation_error");
@@ -73,14 +73,14 @@ async fn ignores_headers_that_resemble_the_actor_header() {
 #[tokio::test]
 async fn former_role_holder_keeps_only_remaining_permissions() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
-    let viewer = given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    let viewer = fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
-    let refused = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "asset.create");
-    let author = given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
+    let refusal = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "asset.create");
+    let author = fixtures.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     app.post("/v1/assets", body).as_actor("user:ada").await.expect(201);
     for binding in [viewer, author] {
         let path = format!("/v1/role-bindings/{binding}");
@@ -94,14 +94,14 @@ async fn former_role_holder_keeps_only_remaining_permissions() {
 #[tokio::test]
 async fn role_changes_take_effect_on_the_next_request() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let workload = app.active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let here = Some(WORKSPACE);
-    let keep = given.bind_role("user:ada", "auditor", "workspace", here).await;
+    let keep = fixtures.bind_role("user:ada", "auditor", "workspace", here).await;
     for _ in 0..3 {
-        let operator = given.bind_role("user:ada", "operator", "workspace", here).await;
+        let operator = fixtures.bind_role("user:ada", "operator", "workspace", here).await;
         // Each request is sent twice. The second response uses the caches that the first request filled.
         for _ in 0..2 {
             app.get(&active).as_actor("user:ada").await.expect(200);
@@ -176,7 +176,7 @@ async fn workload_role_reveals_only_that_workload() {
 #[tokio::test]
 async fn callers_grant_roles_only_within_their_own_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let roles = app.get("/v1/roles").await.expect(200);
     let names: Vec<_> = roles.as_array().unwrap().iter().map(|role| role["role"].as_str().unwrap()).collect();
     assert_eq!(
@@ -197,7 +197,7 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         roles[1]["permissions"],
         json!(["workload.view", "execution.run", "notification.read", "notification.preference.self_manage"])
     );
-    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let grant = |role: &str, kind: &str, reference: Option<&str>| {
         let body = json!({ "principal": "user:new", "role": role, "scope_kind": kind, "scope_ref": reference });
         app.post("/v1/role-bindings", body)
@@ -218,8 +218,8 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         ("viewer", "tenant", Some(TENANT), "tenant.manage"),
         ("viewer", "platform", None, "platform.manage"),
     ] {
-        let refused = grant(role, kind, reference).as_actor("user:boss").await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], permission);
+        let refusal = grant(role, kind, reference).as_actor("user:boss").await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], permission);
     }
     // Tenant-wide and platform-wide roles cannot be bound to a narrower scope.
     for (role, kind, reference) in [
@@ -245,18 +245,18 @@ async fn callers_grant_roles_only_within_their_own_scope() {
 #[tokio::test]
 async fn requests_need_exactly_one_workspace() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("skill", "probe").await;
-    let flow = given.flow("probe-flow", crate::fixture::ECHO_FLOW).await.asset_id;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("skill", "probe").await;
+    let flow = fixtures.flow("probe-flow", crate::fixture::ECHO_FLOW).await.asset_id;
     for path in [format!("/v1/assets/{asset}"), format!("/v1/assets/{asset}/versions"), format!("/v1/flows/{flow}")] {
         for query in ["", "?workspace_id=", "?workspace_id=x"] {
-            let refused = app.get(format!("{path}{query}")).await.expect_refusal(422, "validation_error");
-            assert_eq!(refused["fields"][0]["path"], "workspace_id", "{path}{query}");
+            let refusal = app.get(format!("{path}{query}")).await.expect_refusal(422, "validation_error");
+            assert_eq!(refusal["fields"][0]["path"], "workspace_id", "{path}{query}");
         }
         let twice = format!("{path}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}");
         app.get(twice).await.expect_refusal(422, "validation_error");
     }
-    let other = given.workspace("other", "other").await;
+    let other = fixtures.workspace("other", "other").await;
     let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     let with =
         |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a", "workspace_id": other });
@@ -265,8 +265,8 @@ async fn requests_need_exactly_one_workspace() {
         "slug": "f", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW, "workspace_id": other,
     });
     for (path, body) in [("/v1/assets", with("a")), ("/v1/workloads", workload), ("/v1/flows", flow)] {
-        let refused = app.post(format!("{path}?workspace_id={WORKSPACE}"), body).await;
-        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
+        let response = app.post(format!("{path}?workspace_id={WORKSPACE}"), body).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
     }
     let doubled = app.post(format!("/v1/assets?workspace_id={other}&workspace_id={WORKSPACE}"), body("b")).await;
     doubled.expect_refusal(422, "validation_error");
@@ -275,17 +275,17 @@ async fn requests_need_exactly_one_workspace() {
     let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
     assert_eq!(by_query["workspace_id"], other);
     // Without an explicit workspace, the server uses the workspace of the caller's roles if there is only one.
-    given.bind_role("user:at-home", "author", "workspace", Some(&other)).await;
+    fixtures.bind_role("user:at-home", "author", "workspace", Some(&other)).await;
     let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
     assert_eq!(home["workspace_id"], other);
-    given.bind_role("user:at-home", "author", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:at-home", "author", "workspace", Some(WORKSPACE)).await;
     // If the roles name several workspaces, a server in local mode uses the default workspace.
     let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
     assert_eq!(open["workspace_id"], WORKSPACE);
     assert_eq!(app.post("/v1/assets", body("g")).await.expect(201)["workspace_id"], WORKSPACE);
     // In other tenants, no workspace is the default.
-    let tenant = given.tenant("acme").await;
-    let other_tenant = given.in_tenant(&tenant, "");
+    let tenant = fixtures.tenant("acme").await;
+    let other_tenant = fixtures.in_tenant(&tenant, "");
     other_tenant.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;
     other_tenant.workspace("only", "only").await;
     app.post("/v1/assets", body("h")).as_actor("user:eve").await.expect_refusal(422, "workspace_required");
@@ -308,8 +308,8 @@ async fn rejected_role_binding_names_every_invalid_field() {
     ] {
         let mut body = good.clone();
         body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        let refused = app.post("/v1/role-bindings", body).await.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap();
+        let refusal = app.post("/v1/role-bindings", body).await.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap();
         let reported: Vec<_> =
             fields.iter().map(|field| (field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect();
         assert_eq!(reported, at_fault, "{changes}");

@@ -33,12 +33,13 @@ async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
 
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for _ in 0..count {
-        releases.push(given.approved_release(&workload, &versions).await);
+        releases.push(fixtures.approved_release(&workload, &versions).await);
     }
     (workload, releases, versions)
 }
@@ -49,8 +50,8 @@ async fn rollback_restores_the_previous_release() {
     let (workload, releases, _) = approved_releases(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     activate(&app, one, None).await.expect(200);
-    let refused = roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
-    assert!(refused["message"].as_str().unwrap().starts_with("no earlier release can hold"), "{refused}");
+    let refusal = roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    assert!(refusal["message"].as_str().unwrap().starts_with("no earlier release can hold"), "{refusal}");
     activate(&app, two, None).await.expect(200);
     assert_eq!(release_state(&app, one).await, "superseded");
 
@@ -70,13 +71,16 @@ async fn rollback_restores_the_previous_release() {
         (json!("active"), json!("superseded"))
     );
     assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
-    let again = keyed(rollback_body()).await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));
+    let second_response = keyed(rollback_body()).await;
+    assert_eq!(
+        (second_response.expect(200), second_response.header("idempotency-replayed")),
+        (done.clone(), Some("true"))
+    );
 
     // The previous release serves the next run.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let ran = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let response = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
     assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
 
     // A lane never returns to a release that was itself rolled back.
@@ -110,8 +114,8 @@ async fn rollback_of_a_lane_skips_retired_releases() {
     activate(&app, four, Some("restricted")).await.expect(200);
     // `four` does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
-    let refused = roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
-    assert_eq!(refused["message"], "the release does not hold this lane", "another cause than no earlier release");
+    let refusal = roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
+    assert_eq!(refusal["message"], "the release does not hold this lane", "another cause than no earlier release");
     let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
     assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
     assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
@@ -132,11 +136,11 @@ async fn rollback_of_a_lane_skips_retired_releases() {
 #[tokio::test]
 async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let old = given.policy("old").await;
-    let one = given.approved_release(&workload, std::slice::from_ref(&old)).await;
-    let two = given.approved_release(&workload, &[given.policy("new").await]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let old = fixtures.policy("old").await;
+    let one = fixtures.approved_release(&workload, std::slice::from_ref(&old)).await;
+    let two = fixtures.approved_release(&workload, &[fixtures.policy("new").await]).await;
     activate(&app, &one, None).await.expect(200);
     activate(&app, &two, None).await.expect(200);
     app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::fixture::WORKSPACE }))
@@ -303,9 +307,9 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     // A server records an integrity mismatch at most once an hour.
     for (hour, request) in [(0, app.get(path)), (1, roll_back())] {
         clock.set_offset(hour * 60 * 60);
-        let refused = request.await;
-        refused.expect_refusal(503, "integrity_mismatch");
-        assert!(refused.header("retry-after").is_some() && !refused.text().contains("canary"), "{refused}");
+        let response = request.await;
+        response.expect_refusal(503, "integrity_mismatch");
+        assert!(response.header("retry-after").is_some() && !response.text().contains("canary"), "{response}");
     }
     let facts = "SELECT body FROM fact WHERE kind = 'release.integrity_mismatch' ORDER BY fact_id";
     let facts = owner.query(facts, &[]).await.unwrap();

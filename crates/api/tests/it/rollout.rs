@@ -12,9 +12,10 @@ use std::sync::Arc;
 const DAY: i64 = 86_400;
 
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>) {
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let workload = fixtures.workload("main").await;
     (workload.clone(), approve_releases(app, &workload, &versions, count).await)
 }
 
@@ -250,9 +251,9 @@ async fn stale_if_match_refuses_lane_changes() {
     let read = app.get(format!("/v1/releases/{}", releases[1])).await;
     let seen = read.header("etag").unwrap().to_owned();
     let advanced = format!("/v1/releases/{}/rollout/advance", releases[1]);
-    let first = app.post(&advanced, json!({})).header("If-Match", &seen).await;
-    first.expect(200);
-    assert_ne!(first.header("etag"), Some(seen.as_str()));
+    let first_response = app.post(&advanced, json!({})).header("If-Match", &seen).await;
+    first_response.expect(200);
+    assert_ne!(first_response.header("etag"), Some(seen.as_str()));
     app.post(&advanced, json!({})).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
     let back = format!("/v1/releases/{}/rollback", releases[1]);
     app.post(&back, json!({ "reason": "x" }))
@@ -262,7 +263,7 @@ async fn stale_if_match_refuses_lane_changes() {
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
     let approvals = format!("/v1/releases/{}/approvals", releases[1]);
     app.post(&approvals, verdict).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
-    let now = first.header("etag").unwrap().to_owned();
+    let now = first_response.header("etag").unwrap().to_owned();
     app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
 }
 
@@ -304,9 +305,9 @@ async fn idempotency_key_replays_an_advance() {
     let (_, releases) = approved_releases(&app, 1).await;
     start_rollout(&app, &releases[0], rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     let path = format!("/v1/releases/{}/rollout/advance", releases[0]);
-    let first = app.post(&path, json!({})).idempotency_key("on").await;
-    let again = app.post(&path, json!({})).idempotency_key("on").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first.expect(200), Some("true")));
+    let first_response = app.post(&path, json!({})).idempotency_key("on").await;
+    let replay = app.post(&path, json!({})).idempotency_key("on").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first_response.expect(200), Some("true")));
     assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
 

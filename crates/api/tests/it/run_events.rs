@@ -41,10 +41,10 @@ fn parse_events(text: &str) -> Vec<Event> {
     text.split("\n\n").filter_map(of).collect()
 }
 
-pub(crate) fn parse_event_stream(answer: &Response) -> Vec<Event> {
-    answer.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
-    assert_eq!(answer.status, 200, "{answer}");
-    parse_events(&answer.text())
+pub(crate) fn parse_event_stream(response: &Response) -> Vec<Event> {
+    response.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
+    assert_eq!(response.status, 200, "{response}");
+    parse_events(&response.text())
 }
 
 pub(crate) fn kinds_of(events: &[Event]) -> Vec<&str> {
@@ -175,8 +175,8 @@ async fn other_readers_get_steps_without_output() {
     let stream = app.get(execution_path(&id, "/events")).as_actor("user:eve").await;
     assert_eq!(kinds_of(&parse_event_stream(&stream)), COMPLETED_RUN_EVENTS);
     assert!(!stream.text().contains("canary"), "{}", stream.text());
-    let given = app.fixtures();
-    given.bind_role("user:elsewhere", "viewer", "workload", Some(&given.workload("other").await)).await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:elsewhere", "viewer", "workload", Some(&fixtures.workload("other").await)).await;
     app.get(execution_path(&id, "/events")).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 
@@ -231,9 +231,9 @@ async fn stream_names_its_run_before_the_first_event() {
     let runs = server.get("/v1/executions").await.expect(200);
     assert_eq!(named, execution_path(&runs[0]["execution_id"], "/events"));
     let worker = queues().sharing_storage_of(&server).start().await;
-    let mut again = EventStream::open(&server, &named, "").await;
+    let mut second_response = EventStream::open(&server, &named, "").await;
     for expected in COMPLETED_RUN_EVENTS {
-        assert_eq!(again.next_kind().await, expected);
+        assert_eq!(second_response.next_kind().await, expected);
     }
     worker.drain().await;
 }
@@ -257,8 +257,8 @@ async fn failed_stream_returns_202_with_the_run() {
     proxy.set_fault(ProxyFault::None);
     wait_until_ended(&direct, &named.expect(202)["execution_id"]).await;
     // The idempotency key still identifies the run, and a new stream works.
-    let again = execute().as_actor("user:ada").idempotency_key("k").await;
-    assert_eq!(parse_event_stream(&again)[0].data["execution_id"], named.expect(202)["execution_id"]);
+    let replay = execute().as_actor("user:ada").idempotency_key("k").await;
+    assert_eq!(parse_event_stream(&replay)[0].data["execution_id"], named.expect(202)["execution_id"]);
     let token = anonymous.expect(202)["result_token"].as_str().unwrap().to_owned();
     let id = anonymous.expect(202)["execution_id"].clone();
     let read = direct.get(execution_path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
@@ -273,8 +273,8 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
-    let ran = run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async").await.expect(202);
-    let (id, token) = (&ran["execution_id"], ran["result_token"].as_str().unwrap());
+    let response = run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async").await.expect(202);
+    let (id, token) = (&response["execution_id"], response["result_token"].as_str().unwrap());
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
     let mut streams = Vec::new();
     for _ in 0..8 {
@@ -282,9 +282,9 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
         assert_eq!(stream.next_kind().await, COMPLETED_RUN_EVENTS[0]);
         streams.push(stream);
     }
-    let refused = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
-    refused.expect_refusal(429, "too_many_streams");
-    assert!(refused.header("retry-after").is_some(), "{refused}");
+    let response = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
+    response.expect_refusal(429, "too_many_streams");
+    assert!(response.header("retry-after").is_some(), "{response}");
     // Another run, without a stream, returns its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
@@ -299,11 +299,11 @@ async fn redacted_output_is_not_streamed() {
     let output = "write to ada@example.com";
     let app =
         TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers(output.to_owned()))).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "usual", "obligations": ["redact_output"] }]);
-    let policy = given.policy_with_rules("careful", rules).await;
-    let workload = given.active_workload_with_policy("main", policy).await;
+    let policy = fixtures.policy_with_rules("careful", rules).await;
+    let workload = fixtures.active_workload_with_policy("main", policy).await;
     let streamed = run(&app, &workload).header("accept", "text/event-stream").await;
     assert!(!kinds_of(&parse_event_stream(&streamed)).contains(&"output.delta"));
     assert!(!streamed.text().contains("ada@example.com"), "{}", streamed.text());
@@ -313,12 +313,12 @@ async fn redacted_output_is_not_streamed() {
 async fn refusals_are_plain_errors_and_failures_are_events() {
     let app =
         TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
-    let policy = given.policy_with_rules("strict", deny_rule).await;
-    let denied = given.active_workload_with_policy("denied", policy).await;
+    let policy = fixtures.policy_with_rules("strict", deny_rule).await;
+    let denied = fixtures.active_workload_with_policy("denied", policy).await;
     run(&app, &denied).header("accept", "text/event-stream").await.expect_refusal(403, "policy_denied");
-    let workload = given.active_workload("main").await;
+    let workload = fixtures.active_workload("main").await;
     let without = json!({ "environment": "dev", "inputs": {} });
     let stream =
         parse_event_stream(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);

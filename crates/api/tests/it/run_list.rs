@@ -25,21 +25,21 @@ async fn ids_visible_to(app: &TestApp, actor: &str, query: &str) -> Vec<String> 
 #[tokio::test]
 async fn callers_see_the_runs_of_their_scopes_without_results() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let next_door = given.workspace("next-door", "next-door").await;
-    let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
-    let three = given.in_workspace(&next_door).active_workload("three").await;
+    let fixtures = app.fixtures();
+    let next_door = fixtures.workspace("next-door", "next-door").await;
+    let (one, two) = (fixtures.active_workload("one").await, fixtures.active_workload("two").await);
+    let three = fixtures.in_workspace(&next_door).active_workload("three").await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let (first, second, third) =
         (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
 
-    given.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
-    given.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
-    given.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:both", "viewer", "workload", Some(&one.workload_id)).await;
-    given.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
-    given.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
+    fixtures.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
+    fixtures.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:both", "viewer", "workload", Some(&one.workload_id)).await;
+    fixtures.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
+    fixtures.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
     for (actor, seen) in [
         ("user:local", vec![&third, &second, &first]),
         ("user:here", vec![&second, &first]),
@@ -90,18 +90,19 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
 async fn filters_runs_by_status_and_time() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
     ]);
-    let workload = given.active_workload_with_policy("main", given.policy_with_rules("strict", rules).await).await;
+    let workload =
+        fixtures.active_workload_with_policy("main", fixtures.policy_with_rules("strict", rules).await).await;
     let completed = execute_run(&app, &workload).await;
     provider.set_behaviour(ProviderBehaviour::Fails(ProviderError::Unavailable));
     let failed = execute_run(&app, &workload).await;
     let no = json!({ "environment": "dev", "inputs": { "ticket": "no" } });
-    let refused = app.post(workload.execute_path(), no).await.expect_refusal(403, "policy_denied");
-    let denied = refused["execution_id"].as_str().unwrap().to_owned();
+    let refusal = app.post(workload.execute_path(), no).await.expect_refusal(403, "policy_denied");
+    let denied = refusal["execution_id"].as_str().unwrap().to_owned();
     let by_status = [("completed", vec![&completed]), ("running", vec![]), ("queued", vec![]), ("unknown", vec![])];
     for (status, expected) in by_status {
         let seen = ids_visible_to(&app, "user:local", &format!("?status={status}")).await;
@@ -137,8 +138,8 @@ async fn filters_runs_by_status_and_time() {
         ("workload_id", "x"),
         ("release_id", "x"),
     ] {
-        let refused = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], name, "{value}");
+        let refusal = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], name, "{value}");
     }
     let both = app.get("/v1/executions?since=x&until=y&status=z").await.expect_refusal(422, "validation_error");
     assert_eq!(both["fields"].as_array().unwrap().len(), 3, "the refusal reports all errors");
@@ -172,12 +173,12 @@ async fn pagination_of_runs_is_stable_while_runs_arrive() {
     }
     old.reverse();
     for filter in ["limit=3".to_owned(), format!("limit=2&workload_id={}", one.workload_id)] {
-        let first = app.get(format!("/v1/executions?{filter}")).await;
-        let mut seen = first.expect(200).as_array().unwrap().clone();
+        let first_response = app.get(format!("/v1/executions?{filter}")).await;
+        let mut seen = first_response.expect(200).as_array().unwrap().clone();
         let newest = execution_ids(&seen).first().map(|id| (*id).to_owned()).unwrap();
         execute_run(&app, &one).await;
         execute_run(&app, &two).await;
-        let link = first.header("link").unwrap();
+        let link = first_response.header("link").unwrap();
         let next = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         seen.extend(all_rows(&app, next.to_owned()).await);
         let whole = app.get(format!("/v1/executions?{}&limit=200", filter.split_once('&').map_or("", |of| of.1))).await;

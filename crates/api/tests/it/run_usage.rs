@@ -112,8 +112,8 @@ async fn lists_show_and_filter_runs_by_their_properties() {
         ("submitted_by", "ada"),
         ("submitted_by", "user:"),
     ] {
-        let refused = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], name, "{value}");
+        let refusal = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], name, "{value}");
     }
 }
 
@@ -180,9 +180,9 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
         ("workspace_id=x", "workspace_id", "invalid"),
         ("cursor=x", "cursor", "unknown_parameter"),
     ] {
-        let refused = app.get(format!("/v1/usage?{query}")).await.expect_refusal(422, "validation_error");
+        let refusal = app.get(format!("/v1/usage?{query}")).await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!(path), &json!(code)),
             "{query}"
         );
@@ -193,20 +193,20 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
 #[tokio::test]
 async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     let (app, _provider) = start().await;
-    let given = app.fixtures();
-    let next_door = given.workspace("next-door", "next-door").await;
-    let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
-    let three = given.in_workspace(&next_door).active_workload("three").await;
+    let fixtures = app.fixtures();
+    let next_door = fixtures.workspace("next-door", "next-door").await;
+    let (one, two) = (fixtures.active_workload("one").await, fixtures.active_workload("two").await);
+    let three = fixtures.in_workspace(&next_door).active_workload("three").await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     for workload in [&one, &two, &three] {
         run(&app, workload).await.expect(200);
     }
-    given.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
-    given.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
-    given.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
-    given.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
+    fixtures.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
+    fixtures.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
+    fixtures.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
     for (actor, expected) in [
         ("user:local", vec!["one", "three", "two"]),
         ("user:here", vec!["one", "two"]),

@@ -74,8 +74,8 @@ async fn lists_workloads_with_an_interface_that_can_run() {
     ] {
         assert_eq!(listed_slugs(&app, query).await, slugs, "{query}");
     }
-    let first = app.get("/v1/workloads/runtime-enabled?limit=1").await;
-    assert!(first.header("link").unwrap().contains("rel=\"next\""), "{first}");
+    let first_response = app.get("/v1/workloads/runtime-enabled?limit=1").await;
+    assert!(first_response.header("link").unwrap().contains("rel=\"next\""), "{first_response}");
     for (query, field) in [
         ("presentation_mode=window", "presentation_mode"),
         ("presentation_mode=", "presentation_mode"),
@@ -86,8 +86,8 @@ async fn lists_workloads_with_an_interface_that_can_run() {
         ("workspace_id=x", "workspace_id"),
         ("limit=0", "limit"),
     ] {
-        let refused = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
-        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], field, "{query}");
+        let response = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], field, "{query}");
     }
 }
 
@@ -146,9 +146,9 @@ async fn searches_by_words_only() {
     let longest = "ticket ".repeat(36);
     assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(&longest))).await, ["two", "one"]);
     for long in ["x".repeat(257), "ticket ".repeat(2_000)] {
-        let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long))).await;
-        let refused = refused.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
+        let response = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long))).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
     app.get("/v1/workloads/runtime-enabled?q=%00").await.expect_refusal(422, "validation_error");
     // After the texts of a workload change, its old words no longer match.
@@ -168,8 +168,8 @@ async fn callers_see_the_workloads_of_their_roles() {
         .await
         .expect(200);
     let tenant = app.fixtures().tenant("abroad").await;
-    let given = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
-    let foreign = given.workspace("foreign", "foreign").await;
+    let fixtures = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
+    let foreign = fixtures.workspace("foreign", "foreign").await;
     let away = app.fixtures().in_tenant(&tenant, &foreign).workload("away").await;
     let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);

@@ -226,9 +226,9 @@ async fn scripts_end_at_the_time_limit() {
         (JS, "(async () => { while (true) await null })()"),
         (SL, "def f():\n  for i in range(1 << 30):\n    for j in range(1 << 30): pass\nf()"),
     ] {
-        let began = Instant::now();
+        let started_at = Instant::now();
         assert_eq!(run_script(language, code).await.result, Err(TimedOut), "{code}");
-        assert!(began.elapsed() < MAX_DURATION * 2, "{code}");
+        assert!(started_at.elapsed() < MAX_DURATION * 2, "{code}");
     }
 }
 
@@ -371,9 +371,9 @@ async fn runs_scripts_through_the_api() {
             "language": language, "code": code });
         app.post("/v1/runtime/code", body)
     };
-    let answer = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);
-    assert_eq!((&answer["result"], &answer["stdout"]), (&json!("world"), &json!("hello\n")));
-    let answer = ask("javascript", "throw new TypeError('no such thing')").await.expect(200);
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")));
-    assert!(answer["stdout"].as_str().unwrap().starts_with("TypeError: no such thing"), "{answer}");
+    let response = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);
+    assert_eq!((&response["result"], &response["stdout"]), (&json!("world"), &json!("hello\n")));
+    let response = ask("javascript", "throw new TypeError('no such thing')").await.expect(200);
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("script_error")));
+    assert!(response["stdout"].as_str().unwrap().starts_with("TypeError: no such thing"), "{response}");
 }

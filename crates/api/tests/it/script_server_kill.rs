@@ -50,10 +50,10 @@ impl ServerProcess {
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let client = Client::new(address, database.to_owned()).unwrap();
-        let since = Instant::now();
+        let started_at = Instant::now();
         while TcpStream::connect(address).is_err() || client.get("/readyz").await.status != 200 {
             let ended = child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < TIMEOUT, "{ended:?}");
+            assert!(ended.is_none() && started_at.elapsed() < TIMEOUT, "{ended:?}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         Self { client, child, _home: home }
@@ -82,9 +82,9 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
 
     proxy.set_fault(ProxyFault::Once("INTO execution (", FaultPoint::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
-    let since = Instant::now();
+    let started_at = Instant::now();
     while query_count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
-        assert!(since.elapsed() < TIMEOUT, "{:?}", proxy.injected());
+        assert!(started_at.elapsed() < TIMEOUT, "{:?}", proxy.injected());
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     victim.child.kill().unwrap();
@@ -96,8 +96,8 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let running = survivor.get("/v1/executions?status=running").await.expect(200);
     let id: &Value = &running[0]["execution_id"];
     expire_leases(&survivor).await;
-    let read = wait_until_ended(&survivor, id).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
+    let ended_run = wait_until_ended(&survivor, id).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("unknown"), &json!("unknown")));
     survivor.post(execution_path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
     assert_eq!((gateway.request_count(), idle_gateway.script_count()), (1, 0), "the script is never dispatched");
 }

@@ -51,14 +51,14 @@ async fn execution_facts(app: &TestApp) -> Vec<Value> {
 async fn script_is_recorded_as_a_run() {
     let gateway = StubScriptGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
     let app = start_app(&gateway).await;
-    let answer = run_script(&app).await.expect(200);
+    let response = run_script(&app).await.expect(200);
     assert_eq!(
-        (&answer["status"], &answer["result"], &answer["stdout"], &answer["error"]),
+        (&response["status"], &response["result"], &response["stdout"], &response["error"]),
         (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
     );
     assert_eq!((gateway.script_count(), gateway.received_scripts()[0].language), (1, Language::Starlark));
     assert_eq!(gateway.received_scripts()[0].code, HELLO_SCRIPT);
-    let id = &answer["execution_id"];
+    let id = &response["execution_id"];
     let read = app.get(execution_path(id, "")).await.expect(200);
     assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));
     assert_eq!(read["queued_result"]["result"], json!({ "sum": 2 }));
@@ -83,9 +83,9 @@ async fn failed_script_returns_its_code_and_output() {
             result: Err(failure),
             stdout: "so far\n".to_owned(),
         })));
-        let answer = run_script(&app).await.expect(200);
-        assert_eq!((&answer["status"], &answer["result"]), (&json!("failed"), &Value::Null));
-        assert_eq!((&answer["error"]["code"], &answer["stdout"]), (&json!(failure.code()), &json!("so far\n")));
+        let response = run_script(&app).await.expect(200);
+        assert_eq!((&response["status"], &response["result"]), (&json!("failed"), &Value::Null));
+        assert_eq!((&response["error"]["code"], &response["stdout"]), (&json!(failure.code()), &json!("so far\n")));
     }
 }
 
@@ -93,10 +93,10 @@ async fn failed_script_returns_its_code_and_output() {
 async fn scripts_pass_the_same_checks_as_runs() {
     let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
     of("nobody").await.expect_refusal(404, "not_found");
-    let other_workspace = given.workspace("elsewhere", "elsewhere").await;
+    let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
     run_script(&app)
         .json({
             let mut there = script_body("main");
@@ -105,22 +105,22 @@ async fn scripts_pass_the_same_checks_as_runs() {
         })
         .await
         .expect_refusal(404, "not_found");
-    given.workload("bare").await;
+    fixtures.workload("bare").await;
     of("bare").await.expect_refusal(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
         "reason_code": "no_starlark" }]);
-    given.active_workload_with_policy("strict", given.policy_with_rules("strict-policy", rules).await).await;
+    fixtures.active_workload_with_policy("strict", fixtures.policy_with_rules("strict-policy", rules).await).await;
     let denied = of("strict").await.expect_refusal(403, "policy_denied");
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
     // Public access to a workload does not include scripts.
-    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
-    let public = given.active_workload("public").await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
+    let public = fixtures.active_workload("public").await;
     let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
     app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);
-    let refused = of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "execution.run");
+    let refusal = of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "execution.run");
     of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
     of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
     let suspend = app.patch(format!("/v1/workloads/{}", public.workload_id), json!({ "status": "suspended" }));
@@ -136,13 +136,13 @@ async fn limits_concurrent_scripts_per_tenant() {
     let blocked: Vec<_> =
         (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
-    let refused = run_script(&app).idempotency_key("k").await;
-    refused.expect_refusal(429, "too_many_scripts");
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    let given = app.fixtures();
-    let tenant = given.tenant("acme").await;
-    let workspace = given.in_tenant(&tenant, "").workspace("there", "there").await;
-    given.in_tenant(&tenant, &workspace).active_workload("main").await;
+    let response = run_script(&app).idempotency_key("k").await;
+    response.expect_refusal(429, "too_many_scripts");
+    assert_eq!(response.header("retry-after"), Some("1"));
+    let fixtures = app.fixtures();
+    let tenant = fixtures.tenant("acme").await;
+    let workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
+    fixtures.in_tenant(&tenant, &workspace).active_workload("main").await;
     let mut there = script_body("main");
     there["workspace_id"] = json!(workspace);
     let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
@@ -175,8 +175,8 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     for answer in join_all(others).await {
         answer.unwrap().expect(200);
     }
-    let again = run_script(&app).idempotency_key("twin").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
+    let replay = run_script(&app).idempotency_key("twin").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first, Some("true")));
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT);
 }
 
@@ -192,15 +192,17 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     assert_eq!(request.await.unwrap().expect(200)["status"], "cancelled");
 
     gateway.set_behaviour(succeeding(json!("ada@example.com"), "grace@example.com\n"));
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
-    given.active_workload_with_policy("masked", given.policy_with_rules("masked-policy", rules).await).await;
+    fixtures.active_workload_with_policy("masked", fixtures.policy_with_rules("masked-policy", rules).await).await;
     let masked = app.post("/v1/runtime/code", script_body("masked")).await.expect(200);
     assert_eq!((&masked["result"], &masked["stdout"]), (&json!("[email]"), &json!("[email]\n")));
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["human_review"] }]);
-    given.active_workload_with_policy("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
+    fixtures
+        .active_workload_with_policy("looked-at", fixtures.policy_with_rules("looked-at-policy", rules).await)
+        .await;
     let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
@@ -238,14 +240,14 @@ async fn disconnected_clients_leave_no_unfinished_run() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
         count(*) FROM execution";
-    let since = Instant::now();
+    let started_at = Instant::now();
     let (completed, all) = loop {
         let row = owner.query_one(counts, &[]).await.unwrap();
         let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         if open == 0 && all > 0 {
             break (completed, all);
         }
-        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.script_count()));
@@ -266,11 +268,11 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
     }]);
     let policy = app.fixtures().policy_with_rules("looked-at", rules).await;
     app.fixtures().active_workload_with_policy("main", policy).await;
-    let answer = run_script(&app).await;
-    let id = answer.expect(200)["execution_id"].clone();
+    let response = run_script(&app).await;
+    let id = response.expect(200)["execution_id"].clone();
     let read = app.get(execution_path(&id, "")).await;
     assert_eq!(read.expect(200)["status"], "failed");
-    assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
+    assert!(!response.text().contains("canary") && !read.text().contains("canary"), "{response} {read}");
 }
 
 /// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
@@ -280,8 +282,8 @@ async fn replay_takes_no_permit() {
     let app = start_app(&gateway).await;
     run_script(&app).idempotency_key("k").await.expect(200);
     let (prepared, _) = gateway.preparation_counts();
-    let again = run_script(&app).idempotency_key("k").await;
-    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    let replay = run_script(&app).idempotency_key("k").await;
+    assert_eq!((replay.status, replay.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(gateway.preparation_counts(), (prepared, 0), "a replay must not prepare a sandbox");
 }
 
@@ -289,9 +291,9 @@ async fn replay_takes_no_permit() {
 async fn idempotency_key_identifies_one_script() {
     let gateway = StubScriptGateway::new(succeeding(json!(2), "hello\n"));
     let app = start_app(&gateway).await;
-    let first = run_script(&app).idempotency_key("k").await;
-    let again = run_script(&app).idempotency_key("k").await;
-    assert_eq!((first.expect(200), again.header("idempotency-replayed")), (again.expect(200), Some("true")));
+    let first_response = run_script(&app).idempotency_key("k").await;
+    let replay = run_script(&app).idempotency_key("k").await;
+    assert_eq!((first_response.expect(200), replay.header("idempotency-replayed")), (replay.expect(200), Some("true")));
     let mut other = script_body("main");
     other["code"] = json!("result = 3");
     app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");

@@ -65,8 +65,8 @@ fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
 }
 
 /// Valid bodies with secrets in all free-text fields.
-fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
-    let body = stage.successful_body(operation);
+fn valid_bodies_with_secrets(fixture: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
+    let body = fixture.successful_body(operation);
     let with = |members: &[(&str, Value)]| {
         let mut body = body.clone();
         for (name, value) in members {
@@ -107,13 +107,13 @@ fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> V
 }
 
 /// The error of a response, without the field names that the caller sent itself.
-fn error_text(answer: &Response) -> String {
-    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+fn error_text(response: &Response) -> String {
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     // Errors may repeat the caller's own field names as paths, so these are removed before the search.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
     let named: BTreeSet<&str> =
         paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
-    let text = if answer.status < 400 { body["error"].to_string() } else { answer.text() };
+    let text = if response.status < 400 { body["error"].to_string() } else { response.text() };
     let shown = |path: &str| serde_json::to_string(path).unwrap();
     named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
 }
@@ -124,8 +124,8 @@ fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
 }
 
 /// Executes runs whose policies read secrets, whose flows forward secrets, and whose steps fail on secrets.
-async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
-    let given = &stage.fixtures;
+async fn execute_runs_with_secrets(fixture: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
+    let fixtures = &fixture.fixtures;
     for (slug, condition, template) in [
         ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
         ("failed", "always", "{{trigger.nothing}}"),
@@ -140,14 +140,14 @@ async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut
         let rules = json!([{
             "id": "r", "condition": condition, "outcome": "allow", "reason_code": "ok", "description": CANARY,
         }]);
-        let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
+        let policy = fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await;
         let yaml = ECHO_FLOW.replace("ticket: string", "ticket: string, nothing: string");
         let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
-        let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
-        let workload = given.active_workload_with_bindings(slug, vec![policy, flow]).await;
+        let flow = fixtures.flow(&format!("{slug}-flow"), &yaml).await;
+        let workload = fixtures.active_workload_with_bindings(slug, vec![policy, flow]).await;
         for ticket in [json!(CANARY), json!(SECRET_NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
-            responses.push(stage.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
+            responses.push(fixture.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
         }
     }
 }
@@ -156,22 +156,22 @@ async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let server = CapturedServer::start("trace").await;
-    let stage = WorkspaceFixture::create(&server.client).await;
+    let fixture = WorkspaceFixture::create(&server.client).await;
     let mut responses = Vec::new();
     let (mut good, mut bad) = (0, 0);
     for route in routes().iter().filter(|route| route.method != "get") {
         if !route.takes_body() {
             continue;
         }
-        for body in valid_bodies_with_secrets(&stage, route.operation_id()) {
-            let request = stage.successful_request(route.operation_id()).await.json(body);
-            let answer = request.await;
-            assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
+        for body in valid_bodies_with_secrets(&fixture, route.operation_id()) {
+            let request = fixture.successful_request(route.operation_id()).await.json(body);
+            let response = request.await;
+            assert!(response.status < 300 || response.code().starts_with("prompt_argument"), "{response}");
             good += 1;
-            responses.push(answer);
+            responses.push(response);
         }
-        let request = stage.successful_request(route.operation_id()).await;
-        let body = stage.successful_body(route.operation_id());
+        let request = fixture.successful_request(route.operation_id()).await;
+        let body = fixture.successful_body(route.operation_id());
         for bytes in bodies_with_misplaced_secrets(&body) {
             responses.push(with_json_bytes(&request, bytes).await);
             bad += 1;
@@ -189,10 +189,10 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         }
     }
     assert!(good > 10 && bad > 200, "{good}, {bad}");
-    execute_runs_with_secrets(&stage, &mut responses).await;
+    execute_runs_with_secrets(&fixture, &mut responses).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
-            responses.push(server.client.get(format!("{}{query}", stage.fill_path(&route.path))).await);
+            responses.push(server.client.get(format!("{}{query}", fixture.fill_path(&route.path))).await);
         }
     }
     for answer in &responses {
@@ -298,12 +298,12 @@ fn raw_request(client: &Client, method: &str, path: &str, header: &[u8]) -> Vec<
 async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let server = CapturedServer::start("trace").await;
     let client = &server.client;
-    let stage = WorkspaceFixture::create(client).await;
+    let fixture = WorkspaceFixture::create(client).await;
     let mut answers = BTreeMap::new();
-    let mut count = |answer: &Response| {
-        assert_ne!(answer.status, 500, "{answer}");
-        assert!(!answer.text().contains("forged"), "{answer}");
-        *answers.entry(answer.status).or_insert(0) += 1;
+    let mut count = |response: &Response| {
+        assert_ne!(response.status, 500, "{response}");
+        assert!(!response.text().contains("forged"), "{response}");
+        *answers.entry(response.status).or_insert(0) += 1;
     };
     for header in
         ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
@@ -324,7 +324,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
             }
         }
     }
-    let path = stage.workload.execute_path();
+    let path = fixture.workload.execute_path();
     for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
         for path in [
             format!("{place}/{FORGED_PATH}"),
@@ -342,8 +342,8 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         );
     }
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let request = stage.successful_request(route.operation_id()).await;
-        let body = stage.successful_body(route.operation_id());
+        let request = fixture.successful_request(route.operation_id()).await;
+        let body = fixture.successful_body(route.operation_id());
         for pointer in member_pointers(&body) {
             let mut hostile = body.clone();
             *hostile.pointer_mut(&pointer).unwrap() = json!(FORGED_LINE);

@@ -68,9 +68,9 @@ async fn seeding_twice_has_no_effect() {
 async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let app = TestApp::start().await;
     seed(app.database(), app.data_dir()).await;
-    let ran = execute_ticket(&app).await;
-    assert_eq!(ran["output"], json!({ "category": "billing" }), "{ran}");
-    let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
+    let response = execute_ticket(&app).await;
+    assert_eq!(response["output"], json!({ "category": "billing" }), "{response}");
+    let evidence = app.get(format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap()));
     let evidence = evidence.await.expect(200);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
     // Changes the workload's release and name, which the next seed must preserve.

@@ -33,10 +33,10 @@ async fn token_reads_its_workload_and_starts_runs() {
         .await
         .expect_refusal(422, "validation_error");
     app.get(format!("{page}&token={}", link.token)).await.expect_refusal(422, "validation_error");
-    let ran = run_request(&app, &workload, &link.token).await.expect(200);
-    assert_eq!((&ran["status"], &ran["output"]), (&json!("completed"), &json!("a refund")));
-    assert_eq!(ran.get("result_token"), None);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let response = run_request(&app, &workload, &link.token).await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("a refund")));
+    assert_eq!(response.get("result_token"), None);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
     let seen = app.get(format!("{path}?token={}", link.token)).await.expect(200);
     assert_eq!(seen["submitted_by"], format!("share_link:{}", link.id));
     assert_eq!(
@@ -74,8 +74,8 @@ async fn lane_of_a_link_serves_its_runs() {
         [(json!("restricted"), "restricted"), (json!(null), "standard"), (json!("guided"), "guided")]
     {
         let link = create_link(&app, &workload, json!({ "lane": lane })).await;
-        let ran = run_request(&app, &workload, &link.token).await.expect(200);
-        let path = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
+        let response = run_request(&app, &workload, &link.token).await.expect(200);
+        let path = format!("/v1/executions/{}?token={}", response["execution_id"].as_str().unwrap(), link.token);
         let seen = app.get(path).await.expect(200);
         assert_eq!(seen["lane"], expected);
         assert_eq!(seen["release_id"] == *careful, expected == "restricted");
@@ -87,7 +87,7 @@ async fn lane_of_a_link_serves_its_runs() {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let workload = create_shared_workload(&app, "shared").await;
     let other = create_shared_workload(&app, "other").await;
     set_access_mode(&app, &other, "authenticated").await;
@@ -116,15 +116,15 @@ async fn token_gives_access_to_its_workload_only() {
         "list_audit_events",
         "read_active_release",
     ] {
-        tokened(stage.successful_request(operation).await).await.expect_refusal(401, "share_token_invalid");
-        let named = tokened(stage.successful_request(operation).await).as_actor("anonymous").await;
+        tokened(fixture.successful_request(operation).await).await.expect_refusal(401, "share_token_invalid");
+        let named = tokened(fixture.successful_request(operation).await).as_actor("anonymous").await;
         assert!([403, 404].contains(&named.status), "{named}");
     }
     tokened(app.get(links_path(&workload))).await.expect_refusal(401, "share_token_invalid");
     tokened(app.get(format!("/v1/workloads/{}", workload.workload_id)))
         .await
         .expect_refusal(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.expect_refusal(404, "not_found");
+    tokened(app.get(format!("/v1/executions/{}", fixture.execution))).await.expect_refusal(404, "not_found");
     // Percent-encoded spellings of the same path.
     for respelled in ["%73hared", "share%64"] {
         let page = format!("/v1/workloads/by-slug/{respelled}");
@@ -206,10 +206,10 @@ async fn rate_limits_guesses_of_tokens() {
         guess(server, "192.0.2.1").await.expect_refusal(401, "share_token_invalid");
     }
     for server in [&app, &twin] {
-        let refused = guess(server, "192.0.2.1").await;
-        refused.expect_refusal(429, "rate_limited");
+        let response = guess(server, "192.0.2.1").await;
+        response.expect_refusal(429, "rate_limited");
         assert!(
-            refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
+            response.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
         // A client that exceeded the limit is refused even with a valid token.
         run_request(server, &workload, &link.token)
@@ -235,15 +235,15 @@ fn link_counts() -> (usize, usize) {
 
 /// Creates a workload that records transcripts, so that artifacts contain the inputs of callers.
 async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
         "obligations": ["record_transcript"] }]);
     let versions = vec![
-        given.prompt("recorded-prompt").await,
-        given.model_policy("recorded-model").await,
-        given.policy_with_rules("recorded-policy", rules).await,
+        fixtures.prompt("recorded-prompt").await,
+        fixtures.model_policy("recorded-model").await,
+        fixtures.policy_with_rules("recorded-policy", rules).await,
     ];
-    let workload = given.active_workload_with_bindings("recorded", versions).await;
+    let workload = fixtures.active_workload_with_bindings("recorded", versions).await;
     set_access_mode(app, &workload, "link_shared").await;
     workload
 }
@@ -280,16 +280,16 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
             app.post(format!("{}?token={}", workload.execute_path(), link.token), json!({ "environment": 1 })),
         ];
         for request in requests {
-            let answer = request.await;
-            assert!(!answer.text().contains(&link.token) && !answer.text().contains(&wrong), "{answer}");
+            let response = request.await;
+            assert!(!response.text().contains(&link.token) && !response.text().contains(&wrong), "{response}");
             assert!(
-                answer
+                response
                     .headers
                     .values()
                     .all(|value| !value.as_bytes().windows(43).any(|part| part == &link.token.as_bytes()[37..]))
             );
-            assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{answer}");
-            assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer}");
+            assert_eq!(response.header("referrer-policy"), Some("no-referrer"), "{response}");
+            assert_eq!(response.header("cache-control"), Some("no-store"), "{response}");
         }
         tokens.push(link.token);
         let link = create_link(app, &recorded, json!({ "max_uses": 2 })).await;
@@ -298,9 +298,9 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     }
     for _ in 0..5 {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-        let ran = app.post(public.execute_path(), body).as_actor("anonymous").await.expect(200);
-        let token = ran["result_token"].as_str().unwrap().to_owned();
-        let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+        let response = app.post(public.execute_path(), body).as_actor("anonymous").await.expect(200);
+        let token = response["result_token"].as_str().unwrap().to_owned();
+        let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
         app.get(&path).as_actor("anonymous").header("X-Result-Token", &token).await.expect(200);
         tokens.push(token);
     }

@@ -469,9 +469,9 @@ async fn a_refused_sign_in_keeps_the_earlier_session() {
     scene.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
     let (callback, attempt) = scene.begin("").await;
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
-    let refused = scene.app.get(callback).header("Cookie", cookies).await;
-    let has_session = cookie(&refused, SESSION).is_some();
-    assert!(!has_session && refused.text().contains("Sign-in is refused"), "{}", refused.text());
+    let response = scene.app.get(callback).header("Cookie", cookies).await;
+    let has_session = cookie(&response, SESSION).is_some();
+    assert!(!has_session && response.text().contains("Sign-in is refused"), "{}", response.text());
     browser.session().await.expect(200);
 }
 
@@ -503,12 +503,16 @@ async fn refuses_callbacks_of_other_sign_ins() {
         let response = scene.callback(&path, &cookie).await;
         assert!(response.status == 400 && self::cookie(&response, SESSION).is_none(), "{path}: {}", response.text());
     }
-    let refused = scene.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
-    assert_eq!(refused.status, 400);
+    let refused_response = scene.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
+    assert_eq!(refused_response.status, 400);
     assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
     // An authorization code can be used once.
-    let again = scene.callback(&callback, &attempt).await;
-    assert!(again.status == 403 && again.text().contains("/sign-in/callback"), "{}", again.text());
+    let second_response = scene.callback(&callback, &attempt).await;
+    assert!(
+        second_response.status == 403 && second_response.text().contains("/sign-in/callback"),
+        "{}",
+        second_response.text()
+    );
     // An ID token with a different nonce belongs to another sign-in, so it is refused.
     scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
     let (callback, attempt) = scene.begin("").await;

@@ -19,7 +19,7 @@ async fn start_with_short_timeouts() -> TestApp {
 /// Sends `start`, then `more` every 50 ms, and reads until the server closes the connection. Returns the received
 /// text and the elapsed time.
 async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let stream = TcpStream::connect(app.address()).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
     writing.write_all(start.as_bytes()).await.unwrap();
@@ -37,7 +37,7 @@ async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
     // If the server closes the connection while data arrives, the read ends with a reset, which is ignored.
     let _ = tokio::time::timeout(DEADLINE, reading.read_to_end(&mut received)).await.unwrap();
     sending.abort();
-    (String::from_utf8_lossy(&received).into_owned(), began.elapsed())
+    (String::from_utf8_lossy(&received).into_owned(), started_at.elapsed())
 }
 
 #[tokio::test]
@@ -172,12 +172,12 @@ async fn malformed_http_gets_the_standard_error_body() {
         format!("{post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes(),
     ];
     for bytes in cases {
-        let answer = app.send_raw_bytes(&bytes).await;
-        let detail = answer.expect_refusal(400, "bad_request");
-        assert_eq!(detail.as_object().unwrap().len(), 2, "{answer}");
-        assert_eq!(answer.header("connection"), Some("close"));
-        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let response = app.send_raw_bytes(&bytes).await;
+        let detail = response.expect_refusal(400, "bad_request");
+        assert_eq!(detail.as_object().unwrap().len(), 2, "{response}");
+        assert_eq!(response.header("connection"), Some("close"));
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(response.header("cache-control"), Some("no-store"));
     }
     // Malformed data is also refused after a valid request on the same connection.
     let both = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\nnonsense\r\n\r\n");

@@ -64,7 +64,7 @@ impl Provider for ScriptedProvider {
 }
 
 async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let route = |id: &str| json!({ "route_id": id, "provider": "acme", "model": "m", "account_slot": "local", "state": "approved" });
     let models = json!({ "provider_route": route("first"), "fallback_routes": [route("second")],
         "supports_streaming": streams });
@@ -74,11 +74,11 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
         rule["obligations"] = json!(obligations);
     }
     let versions = vec![
-        given.prompt("prompt").await,
-        given.policy_with_rules("policy", json!([rule])).await,
-        given.asset_with_version("model_policy", "models", models).await,
+        fixtures.prompt("prompt").await,
+        fixtures.policy_with_rules("policy", json!([rule])).await,
+        fixtures.asset_with_version("model_policy", "models", models).await,
     ];
-    given.active_workload_with_bindings("main", versions).await
+    fixtures.active_workload_with_bindings("main", versions).await
 }
 
 async fn open_event_stream(app: &TestApp, workload: &ActiveWorkload) -> (Value, EventStream) {

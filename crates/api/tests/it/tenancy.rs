@@ -14,8 +14,8 @@ pub(crate) const UNKNOWN_ID: &str = "0190f000-0000-7000-8000-00000000dead";
 #[tokio::test]
 async fn creates_and_configures_tenants() {
     let app = TestApp::start().await;
-    let made = app.post("/v1/tenants", json!({ "slug": "acme", "name": "Acme Ltd." })).await;
-    let tenant = made.expect(201);
+    let created = app.post("/v1/tenants", json!({ "slug": "acme", "name": "Acme Ltd." })).await;
+    let tenant = created.expect(201);
     let id = tenant["tenant_id"].as_str().unwrap();
     let expected = json!({
         "tenant_id": id, "slug": "acme", "name": "Acme Ltd.", "created_at": tenant["created_at"],
@@ -29,7 +29,7 @@ async fn creates_and_configures_tenants() {
 
     let path = format!("/v1/tenants/{id}/settings");
     // The creator can read the tenant at `Location` without selecting the tenant.
-    assert_eq!(made.header("location"), Some(path.as_str()));
+    assert_eq!(created.header("location"), Some(path.as_str()));
     assert_eq!(app.get(&path).await.expect(200)["tenant_id"], id);
     // Callers of other tenants get 404.
     app.get(&path).as_actor("user:ada").await.expect_refusal(404, "not_found");
@@ -48,8 +48,8 @@ async fn creates_and_configures_tenants() {
     let own = format!("/v1/tenants/{TENANT}/settings");
     app.patch(&own, hosts).await.expect_refusal(409, "host_taken");
     for host in ["Acme.example", "acme.example:80", "", "a b", "acme..example"] {
-        let refused = app.patch(&own, json!({ "public_hosts": [host] })).await.expect_refusal(422, "validation_error");
-        assert!(refused["fields"][0]["path"].as_str().unwrap().starts_with("public_hosts"), "{refused}");
+        let refusal = app.patch(&own, json!({ "public_hosts": [host] })).await.expect_refusal(422, "validation_error");
+        assert!(refusal["fields"][0]["path"].as_str().unwrap().starts_with("public_hosts"), "{refusal}");
     }
 }
 
@@ -60,12 +60,12 @@ async fn rejects_null_settings() {
     let path = format!("/v1/tenants/{TENANT}/settings");
     let before = app.get(&path).await;
     for field in ["notifications_enabled", "advanced_notifications_enabled", "public_hosts"] {
-        let refused = app.patch(&path, json!({ field: null })).await.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("invalid")));
+        let refusal = app.patch(&path, json!({ field: null })).await.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(field), &json!("invalid")));
     }
     let all = json!({ "notifications_enabled": null, "advanced_notifications_enabled": null, "public_hosts": null });
-    let refused = app.patch(&path, all).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"].as_array().unwrap().len(), 3, "{refused}");
+    let refusal = app.patch(&path, all).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"].as_array().unwrap().len(), 3, "{refusal}");
     assert_eq!(app.get(&path).await.header("etag"), before.header("etag"));
 }
 
@@ -108,8 +108,8 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     let set = |hosts: Value| app.patch(&path, json!({ "public_hosts": hosts }));
     let hosts = |count: usize| (0..count).map(|number| format!("h{number}.example")).collect::<Vec<_>>();
     for named in [json!(["acme.example"]), json!([]), json!(["localhost"])] {
-        let refused = set(named).as_actor("user:tenant-admin").await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "platform.manage");
+        let refusal = set(named).as_actor("user:tenant-admin").await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "platform.manage");
     }
     let rest = json!({ "notifications_enabled": false });
     app.patch(&path, rest).as_actor("user:tenant-admin").await.expect(200);
@@ -161,15 +161,15 @@ async fn workspaces_share_a_namespace() {
     assert_eq!(rest.expect(200)[0]["slug"], "default");
     assert_eq!((rest.header("link"), rest.header("x-total-count")), (None, Some("3")));
     let long = json!({ "slug": "a".repeat(44), "name": "Long", "namespace": "shared" });
-    let refused = app.post("/v1/workspaces", long).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "slug");
+    let refusal = app.post("/v1/workspaces", long).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "slug");
 
     // An asset is visible from every workspace of its namespace, and from no workspace outside it.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
     let asset = app.fixtures().in_workspace(one).asset_without_versions("skill", "shared-skill").await;
     for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (UNKNOWN_ID, 404)] {
-        let answer = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
-        assert_eq!(answer.status, status, "{answer}");
+        let response = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
+        assert_eq!(response.status, status, "{response}");
     }
     for (workspace, count) in [(one, 1), (two, 1), (WORKSPACE, 0)] {
         let listed = app.get(format!("/v1/assets?workspace_id={workspace}")).await.expect(200);
@@ -201,8 +201,8 @@ async fn requests_use_one_tenant() {
     app.fixtures().bind_role("user:home", "tenant_admin", "tenant", Some(TENANT)).await;
     for actor in ["user:home", "user:never-bound"] {
         for wanted in [tenant.as_str(), UNKNOWN_ID, "acme", ""] {
-            let answer = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
-            answer.expect_refusal(404, "not_found");
+            let response = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
+            response.expect_refusal(404, "not_found");
         }
     }
     let twice = app.get("/v1/workspaces").in_tenant(&tenant).in_tenant(TENANT).await;
@@ -219,8 +219,8 @@ async fn tenants_have_separate_slugs_and_rows() {
     let theirs = abroad.in_tenant(&tenant, &there).active_workload("twin").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     for (tenant, workload) in [(TENANT, &ours), (&tenant, &theirs)] {
-        let ran = app.post(workload.execute_path(), body.clone()).in_tenant(tenant).await.expect(200);
-        let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+        let response = app.post(workload.execute_path(), body.clone()).in_tenant(tenant).await.expect(200);
+        let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
         let read = app.get(&path).in_tenant(tenant).await.expect(200);
         assert_eq!(read["workload_id"], workload.workload_id);
     }
@@ -235,15 +235,15 @@ async fn tenants_have_separate_slugs_and_rows() {
 }
 
 /// Status, headers and body of a response, without the parts that differ in every response.
-pub(crate) fn comparable_response(answer: &Response) -> (u16, BTreeMap<String, String>, Value) {
+pub(crate) fn comparable_response(response: &Response) -> (u16, BTreeMap<String, String>, Value) {
     let headers =
-        answer.headers.iter().filter(|(name, _)| !["date", "x-request-id", "server-timing"].contains(&name.as_str()));
+        response.headers.iter().filter(|(name, _)| !["date", "x-request-id", "server-timing"].contains(&name.as_str()));
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
-    let mut body = answer.json();
+    let mut body = response.json();
     if let Some(members) = body.as_object_mut() {
         members.remove("request_id").unwrap();
     }
-    (answer.status, headers, body)
+    (response.status, headers, body)
 }
 
 #[tokio::test]

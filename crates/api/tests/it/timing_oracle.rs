@@ -247,7 +247,7 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
     let server = CapturedServer::start("warn").await;
     let pairs = all_pairs(&server.client, actor).await;
     let traced = |number: usize| format!("{:032x}", number + 1);
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (number, pair) in pairs.iter().enumerate() {
         let send = async |request: Request, trace: String| {
             request.header("traceparent", format!("00-{trace}-00000000000000aa-01")).await
@@ -260,7 +260,7 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
         let expected = if is_list { foreign.body == b"[]" } else { [403, 404].contains(&foreign.status) };
         if !expected || comparable_response(&foreign) != comparable_response(&unknown) || first.status != foreign.status
         {
-            wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.description));
+            differences.push(format!("{}: {foreign}\ninstead of {unknown}", pair.description));
         }
     }
     let (telemetry, _) = server.shut_down().await;
@@ -271,10 +271,16 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
         let (foreign, unknown) = (of(2 * number), of(2 * number + 1));
         assert!(!unknown.is_empty(), "{} has no trace", pair.description);
         if foreign != unknown {
-            wrong.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.description));
+            differences.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.description));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {} pairs differ\n{}",
+        differences.len(),
+        pairs.len(),
+        differences.join("\n")
+    );
 }
 
 /// The number of requests in a round, the maximum number of rounds, and the maximum relative difference of the medians.
@@ -289,9 +295,9 @@ async fn relative_difference(pair: &RequestPair, count: usize) -> f64 {
     for turn in 0..count {
         for at in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
             let request = if at == 0 { pair.foreign_request() } else { pair.unknown_request() };
-            let since = Instant::now();
+            let started_at = Instant::now();
             request.await;
-            times[at].push(since.elapsed());
+            times[at].push(started_at.elapsed());
         }
     }
     let [foreign, unknown] = times.map(|mut times| {
@@ -315,7 +321,7 @@ async fn foreign_workspace_ids_take_the_time_of_unknown_ids() {
 async fn assert_same_duration(actor: &'static str) {
     let app = TestApp::start().await;
     let (count, rounds, limit) = sampling();
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for pair in all_pairs(&app, actor).await {
         let mut differences = Vec::new();
         while differences.len() < rounds && !differences.last().is_some_and(|apart| *apart < limit) {
@@ -323,8 +329,8 @@ async fn assert_same_duration(actor: &'static str) {
         }
         if !differences.last().is_some_and(|apart| *apart < limit) {
             let shares: Vec<String> = differences.iter().map(|apart| format!("{:.0} %", apart * 100.0)).collect();
-            wrong.push(format!("{}: {}", pair.description, shares.join(", ")));
+            mismatches.push(format!("{}: {}", pair.description, shares.join(", ")));
         }
     }
-    assert!(wrong.is_empty(), "the medians differ in every round:\n{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "the medians differ in every round:\n{}", mismatches.join("\n"));
 }

@@ -20,12 +20,12 @@ fn hex(bytes: &[u8]) -> String {
 async fn traces_a_request_from_its_caller_to_its_statements() {
     // The log level is `warn`, which must not affect the exported spans.
     let server = CapturedServer::start("warn").await;
-    let stage = WorkspaceFixture::create(&server.client).await;
+    let fixture = WorkspaceFixture::create(&server.client).await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a word that nobody else says" } });
-    let run = server.client.post(stage.workload.execute_path(), body).header("traceparent", &traceparent).await;
+    let run = server.client.post(fixture.workload.execute_path(), body).header("traceparent", &traceparent).await;
     run.expect(200);
-    let version = stage.successful_request("create_asset_version").await.header("traceparent", &traceparent).await;
+    let version = fixture.successful_request("create_asset_version").await.header("traceparent", &traceparent).await;
     version.expect(201);
     let (telemetry, _) = server.shut_down().await;
 
@@ -71,10 +71,10 @@ const CANARY: &str = "canary-qxzw-7781";
 async fn exports_no_messages_of_a_tool_server() {
     let endpoint = ScriptedEndpoint::start().await;
     let server = CapturedServer::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
-    let given = server.client.fixtures();
+    let fixtures = server.client.fixtures();
     let (name, schema) = ("weather", json!({ "type": "object", "properties": { "city": { "type": "string" } } }));
     let transport = json!({ "type": "streamable-http", "url": endpoint.url("/mcp") });
-    given
+    fixtures
         .asset_with_version("mcp_server", "skies", json!({ "name": "com.example/skies", "transport": transport }))
         .await;
     let tool = json!({ "name": name, "description": "Tells it.", "input_schema": schema,
@@ -83,12 +83,12 @@ async fn exports_no_messages_of_a_tool_server() {
         "state": "approved" });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
     let versions = vec![
-        given.policy("policy").await,
-        given.asset_with_version("model_policy", "models", models).await,
-        given.flow("flow", AGENT_FLOW).await,
-        given.asset_with_version("tool_definition", "sky", tool).await,
+        fixtures.policy("policy").await,
+        fixtures.asset_with_version("model_policy", "models", models).await,
+        fixtures.flow("flow", AGENT_FLOW).await,
+        fixtures.asset_with_version("tool_definition", "sky", tool).await,
     ];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     // The tool server adds unsolicited notifications to each response.
     let chatter = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
@@ -114,11 +114,11 @@ async fn exports_no_messages_of_a_tool_server() {
         answer(2, gives),
     ]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
-    let ran = server.client.post(workload.execute_path(), body).await.expect(200);
+    let response = server.client.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(
-        evidence_documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"],
+        evidence_documents(&server.client, &response["execution_id"], "tool_call").await[0]["result"],
         "answered",
-        "{ran}"
+        "{response}"
     );
     let (telemetry, _) = server.shut_down().await;
     assert!(telemetry.spans.contains("chat"), "the run was traced");
@@ -135,9 +135,9 @@ async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let check = format!("ALTER TABLE asset ADD CONSTRAINT no_canary CHECK (slug <> '{CANARY}')");
     owner.batch_execute(&check).await.unwrap();
     let skill = json!({ "slug": CANARY, "asset_kind": "skill", "owner_ref": "team:a" });
-    let answer = server.client.post("/v1/assets", skill).await;
-    answer.expect_refusal(500, "internal");
-    assert!(!answer.text().contains(CANARY), "{answer}");
+    let response = server.client.post("/v1/assets", skill).await;
+    response.expect_refusal(500, "internal");
+    assert!(!response.text().contains(CANARY), "{response}");
     let (telemetry, _) = server.shut_down().await;
     let logged = telemetry.log.lines().find(|line| line.contains("SQLSTATE 23514, constraint `no_canary`"));
     assert!(logged.is_some(), "{}", telemetry.log);

@@ -218,12 +218,12 @@ async fn refuses_sizes_outside_the_log() {
 #[tokio::test]
 async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
-    let abroad = given.tenant("abroad").await;
-    let foreign = given.in_tenant(&abroad, "").workspace("far", "far").await;
-    given.bind_role("user:auditor", "auditor", "workspace", Some(&here)).await;
-    given.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
+    let fixtures = app.fixtures();
+    let (here, there) = (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
+    let abroad = fixtures.tenant("abroad").await;
+    let foreign = fixtures.in_tenant(&abroad, "").workspace("far", "far").await;
+    fixtures.bind_role("user:auditor", "auditor", "workspace", Some(&here)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
     let events = audit_log(&app).await;
     let (note, own) = checkpoint(&app, events.len()).await;
     let newest = async |workspace: &str, tenant: &str| {
@@ -241,8 +241,8 @@ async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
     assert_eq!(app.get("/v1/audit/checkpoint").as_actor("user:auditor").await.status, 200);
     app.get(&others).as_actor("user:auditor").await.expect_refusal(404, "not_found");
     for path in [mine.as_str(), others.as_str(), "/v1/audit/checkpoint", "/v1/audit/keys", "/v1/audit/tile/0/000.p/1"] {
-        let refused = app.get(path).as_actor("user:viewer").await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "audit.view", "{path}");
+        let refusal = app.get(path).as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "audit.view", "{path}");
     }
     // Another tenant has its own log. The log has another name and other signing keys.
     app.get(&abroads).await.expect_refusal(404, "not_found");
@@ -283,9 +283,9 @@ async fn changed_facts_and_tiles_are_not_proven() {
     std::fs::write(&tile, bytes).unwrap();
     // This server has the verified tile in memory. The second server reads the changed tile.
     app.get("/v1/audit/tile/0/000").await;
-    let second = TestApp::builder().sharing_storage_of(&app).start().await;
-    second.get("/v1/audit/tile/0/000").await.expect_refusal(500, "internal");
-    assert_eq!(second.get("/v1/audit/tile/0/001").await.status, 200);
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    second_server.get("/v1/audit/tile/0/000").await.expect_refusal(500, "internal");
+    assert_eq!(second_server.get("/v1/audit/tile/0/001").await.status, 200);
 }
 
 async fn audit_log_of_fixture(app: &TestApp) -> Vec<String> {

@@ -58,7 +58,7 @@ async fn count(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) -> Coun
 /// attempts.
 async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&Counts) -> bool) {
     let owner = app.database().connect_as_owner().await.unwrap();
-    let until = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let counts = count(&owner, unresponsive).await;
         let Counts { held, ended, delayed } = counts;
@@ -67,7 +67,7 @@ async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&
             return;
         }
         assert!(
-            Instant::now() < until,
+            Instant::now() < deadline,
             "to the unresponsive receiver: {held} held, {ended} ended; to the others: {delayed} wait"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -77,7 +77,7 @@ async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&
 #[tokio::test]
 async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     let (app, _secrets) = server("").await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let hole = ScriptedEndpoint::start().await;
     hole.respond_with(ScriptedResponse::status(204, "").with_initial_pause());
     let unresponsive: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
@@ -89,7 +89,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
         others.push(receiver);
     }
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     queue(&owner, unresponsive).await;
@@ -106,7 +106,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     // The unresponsive receiver occupies all of its attempts. Deliveries of a later fact to the other receivers still
     // succeed.
     hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
     await_counts(&app, unresponsive, |counts| {
         assert_eq!(counts.ended, 0);

@@ -50,12 +50,12 @@ fn read_by(mut verifier: Command, request: &RecordedRequest, keys: &[&str]) -> (
 #[tokio::test]
 async fn webhook_verifies_with_the_packages_of_its_standards() {
     let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
     let sent = await_status(&app, "sent").await;
     let request = receiver.requests().swap_remove(0);
@@ -67,7 +67,7 @@ async fn webhook_verifies_with_the_packages_of_its_standards() {
         assert_eq!(verdicts, ["verified", "verified", "refused"], "{language}");
         assert_eq!((&event["specversion"], &event["id"]), (&json!("1.0"), &sent["source_event"]["id"]), "{language}");
         assert_eq!(event["type"], "fairway.workload.changed", "{language}");
-        assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str(), "{language}");
+        assert_eq!(event["data"]["workload_id"], fixture.workload.workload_id.as_str(), "{language}");
         assert!(event["source"].is_string() && event["time"].is_string(), "{language}: {event}");
     }
     for (language, verifier) in verifiers() {

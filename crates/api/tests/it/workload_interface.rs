@@ -46,13 +46,13 @@ fn workload_path(workload: &ActiveWorkload) -> String {
 }
 
 /// The paths and codes of the refused fields, in order.
-fn refused_fields(answer: &Response) -> Vec<(String, String)> {
-    let refused = answer.expect_refusal(422, "validation_error");
+fn refused_fields(response: &Response) -> Vec<(String, String)> {
+    let refusal = response.expect_refusal(422, "validation_error");
     let field = |field: &Value| {
-        assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
+        assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{response}");
         (field["path"].as_str().unwrap().to_owned(), field["code"].as_str().unwrap().to_owned())
     };
-    refused["fields"].as_array().unwrap().iter().map(field).collect()
+    refusal["fields"].as_array().unwrap().iter().map(field).collect()
 }
 
 #[tokio::test]
@@ -101,8 +101,8 @@ async fn every_validation_error_is_reported_with_its_path() {
             "shadow": "canary",
         },
     });
-    let answer = app.patch(&path, body).await;
-    let mut reported = refused_fields(&answer);
+    let response = app.patch(&path, body).await;
+    let mut reported = refused_fields(&response);
     reported.sort();
     let expected = [
         ("interface_config.input_fields[0].type", "not_one_of"),
@@ -117,17 +117,17 @@ async fn every_validation_error_is_reported_with_its_path() {
         ("status", "invalid"),
     ];
     assert_eq!(reported, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
-    assert!(!answer.text().contains("canary"), "{answer}");
+    assert!(!response.text().contains("canary"), "{response}");
     let read = app.get(&path).await;
     assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
     for wrong in [json!("form"), json!([]), json!(1), json!(true)] {
-        let answer = app.patch(&path, json!({ "interface_config": wrong })).await;
-        assert_eq!(refused_fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
+        let response = app.patch(&path, json!({ "interface_config": wrong })).await;
+        assert_eq!(refused_fields(&response), [("interface_config".to_owned(), "invalid".to_owned())]);
     }
     // `null` is refused for fields that cannot be null.
     for name in ["name", "description", "owner_ref", "invocation_mode", "status"] {
-        let answer = app.patch(&path, json!({ name: null })).await;
-        assert_eq!(refused_fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
+        let response = app.patch(&path, json!({ name: null })).await;
+        assert_eq!(refused_fields(&response), [(name.to_owned(), "invalid".to_owned())]);
     }
 }
 
@@ -170,14 +170,14 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
             if property == "font_family" && value == long {
                 continue;
             }
-            let answer = themed(json!({ property: value })).await;
+            let response = themed(json!({ property: value })).await;
             let code = match property {
                 "font_family" => "invalid_font_family",
                 "border_radius" => "invalid_length",
                 _ => "invalid_color",
             };
             let expected = [(format!("interface_config.theme.{property}"), code.to_owned())];
-            assert_eq!(refused_fields(&answer), expected, "{property}: {value:.40?}");
+            assert_eq!(refused_fields(&response), expected, "{property}: {value:.40?}");
         }
     }
     assert_eq!(refused_fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
@@ -195,9 +195,9 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
 async fn changing_access_requires_workload_expose() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
-        given.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
+        fixtures.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
     }
     let set = |actor: &str, config: Value| {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)
@@ -207,8 +207,8 @@ async fn changing_access_requires_workload_expose() {
     set("user:ada", full_interface()).await.expect(200);
     set("user:ada", with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
-        let refused = set("user:ada", with(mode)).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "workload.expose");
+        let refusal = set("user:ada", with(mode)).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "workload.expose");
     }
     set("user:otto", with("public")).await.expect(200);
     set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
@@ -245,9 +245,9 @@ async fn link_shared_workload_requires_a_share_link() {
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
     app.patch(workload_path(&workload), shared).await.expect(200);
     // The server validates cached decisions by revision, so the change applies to the next request.
-    let refused = app.post(workload.execute_path(), body).await;
-    refused.expect_refusal(401, "share_token_required");
-    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    let response = app.post(workload.execute_path(), body).await;
+    response.expect_refusal(401, "share_token_required");
+    assert_eq!(response.header("www-authenticate"), Some("Bearer"));
     app.get("/v1/workloads/by-slug/main").await.expect_refusal(401, "share_token_required");
     app.get(workload_path(&workload)).await.expect(200);
 }
@@ -259,8 +259,8 @@ async fn inputs_are_validated_against_the_form() {
     app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
     // An omitted field gets its default.
-    let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
-    assert_eq!(ran.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
+    let response = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
+    assert_eq!(response.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
     let canary = "canary-value";
     for (inputs, expected) in [
         (json!({}), vec![("ticket", "missing")]),
@@ -288,11 +288,11 @@ async fn inputs_are_validated_against_the_form() {
             ],
         ),
     ] {
-        let answer = run(inputs).await;
+        let response = run(inputs).await;
         let expected: Vec<_> =
             expected.into_iter().map(|(name, code)| (format!("inputs.{name}"), code.to_owned())).collect();
-        assert_eq!(refused_fields(&answer), expected);
-        assert!(!answer.text().contains(canary), "{answer}");
+        assert_eq!(refused_fields(&response), expected);
+        assert!(!response.text().contains(canary), "{response}");
     }
     // The number of reported errors is bounded.
     let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
@@ -316,12 +316,12 @@ async fn replay_finds_its_run_after_the_form_changed() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });
-    let first = app.post(workload.execute_path(), body.clone()).idempotency_key("once").await.expect(200);
+    let first_response = app.post(workload.execute_path(), body.clone()).idempotency_key("once").await.expect(200);
     app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     app.post(workload.execute_path(), body.clone()).await.expect_refusal(422, "validation_error");
-    let again = app.post(workload.execute_path(), body).idempotency_key("once").await;
-    assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let replay = app.post(workload.execute_path(), body).idempotency_key("once").await;
+    assert_eq!(replay.expect(200)["execution_id"], first_response["execution_id"]);
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
 }
 
 #[tokio::test]

@@ -221,8 +221,8 @@ async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: AttackRequest) 
 async fn hold_connections(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;
     let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
-    let until = tokio::time::Instant::now() + HOLD_TIME;
-    while tokio::time::Instant::now() < until {
+    let deadline = tokio::time::Instant::now() + HOLD_TIME;
+    while tokio::time::Instant::now() < deadline {
         read_byte_from_each(&mut held).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

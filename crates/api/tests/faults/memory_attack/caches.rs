@@ -153,8 +153,8 @@ impl UniqueAddresses {
 
 /// Starts a server whose rate limit refuses the second visit of a client.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let place = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
-    let place = place.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
+    let setup = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
+    let place = setup.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
     let server = place.start().await;
     (place, server)
 }

@@ -176,10 +176,10 @@ pub(super) async fn read_byte_from_each(connections: &mut [HeldConnection]) {
 
 /// Reads each response up to its status. Continues to read non-empty responses, up to [`MAX_KEPT_BYTES`] bytes.
 pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
-    let until = tokio::time::Instant::now() + STATUS_TIMEOUT;
+    let deadline = tokio::time::Instant::now() + STATUS_TIMEOUT;
     for held in connections {
         while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE_BYTES) {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             if !read_byte(held, left.max(Duration::from_millis(1))).await {
                 break;
             }
@@ -200,10 +200,10 @@ pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
 }
 
 /// Reads one byte. Returns whether a byte arrived.
-async fn read_byte(held: &mut HeldConnection, patience: Duration) -> bool {
+async fn read_byte(held: &mut HeldConnection, limit: Duration) -> bool {
     let Some((stream, bytes)) = held else { return false };
     let mut byte = [0];
-    match timeout(patience, stream.read(&mut byte)).await {
+    match timeout(limit, stream.read(&mut byte)).await {
         Ok(Ok(1..)) => {
             bytes.extend(byte);
             true

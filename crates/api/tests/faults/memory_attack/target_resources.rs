@@ -178,8 +178,8 @@ pub(super) fn large_interface(access_mode: &str) -> Value {
 
 async fn expose(remote: &ApiClient, workload: &ActiveWorkload, access_mode: &str) {
     let body = json!({ "interface_config": large_interface(access_mode) });
-    let answer = remote.patch(&format!("/v1/workloads/{}", workload.id), &body).await.unwrap();
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = remote.patch(&format!("/v1/workloads/{}", workload.id), &body).await.unwrap();
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
 async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
@@ -314,6 +314,6 @@ async fn create_knowledge_base(remote: &ApiClient, strategy: &str) -> (Uuid, Str
             "allowed_access_modes": ["retrieve"],
         },
     });
-    let made = remote.create(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
-    (asset, slug, made.required_id("asset_version_id"))
+    let created = remote.create(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
+    (asset, slug, created.required_id("asset_version_id"))
 }

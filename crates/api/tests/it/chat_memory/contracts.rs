@@ -19,7 +19,7 @@ fn base_content(contract: &str, modes: &[&str]) -> Value {
 #[tokio::test]
 async fn disallowed_access_modes_disable_memory_but_not_the_run() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     for (slug, modes, replays, writes) in [
         ("all", &["retrieve", "memory_replay", "memory_writeback"][..], true, true),
         ("none", &["retrieve"], false, false),
@@ -28,10 +28,10 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
     ] {
         // The contracts of both knowledge bases must allow the access mode.
         let open = base_content(&format!("{slug}-open"), &["retrieve", "memory_replay", "memory_writeback"]);
-        let open = given.asset_with_version("knowledge_base", &format!("{slug}-open"), open).await;
+        let open = fixtures.asset_with_version("knowledge_base", &format!("{slug}-open"), open).await;
         let narrow =
-            given.asset_with_version("knowledge_base", &format!("{slug}-narrow"), base_content(slug, modes)).await;
-        let workload = active_with_memory_and_bases(&given, slug, json!({}), vec![open, narrow]).await;
+            fixtures.asset_with_version("knowledge_base", &format!("{slug}-narrow"), base_content(slug, modes)).await;
+        let workload = active_with_memory_and_bases(&fixtures, slug, json!({}), vec![open, narrow]).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         let run = message_request(&app, &workload, "s", "second").await.expect(200);
         assert_eq!(run["status"], "completed", "{slug}");
@@ -62,13 +62,14 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
 #[tokio::test]
 async fn revoked_contract_stops_replay_and_writeback() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let all = ["retrieve", "memory_replay", "memory_writeback"];
     let mut workloads = Vec::new();
     for (slug, erases) in [("keeps", false), ("erases", true)] {
-        let base = given.asset_with_version("knowledge_base", &format!("{slug}-base"), base_content(slug, &all)).await;
+        let base =
+            fixtures.asset_with_version("knowledge_base", &format!("{slug}-base"), base_content(slug, &all)).await;
         let more = json!({ "erase_on_revoke": erases });
-        let workload = active_with_memory_and_bases(&given, slug, more, vec![base.clone()]).await;
+        let workload = active_with_memory_and_bases(&fixtures, slug, more, vec![base.clone()]).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         workloads.push((slug, erases, base, workload));
     }
@@ -94,15 +95,16 @@ async fn revoked_contract_stops_replay_and_writeback() {
 #[tokio::test]
 async fn version_that_revokes_its_contract_erases_turns() {
     let (_, app) = start_with_provider().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let content = base_content("handbook", &["retrieve", "memory_replay", "memory_writeback"]);
-    let handbook = given.asset_with_version("knowledge_base", "handbook", content.clone()).await;
+    let handbook = fixtures.asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let workload =
-        active_with_memory_and_bases(&given, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()]).await;
+        active_with_memory_and_bases(&fixtures, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()])
+            .await;
     message_request(&app, &workload, "s", "first").await.expect(200);
     let mut over = content;
     over["access_contract"]["revoked"] = json!(true);
     over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
-    given.add_version(&handbook.asset_id, over).await;
+    fixtures.add_version(&handbook.asset_id, over).await;
     assert_eq!(own_turns(&app, &workload, "s").await, json!([]));
 }

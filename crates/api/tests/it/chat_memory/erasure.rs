@@ -13,9 +13,9 @@ const DAY: i64 = 24 * 60 * 60;
 #[tokio::test]
 async fn deletes_turns_after_their_retention() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
-    let short = active_with_memory(&given, "short", json!({ "ttl_days": 2 })).await;
-    let long = active_with_memory(&given, "long", json!({})).await;
+    let fixtures = app.fixtures();
+    let short = active_with_memory(&fixtures, "short", json!({ "ttl_days": 2 })).await;
+    let long = active_with_memory(&fixtures, "long", json!({})).await;
     for workload in [&short, &long] {
         message_request(&app, workload, "s", "first").await.expect(200);
     }
@@ -39,9 +39,9 @@ async fn deletes_turns_after_their_retention() {
 #[tokio::test]
 async fn runs_in_flight_do_not_restore_erased_turns() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     for (slug, scope) in [("session", "session"), ("user", "user")] {
-        let workload = active_with_memory(&given, slug, json!({ "scope": scope })).await;
+        let workload = active_with_memory(&fixtures, slug, json!({ "scope": scope })).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         provider.set_behaviour(ProviderBehaviour::Blocks);
         let before = provider.call_count();
@@ -69,13 +69,13 @@ async fn runs_in_flight_do_not_restore_erased_turns() {
 #[tokio::test]
 async fn erasing_another_owners_session_requires_execution_kill() {
     let (_, app) = start_with_provider().await;
-    let given = app.fixtures();
-    let workload = active_with_memory(&given, "main", json!({})).await;
+    let fixtures = app.fixtures();
+    let workload = active_with_memory(&fixtures, "main", json!({})).await;
     for actor in ["user:ada", "user:local"] {
         message_request(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
     }
-    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:op", "operator", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:op", "operator", "workspace", Some(WORKSPACE)).await;
     let erase =
         |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
     assert_eq!(erase("user:runner", "user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.kill");

@@ -110,14 +110,14 @@ impl Drop for FaultHarness {
 }
 
 /// Whether the response invites a retry of the same request.
-fn invites_retry(answer: &Response) -> bool {
-    match answer.status {
+fn invites_retry(response: &Response) -> bool {
+    match response.status {
         503 => {
-            answer.expect_refusal(503, "unavailable");
-            assert!(answer.header("retry-after").is_some(), "{answer}");
+            response.expect_refusal(503, "unavailable");
+            assert!(response.header("retry-after").is_some(), "{response}");
             true
         }
-        409 => answer.code() == "request_in_progress",
+        409 => response.code() == "request_in_progress",
         _ => false,
     }
 }
@@ -126,9 +126,9 @@ async fn send_until_final(request: &Request, server: &Client, tries: usize) -> V
     let mut all = Vec::new();
     loop {
         let request_id = Uuid::now_v7().to_string();
-        let answer = request.clone().to_server(server).header("X-Request-Id", &request_id).await;
-        let is_final = !invites_retry(&answer);
-        all.push(Attempt { request_id, answer });
+        let response = request.clone().to_server(server).header("X-Request-Id", &request_id).await;
+        let is_final = !invites_retry(&response);
+        all.push(Attempt { request_id, answer: response });
         if is_final || all.len() == tries {
             return all;
         }
@@ -140,7 +140,7 @@ impl FaultHarness {
     /// The status and the added rows of an operation without faults. They are measured once and stored.
     pub(super) async fn expected_effect(
         &mut self,
-        stage: &WorkspaceFixture<'_>,
+        fixture: &WorkspaceFixture<'_>,
         operation: &str,
         key: Option<&str>,
     ) -> (u16, RowCounts) {
@@ -148,22 +148,22 @@ impl FaultHarness {
         if let Some(known) = self.expected.get(&name) {
             return known.clone();
         }
-        let request = changing_request(stage, operation).await;
+        let request = changing_request(fixture, operation).await;
         let before = self.settled_rows().await;
-        let answer = with_key(key.map(|_| "calm"), request).await;
-        assert!(answer.status < 300, "{answer}");
-        let seen = (answer.status, added_rows(&before, &self.settled_rows().await));
+        let response = with_key(key.map(|_| "calm"), request).await;
+        assert!(response.status < 300, "{response}");
+        let seen = (response.status, added_rows(&before, &self.settled_rows().await));
         self.expected.insert(name, seen.clone());
         seen
     }
 
     /// Sends a change through the proxy. With an idempotency key, retries make its effect happen exactly once. Without
     /// a key, a single attempt has its effect once, or after a 503 at most once. Returns whether a fault was injected.
-    pub(super) async fn assert_change(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, keyed: bool) -> bool {
+    pub(super) async fn assert_change(&mut self, fixture: &WorkspaceFixture<'_>, operation: &str, keyed: bool) -> bool {
         self.keys += 1;
         let key = keyed.then(|| format!("shaky-{}", self.keys));
-        let (status, expected) = self.expected_effect(stage, operation, key.as_deref()).await;
-        let request = with_key(key.as_deref(), changing_request(stage, operation).await);
+        let (status, expected) = self.expected_effect(fixture, operation, key.as_deref()).await;
+        let request = with_key(key.as_deref(), changing_request(fixture, operation).await);
         let before = self.settled_rows().await;
         let cuts = self.proxy.injected().len();
         self.proxy.set_fault(self.fault.clone());
@@ -185,11 +185,11 @@ impl FaultHarness {
         assert_eq!((last.status, &happened), (status, &expected), "{operation}: {sent:?}");
         if keyed {
             // The direct server replays the same response.
-            let again = request.to_server(&self.direct).await;
-            assert_eq!(again.status, status, "{again}");
-            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
+            let second_response = request.to_server(&self.direct).await;
+            assert_eq!(second_response.status, status, "{second_response}");
+            assert_eq!(second_response.header("idempotency-replayed"), Some("true"), "{second_response}");
             for name in ["location", "etag"] {
-                assert_eq!(again.header(name), last.header(name), "{operation}: {again}");
+                assert_eq!(second_response.header(name), last.header(name), "{operation}: {second_response}");
             }
         }
         cut
@@ -229,12 +229,12 @@ impl FaultHarness {
     }
 
     /// Asserts that a read returns the current state or 503.
-    pub(super) async fn assert_read(&mut self, stage: &WorkspaceFixture<'_>, operation: &str) {
-        let request = stage.successful_request(operation).await;
-        let timeless = |answer: &Response| {
-            assert_eq!(answer.status, 200, "{answer}");
+    pub(super) async fn assert_read(&mut self, fixture: &WorkspaceFixture<'_>, operation: &str) {
+        let request = fixture.successful_request(operation).await;
+        let timeless = |response: &Response| {
+            assert_eq!(response.status, 200, "{response}");
             // An event stream is not JSON.
-            let mut body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
+            let mut body = serde_json::from_slice(&response.body).unwrap_or_else(|_| json!(response.text()));
             if operation == "read_rollout" {
                 body["observed"]["soak_left_seconds"] = json!(null);
             }
@@ -249,10 +249,10 @@ impl FaultHarness {
     }
 
     /// Sends concurrent requests whose commits the server groups. Asserts that each request has its effect once.
-    pub(super) async fn assert_concurrent_changes(&mut self, stage: &WorkspaceFixture<'_>) {
-        let asset = stage.path_parameter("asset_id");
+    pub(super) async fn assert_concurrent_changes(&mut self, fixture: &WorkspaceFixture<'_>) {
+        let asset = fixture.path_parameter("asset_id");
         let path = format!("/v1/assets/{asset}/versions");
-        let run = stage.successful_request("execute_workload").await;
+        let run = fixture.successful_request("execute_workload").await;
         let mut requests = Vec::new();
         for number in 0..CONCURRENT_REQUESTS {
             let content = json!({ "content": { "system_prompt": format!("Number {number}") } });

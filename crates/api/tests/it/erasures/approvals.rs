@@ -39,8 +39,8 @@ async fn each_erasure_is_decided_once() {
             complete(&app).await;
         }
         for verb in ["approve", "refuse"] {
-            let again = app.post(format!("{erasure}/{verb}"), json!({})).as_actor("user:joan").await;
-            let detail = again.expect_refusal(409, "invalid_transition");
+            let second_response = app.post(format!("{erasure}/{verb}"), json!({})).as_actor("user:joan").await;
+            let detail = second_response.expect_refusal(409, "invalid_transition");
             assert_eq!((&detail["current_state"], &detail["valid_transitions"]), (&json!(state), &json!([])));
         }
     }
@@ -70,9 +70,9 @@ async fn each_erasure_is_decided_once() {
 #[tokio::test]
 async fn erasures_stay_in_their_tenant_and_among_its_administrators() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let erasure = request_erasure(&app, SUBJECT).await;
-    let other = given.tenant("elsewhere").await;
+    let other = fixtures.tenant("elsewhere").await;
     for path in [erasure.clone(), "/v1/erasures/00000000-0000-7000-8000-00000000ffff".to_owned()] {
         app.get(&path).in_tenant(&other).await.expect_refusal(404, "not_found");
         for verb in ["approve", "refuse"] {
@@ -81,8 +81,8 @@ async fn erasures_stay_in_their_tenant_and_among_its_administrators() {
         }
     }
     assert_eq!(app.get("/v1/erasures").in_tenant(&other).await.expect(200), json!([]));
-    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:auditor", "auditor", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:auditor", "auditor", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:boss", "user:auditor"] {
         for request in [
             app.get("/v1/erasures"),
@@ -91,8 +91,8 @@ async fn erasures_stay_in_their_tenant_and_among_its_administrators() {
             app.post(format!("{erasure}/approve"), json!({})),
             app.post(format!("{erasure}/refuse"), json!({})),
         ] {
-            let refused = request.as_actor(actor).await.expect_refusal(403, "forbidden");
-            assert_eq!(refused["permission"], "tenant.manage");
+            let refusal = request.as_actor(actor).await.expect_refusal(403, "forbidden");
+            assert_eq!(refusal["permission"], "tenant.manage");
         }
     }
     assert_eq!(app.get(&erasure).await.expect(200)["status"], "requested");

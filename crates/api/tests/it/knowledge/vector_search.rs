@@ -133,8 +133,8 @@ async fn ingest_without_vectors_adds_no_documents() {
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
-    let answer = app.post(documents_path(&base), text_document("leave", "x")).await;
-    answer.expect_refusal(503, "embedding_unavailable");
-    assert!(answer.header("retry-after").is_some());
+    let response = app.post(documents_path(&base), text_document("leave", "x")).await;
+    response.expect_refusal(503, "embedding_unavailable");
+    assert!(response.header("retry-after").is_some());
     assert_eq!(app.get(documents_path(&base)).await.expect(200), json!([]));
 }

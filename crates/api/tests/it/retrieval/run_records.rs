@@ -114,16 +114,16 @@ async fn queued_and_reviewed_runs_have_all_their_decisions() {
 #[tokio::test]
 async fn denied_runs_name_their_decision() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let given = desk.app.fixtures();
+    let fixtures = desk.app.fixtures();
     let rule = json!([{ "id": "none", "condition": "always", "outcome": "deny", "reason_code": "closed" }]);
     let versions = vec![
-        given.prompt("prompt2").await,
-        given.policy_with_rules("policy2", rule).await,
-        given.model_policy("models2").await,
+        fixtures.prompt("prompt2").await,
+        fixtures.policy_with_rules("policy2", rule).await,
+        fixtures.model_policy("models2").await,
         desk.base.clone(),
-        given.flow("flow2", RETRIEVAL_FLOW).await,
+        fixtures.flow("flow2", RETRIEVAL_FLOW).await,
     ];
-    let closed = given.active_workload_with_bindings("closed", versions).await;
+    let closed = fixtures.active_workload_with_bindings("closed", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let denied = desk.app.post(closed.execute_path(), body).await.expect_refusal(403, "policy_denied");
     let response = bundle(&desk.app, denied["execution_id"].as_str().unwrap()).await;

@@ -20,8 +20,8 @@ async fn validates_fields_before_every_other_check() {
     ] {
         let mut sent = script_body("main");
         sent[name] = value;
-        let refused = app.post("/v1/runtime/code", sent).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], name, "{refused}");
+        let refusal = app.post("/v1/runtime/code", sent).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], name, "{refusal}");
     }
     assert_eq!(gateway.script_count(), 0);
 }
@@ -71,9 +71,9 @@ async fn rejects_fields_that_name_an_identity() {
     ] {
         for actor in ["user:local", "service:portal"] {
             let sent = app.post("/v1/runtime/code", Value::Null).with_body("application/json", with(member));
-            let answer = sent.as_actor(actor).await;
-            answer.expect_refusal(422, "forbidden_field");
-            assert!(!answer.text().contains("S3CRET") && !answer.text().contains("actor"), "{answer}");
+            let response = sent.as_actor(actor).await;
+            response.expect_refusal(422, "forbidden_field");
+            assert!(!response.text().contains("S3CRET") && !response.text().contains("actor"), "{response}");
         }
     }
     let form = app.post("/v1/runtime/code", Value::Null);

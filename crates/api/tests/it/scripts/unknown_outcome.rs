@@ -26,12 +26,12 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "result": [1], "stdout": "hi\n" })));
-    let answer = run_script(&app).await.expect(200);
-    assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
+    let response = run_script(&app).await.expect(200);
+    assert_eq!((&response["result"], &response["stdout"]), (&json!([1]), &json!("hi\n")));
     let request = &endpoint.requests()[0];
-    assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
+    assert_eq!(request.header("idempotency-key"), response["execution_id"].as_str());
     assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO_SCRIPT), &json!("starlark")));
-    assert_eq!(request.json()["execution_id"], answer["execution_id"]);
+    assert_eq!(request.json()["execution_id"], response["execution_id"]);
     endpoint.respond_with(ScriptedResponse::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
     assert_eq!(run_script(&app).await.expect(200)["error"]["code"], "script_error");
 
@@ -52,14 +52,14 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
         let before = endpoint.request_count();
         endpoint.respond_with(fault.clone());
         let key = format!("key-{before}");
-        let answer = run_script(&app).idempotency_key(&key).await;
-        let refused = answer.expect_refusal(status, code);
-        assert!(!answer.text().contains("s3cret") && !answer.text().contains("hello"), "{answer}");
-        let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
+        let response = run_script(&app).idempotency_key(&key).await;
+        let refusal = response.expect_refusal(status, code);
+        assert!(!response.text().contains("s3cret") && !response.text().contains("hello"), "{response}");
+        let read = app.get(execution_path(&refusal["execution_id"], "")).await.expect(200);
         assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{fault:?}");
-        let again = run_script(&app).idempotency_key(&key).await;
-        assert_eq!(again.expect_refusal(status, code)["execution_id"], refused["execution_id"]);
-        assert_eq!(again.header("idempotency-replayed"), Some("true"));
+        let replay = run_script(&app).idempotency_key(&key).await;
+        assert_eq!(replay.expect_refusal(status, code)["execution_id"], refusal["execution_id"]);
+        assert_eq!(replay.header("idempotency-replayed"), Some("true"));
         assert_eq!(endpoint.request_count(), before + 1, "{fault:?} is dispatched once");
     }
     let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
@@ -75,21 +75,21 @@ async fn unreachable_gateway_fails_the_run() {
     let app =
         TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
     app.active_workload("main").await;
-    let refused = run_script(&app).await.expect_refusal(502, "gateway_unreachable");
-    let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
+    let refusal = run_script(&app).await.expect_refusal(502, "gateway_unreachable");
+    let read = app.get(execution_path(&refusal["execution_id"], "")).await.expect(200);
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
-    resolve_unknown(&app, &refused["execution_id"], "success").await.expect_refusal(409, "execution_not_unknown");
+    resolve_unknown(&app, &refusal["execution_id"], "success").await.expect_refusal(409, "execution_not_unknown");
 }
 
 #[tokio::test]
 async fn authorized_caller_resolves_an_unknown_run_once() {
     let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
     let app = start_app(&gateway).await;
-    let given = app.fixtures();
-    given.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
-    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    given.bind_role("user:elsewhere", "operator", "workspace", Some(&elsewhere)).await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    let elsewhere = fixtures.workspace("elsewhere", "elsewhere").await;
+    fixtures.bind_role("user:elsewhere", "operator", "workspace", Some(&elsewhere)).await;
     for (outcome, status, error) in
         [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
     {
@@ -99,15 +99,18 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
             let body = json!({ "outcome": outcome, "note": "Checked at the gateway." });
             app.post(execution_path(&id, "/settle"), body).as_actor(actor)
         };
-        let refused = ask("user:author", outcome).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "execution.kill");
+        let refusal = ask("user:author", outcome).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "execution.kill");
         ask("user:elsewhere", outcome).await.expect_refusal(404, "not_found");
         ask("user:operator", "unknown").await.expect_refusal(422, "validation_error");
         let settled = ask("user:operator", outcome).idempotency_key("k1").await.expect(200);
         assert_eq!((&settled["status"], &settled["outcome"]), (&json!(status), &json!(outcome)));
         assert_eq!(settled["error"]["code"], error);
-        let again = ask("user:operator", outcome).idempotency_key("k1").await;
-        assert_eq!((again.expect(200), again.header("idempotency-replayed")), (settled, Some("true")));
+        let replay_response = ask("user:operator", outcome).idempotency_key("k1").await;
+        assert_eq!(
+            (replay_response.expect(200), replay_response.header("idempotency-replayed")),
+            (settled, Some("true"))
+        );
         ask("user:operator", "success").await.expect_refusal(409, "execution_not_unknown");
         let listed = app.get("/v1/executions?status=unknown").await.expect(200);
         assert_eq!(listed, json!([]), "a resolved run is not unknown");
@@ -166,9 +169,9 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
                 WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION no_log()"
         );
         owner.batch_execute(&fails).await.unwrap();
-        let refused = run_script(&app).await;
-        refused.expect_refusal(503, "unavailable");
-        assert!(!refused.text().contains("not today"), "{refused}");
+        let response = run_script(&app).await;
+        response.expect_refusal(503, "unavailable");
+        assert!(!response.text().contains("not today"), "{response}");
         assert_eq!(gateway.preparation_counts(), (number, 0), "the prepared sandbox is released: {state}");
         assert_eq!(
             (gateway.script_count(), query_count(&app, "SELECT count(*) FROM execution").await),
@@ -198,13 +201,13 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
         let running = survivor.get("/v1/executions?status=running").await.expect(200);
         let id = running[0]["execution_id"].clone();
         expire_leases(&survivor).await;
-        let read = wait_until_ended(&survivor, &id).await;
-        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
-        assert_eq!(read["error"]["code"], "gateway_error");
+        let ended_run = wait_until_ended(&survivor, &id).await;
+        assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
+        assert_eq!(ended_run["error"]["code"], "gateway_error");
         // The first server receives its response late. The response does not overwrite the outcome.
         blocked_gateway.set_behaviour(succeeding(json!(1), "late"));
         drop(request.await.unwrap());
-        assert_eq!(wait_until_ended(&survivor, &id).await, read, "{dispatch}");
+        assert_eq!(wait_until_ended(&survivor, &id).await, ended_run, "{dispatch}");
         assert_eq!(
             (blocked_gateway.script_count(), idle_gateway.script_count()),
             (1, 0),
