@@ -44,8 +44,8 @@ impl Response {
 
     /// Whether the response is a 503 with `Retry-After` in seconds.
     pub(crate) fn is_unavailable_with_retry_after(&self) -> bool {
-        let when = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
-        self.status == 503 && when.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+        let retry_after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        self.status == 503 && retry_after.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
     }
 }
 

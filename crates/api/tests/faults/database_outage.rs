@@ -100,12 +100,12 @@ async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Dur
 async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: usize) {
     let mut slowest = Vec::new();
     for _ in 0..ROUNDS {
-        let round = send_all(remote, paths, concurrent).await;
-        assert!(!round.is_empty());
-        for (_, response) in &round {
+        let responses = send_all(remote, paths, concurrent).await;
+        assert!(!responses.is_empty());
+        for (_, response) in &responses {
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
         }
-        let longest = round.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
+        let longest = responses.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
         if longest < REFUSAL_TIMEOUT {
             return;
         }
@@ -125,16 +125,16 @@ async fn assert_all_refused_in_time(remote: &ApiClient, paths: &Paths) {
 
 /// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
 async fn assert_low_processor_use(server: &Server, paths: &Paths) {
-    let (since, before) = (Instant::now(), server.processor_time());
-    let mut pace = tokio::time::interval(REQUEST_INTERVAL);
+    let (started_at, before) = (Instant::now(), server.processor_time());
+    let mut interval = tokio::time::interval(REQUEST_INTERVAL);
     let mut number = 0;
-    while since.elapsed() < OBSERVATION_TIME {
-        pace.tick().await;
+    while started_at.elapsed() < OBSERVATION_TIME {
+        interval.tick().await;
         let response = send_request(&server.client, number, paths).await.unwrap();
         assert!(response.is_unavailable_with_retry_after(), "{response:?}");
         number += 1;
     }
-    let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
+    let (elapsed, used) = (started_at.elapsed(), server.processor_time() - before);
     assert!(
         used * PROCESSOR_SHARE_DIVISOR < elapsed,
         "used {used:?} of processor time in {elapsed:?} without a database"
@@ -216,7 +216,7 @@ struct Creations {
 /// Creates assets without idempotency keys until the test ends. Returns the slug of each refused creation, and
 /// whether the refusal reports `may_have_happened`.
 async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(String, bool)> {
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     while !creations.is_over.load(Ordering::Relaxed) {
         let slug = format!("a{}", Uuid::now_v7().simple());
         let body = json!({
@@ -227,10 +227,10 @@ async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(Str
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
             let is_named = response.body.pointer("/detail/may_have_happened") == Some(&json!(true));
             creations.named.fetch_add(usize::from(is_named), Ordering::Relaxed);
-            refused.push((slug, is_named));
+            refusals.push((slug, is_named));
         }
     }
-    refused
+    refusals
 }
 
 /// PostgreSQL hangs and its connections are terminated while clients create assets.
@@ -248,9 +248,9 @@ async fn refused_creations_say_whether_they_may_have_happened() {
     }
     for _ in 0..MAX_FAULT_ROUNDS {
         tokio::time::sleep(CALM).await;
-        let paused = postgres.pause();
+        let paused_processes = postgres.pause();
         tokio::time::sleep(PAUSE).await;
-        drop(paused);
+        drop(paused_processes);
         for _ in 0..10 {
             tokio::time::sleep(CALM / 10).await;
             let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -264,15 +264,16 @@ async fn refused_creations_say_whether_they_may_have_happened() {
         }
     }
     creations.is_over.store(true, Ordering::Relaxed);
-    let refused = creators.join_all().await.concat();
+    let refusals = creators.join_all().await.concat();
     wait_until("abandoned statements end", RECOVERY_TIMEOUT, async || {
         let active = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
         superuser.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
-    let plain: Vec<&str> = refused.iter().filter(|(_, named)| !named).map(|(slug, _)| slug.as_str()).collect();
-    let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain]).await.unwrap();
-    assert!(refused.len() > plain.len(), "no fault met a commit: {refused:?}");
-    assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refused.len());
+    let plain_refusals: Vec<&str> =
+        refusals.iter().filter(|(_, may_have_happened)| !may_have_happened).map(|(slug, _)| slug.as_str()).collect();
+    let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain_refusals]).await.unwrap();
+    assert!(refusals.len() > plain_refusals.len(), "no fault met a commit: {refusals:?}");
+    assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refusals.len());
 }

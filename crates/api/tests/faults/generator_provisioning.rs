@@ -21,8 +21,8 @@ async fn concurrently_started_servers_provision_one_generator() {
     let path = "/v1/asset-drafts/generate?workspace_id=00000000-0000-7000-8000-000000000003";
     let body = json!({ "description": "Sort letters by their urgency." });
     for server in [&first_server, &second_server] {
-        let drafted = server.client.post(path, &body, None).await.unwrap();
-        assert_eq!(drafted.status, 200, "{drafted:?}");
+        let response = server.client.post(path, &body, None).await.unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
     }
     for (table, rows) in [("release", 1_i64), ("asset", 3), ("asset_version", 3), ("execution", 2)] {
         let counted = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();

@@ -37,28 +37,29 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     let fixtures = app.fixtures();
     let viewer = fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     let operator = fixtures.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
-    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let scope = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
     let ask = |query: String| app.get(format!("/v1/session/can?{query}")).as_actor("user:ada");
-    let both = ask(format!("operation=list_workloads&{here}")).await.expect(200);
-    assert_eq!((&both["allowed"], &both["permission"]), (&json!(true), &json!("workload.view")));
-    let ids: Vec<&Value> = both["by"].as_array().unwrap().iter().map(|by| &by["role_binding_id"]).collect();
-    assert_eq!(ids.len(), 2, "{both}");
-    assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{both}");
+    let explanation = ask(format!("operation=list_workloads&{scope}")).await.expect(200);
+    assert_eq!((&explanation["allowed"], &explanation["permission"]), (&json!(true), &json!("workload.view")));
+    let ids: Vec<&Value> =
+        explanation["by"].as_array().unwrap().iter().map(|source| &source["role_binding_id"]).collect();
+    assert_eq!(ids.len(), 2, "{explanation}");
+    assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{explanation}");
     // A role in one workspace grants nothing in the scope of the tenant.
-    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    let tenant_wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     let expected = json!([{
         "role_binding_id": operator, "role": "operator", "scope_kind": "tenant", "scope_ref": TENANT,
     }]);
-    assert_eq!(wide["by"], expected);
-    let denied = ask(format!("operation=create_workload&{here}")).await.expect(200);
-    assert_eq!(denied, json!({"allowed": false, "permission": "workload.create", "by": []}));
+    assert_eq!(tenant_wide["by"], expected);
+    let denial = ask(format!("operation=create_workload&{scope}")).await.expect(200);
+    assert_eq!(denial, json!({"allowed": false, "permission": "workload.create", "by": []}));
     // A revoked role binding grants nothing.
     app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
-    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
-    assert_eq!(wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
+    let tenant_wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    assert_eq!(tenant_wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
     // Operations that require no permission.
-    let open = ask("operation=read_session".to_owned()).await.expect(200);
-    assert_eq!(open, json!({"allowed": true, "permission": null, "by": []}));
+    let explanation = ask("operation=read_session".to_owned()).await.expect(200);
+    assert_eq!(explanation, json!({"allowed": true, "permission": null, "by": []}));
     let member = ask("operation=list_workspaces".to_owned()).await.expect(200);
     assert_eq!((&member["allowed"], &member["by"][0]["role_binding_id"]), (&json!(true), &json!(viewer)));
     // In local mode, the server itself gives the local user its role, so the explanation contains no role binding.
@@ -74,32 +75,35 @@ async fn questions_about_others_require_workspace_manage_in_a_visible_scope() {
     fixtures.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
     fixtures.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    let other = fixtures.workspace("next-door", "next-door").await;
-    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other)).await;
+    let other_workspace = fixtures.workspace("next-door", "next-door").await;
+    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
     let tenant = fixtures.tenant("acme").await;
-    let there = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
+    let foreign_workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
     let ask = |actor: &str, scope: &str| {
         app.get(format!("/v1/session/can?operation=list_workloads&actor=user:runner&{scope}")).as_actor(actor)
     };
-    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
-    let refusal = ask("user:weak", &here).await.expect_refusal(403, "forbidden");
+    let workspace_scope = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let refusal = ask("user:weak", &workspace_scope).await.expect_refusal(403, "forbidden");
     assert_eq!(refusal["permission"], "workspace.manage");
-    ask("user:neighbour", &here).await.expect_refusal(403, "forbidden");
+    ask("user:neighbour", &workspace_scope).await.expect_refusal(403, "forbidden");
     ask("user:admin", "").await.expect_refusal(403, "forbidden");
-    assert_eq!(ask("user:admin", &here).await.expect(200)["allowed"], true);
+    assert_eq!(ask("user:admin", &workspace_scope).await.expect(200)["allowed"], true);
     // A role in one workspace does not make workloads of another workspace visible. Other tenants do not see scopes
     // of this tenant.
     let of_workload = format!("scope_kind=workload&scope_ref={workload}");
     assert_eq!(ask("user:admin", &of_workload).await.expect(200)["allowed"], true);
     ask("user:neighbour", &of_workload).await.expect_refusal(404, "not_found");
-    for scope in [format!("scope_kind=workspace&scope_ref={there}"), format!("scope_kind=tenant&scope_ref={tenant}")] {
+    for scope in
+        [format!("scope_kind=workspace&scope_ref={foreign_workspace}"), format!("scope_kind=tenant&scope_ref={tenant}")]
+    {
         ask("user:admin", &scope).await.expect_refusal(404, "not_found");
     }
     for actor in ["user:nobody-here", "anonymous"] {
-        let own = app.get(format!("/v1/session/can?operation=list_workloads&{here}")).as_actor(actor).await;
+        let explanation =
+            app.get(format!("/v1/session/can?operation=list_workloads&{workspace_scope}")).as_actor(actor).await;
         match actor {
-            "anonymous" => own.expect_refusal(404, "not_found"),
-            _ => own.expect(200),
+            "anonymous" => explanation.expect_refusal(404, "not_found"),
+            _ => explanation.expect(200),
         };
     }
 }

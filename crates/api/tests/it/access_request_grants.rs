@@ -107,8 +107,8 @@ async fn grant_changes_the_named_settings_and_makes_the_connection_usable() {
             assert_eq!(&after[name], value, "{name} after {body}");
         }
         assert_eq!(status(&fixture, &use_case).await, "active");
-        let told = granted_fact(&app).await;
-        assert_eq!((&told["connection"]["change"], &told["connection"]["keys"]), (&json!("changed"), &keys));
+        let fact = granted_fact(&app).await;
+        assert_eq!((&fact["connection"]["change"], &fact["connection"]["keys"]), (&json!("changed"), &keys));
     }
 }
 
@@ -120,16 +120,16 @@ async fn grant_that_activates_withdraws_the_other_requests() {
     let (crm, mail) = (request_for(&fixture, &use_case, "crm").await, request_for(&fixture, &use_case, "mail").await);
     // The connection already exists before its access request is decided.
     fixture.create_connection("mail").await;
-    let granted = grant(&fixture, &crm, json!({ "connector_kind": "http" })).await.expect(200);
-    assert_eq!((&granted["status"], status(&fixture, &use_case).await), (&json!("granted"), json!("active")));
+    let response = grant(&fixture, &crm, json!({ "connector_kind": "http" })).await.expect(200);
+    assert_eq!((&response["status"], status(&fixture, &use_case).await), (&json!("granted"), json!("active")));
     let withdrawn = request_for(&fixture, &use_case, "mail").await;
-    assert_eq!((&withdrawn["status"], &withdrawn["decided_by"]), (&json!("withdrawn"), &granted["decided_by"]));
+    assert_eq!((&withdrawn["status"], &withdrawn["decided_by"]), (&json!("withdrawn"), &response["decided_by"]));
     assert!(withdrawn["decided_at"].is_string());
     let refusal = grant(&fixture, &mail, json!({})).await.expect_refusal(409, "invalid_transition");
     assert_eq!(refusal["current_state"], "withdrawn");
-    let told = granted_fact(&app).await;
-    assert_eq!((&told["activates"], &told["connection"]["change"]), (&json!(true), &json!("created")));
-    assert_eq!(told["connection"]["connector_kind"], "http");
+    let fact = granted_fact(&app).await;
+    assert_eq!((&fact["activates"], &fact["connection"]["change"]), (&json!(true), &json!("created")));
+    assert_eq!(fact["connection"]["connector_kind"], "http");
 }
 
 /// The clocks of servers differ, so only the database's clock decides whether a request has expired.
@@ -139,9 +139,9 @@ async fn the_clock_of_the_database_decides_on_expiry() {
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = pending(&fixture, &["crm"]).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let soon = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
-    let soon: String = owner.query_one(soon, &[]).await.unwrap().get(0);
-    let path = connection(&fixture, json!({ "expires_at": soon })).await;
+    let expiry_sql = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let expires_at: String = owner.query_one(expiry_sql, &[]).await.unwrap().get(0);
+    let path = connection(&fixture, json!({ "expires_at": expires_at })).await;
     app.database().move_clock(2 * 60 * 60).await.unwrap();
     let activate = app.post(fixture.use_case_path(&format!("/{use_case}/activate")), json!({}));
     activate.await.expect_refusal(409, "connections_unresolved");
@@ -149,6 +149,6 @@ async fn the_clock_of_the_database_decides_on_expiry() {
     assert_eq!(bundle["open_connection_gaps"], json!([{ "kind": "mint_fresh", "ref": "crm" }]));
     let request = request_for(&fixture, &use_case, "crm").await;
     grant(&fixture, &request, json!({})).await.expect(200);
-    let granted = app.get(&path).await.expect(200);
-    assert_eq!((&granted["expires_at"], status(&fixture, &use_case).await), (&json!(null), json!("active")));
+    let connection = app.get(&path).await.expect(200);
+    assert_eq!((&connection["expires_at"], status(&fixture, &use_case).await), (&json!(null), json!("active")));
 }

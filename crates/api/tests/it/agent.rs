@@ -101,15 +101,15 @@ async fn tool_call_payload_is_withheld_from_viewers() {
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
     let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     let id = &response["execution_id"];
-    let flat = fixture.app.get(execution_path(id, "/evidence-graph")).await.expect(200);
-    let artifacts = flat["evidence_artifacts"].as_array().unwrap();
-    let kept = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
-    let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
-    let whole = fixture.app.get(execution_path(id, &rest)).await.expect(200);
-    assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
+    let evidence = fixture.app.get(execution_path(id, "/evidence-graph")).await.expect(200);
+    let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
+    let tool_call = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
+    let artifact_path = format!("/evidence-artifacts/{}", tool_call["artifact_id"].as_str().unwrap());
+    let full_artifact = fixture.app.get(execution_path(id, &artifact_path)).await.expect(200);
+    assert_eq!(full_artifact["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
     fixture.app.fixtures().bind_role("user:vera", "viewer", "tenant", Some(crate::fixture::TENANT)).await;
-    let read = fixture.app.get(execution_path(id, &rest)).as_actor("user:vera").await.expect(200);
-    assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
+    let viewer_artifact = fixture.app.get(execution_path(id, &artifact_path)).as_actor("user:vera").await.expect(200);
+    assert_eq!((&viewer_artifact["payload"], &viewer_artifact["payload_withheld"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
@@ -123,11 +123,11 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
         (ScriptedResponse::hang(), "call_timeout"),
         (ScriptedResponse::status(200, "{broken"), "call_malformed_answer"),
     ] {
-        let before = fixture.endpoint.request_count();
+        let requests_before = fixture.endpoint.request_count();
         fixture.endpoint.respond_with(script);
         let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
         assert_eq!(response["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{response}");
-        assert_eq!(fixture.endpoint.request_count(), before + 1, "{code}");
+        assert_eq!(fixture.endpoint.request_count(), requests_before + 1, "{code}");
         let call = &evidence_documents(&fixture.app, &response["execution_id"], "tool_call").await[0];
         assert_eq!(call["result"], code);
     }
@@ -136,9 +136,10 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
 #[tokio::test]
 async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
     let fixture = AgentFixture::start().await;
-    let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
-    let asks = json!({ "name": "book", "approval": "always" });
-    let workload = fixture.workload_with_tools(&[fixture.tool_content(&elsewhere), fixture.tool_content(&asks)]).await;
+    let other_host = json!({ "egress_hosts": ["api.example.com"] });
+    let needs_approval = json!({ "name": "book", "approval": "always" });
+    let workload =
+        fixture.workload_with_tools(&[fixture.tool_content(&other_host), fixture.tool_content(&needs_approval)]).await;
     for (ticket, code) in [
         ("Call: weather {\"city\": \"Bonn\"}", "call_forbidden"),
         ("Call: weather {\"town\": \"Bonn\"}", "tool_arguments_invalid"),
@@ -150,27 +151,29 @@ async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
     }
     assert_eq!(fixture.endpoint.request_count(), 0);
     // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
-    let closed = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
+    let server_without_egress = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
-    closed.post(workload.execute_path(), body).await.expect(200);
+    server_without_egress.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(fixture.endpoint.request_count(), 0);
 }
 
 #[tokio::test]
 async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
-    let home = tempfile::tempdir().unwrap();
-    std::fs::create_dir(home.path().join("default")).unwrap();
-    std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
-    let folder = home.path().to_str().unwrap();
+    let secret_dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(secret_dir.path().join("default")).unwrap();
+    std::fs::write(secret_dir.path().join("default/weather-key"), "s3cret-value").unwrap();
+    let folder = secret_dir.path().to_str().unwrap();
     let app = TestApp::builder()
         .setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK)
         .setting("FAIRWAY_SECRETS_DIR", folder)
         .start()
         .await;
     let fixture = AgentFixture { app, endpoint: ScriptedEndpoint::start().await };
-    let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
-    let none = json!({ "name": "none", "binding": bound("file:nobody") });
-    let tools = [fixture.tool_content(&json!({ "binding": bound("file:weather-key") })), fixture.tool_content(&none)];
+    let tool_binding =
+        |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
+    let none = json!({ "name": "none", "binding": tool_binding("file:nobody") });
+    let tools =
+        [fixture.tool_content(&json!({ "binding": tool_binding("file:weather-key") })), fixture.tool_content(&none)];
     let workload = fixture.workload_with_tools(&tools).await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!("fine")));
     let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
@@ -189,9 +192,9 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     let fixture = AgentFixture::start().await;
     let base =
         fixture.app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
-    let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
-    fixture.app.post(path_of("documents"), pieces).await.expect(201);
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
+    let path_of = |suffix: &str| format!("/v1/assets/{}/{suffix}?workspace_id={WORKSPACE}", base.asset_id);
+    fixture.app.post(path_of("documents"), documents).await.expect(201);
     let search = json!({
         "name": "search", "input_schema": { "type": "object", "required": ["query"] },
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
@@ -225,9 +228,9 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
     let mut versions =
         fixture.release_versions(&[fixture.tool_content(&remote), fixture.tool_content(&json!({}))]).await;
-    let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
+    let flow_with_tools = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
-    versions.push(fixtures.flow("named", &named).await);
+    versions.push(fixtures.flow("named", &flow_with_tools).await);
     let workload_id = fixtures.workload("blocked").await;
     let release = fixtures.approved_release(&workload_id, &versions).await;
     let transition = json!({ "to_state": "active" });

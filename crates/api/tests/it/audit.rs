@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Waits until every committed fact is sequenced, and returns the whole log, newest first.
 pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
     let owner = app.database().connect_as_owner().await.unwrap();
-    let waiting = async {
+    let wait_for_log = async {
         loop {
             let pending: i64 = owner.query_one("SELECT count(*) FROM fact_pending", &[]).await.unwrap().get(0);
             if pending == 0 {
@@ -21,7 +21,7 @@ pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait_for_log).await.unwrap();
     read_log(app, crate::fixture::TENANT).await
 }
 
@@ -86,10 +86,10 @@ async fn entries_have_a_total_order_without_gaps() {
     }
     // The entries of a workspace are a subset of the tenant's entries.
     let path = format!("/v1/audit/events?limit=200&workspace_id={}", fixture.workspace);
-    let here = app.get(path).await.expect(200);
-    assert!(!here.as_array().unwrap().is_empty());
-    assert!(here.as_array().unwrap().iter().all(|event| events.contains(event)));
-    assert!(here.as_array().unwrap().len() < events.len());
+    let log = app.get(path).await.expect(200);
+    assert!(!log.as_array().unwrap().is_empty());
+    assert!(log.as_array().unwrap().iter().all(|event| events.contains(event)));
+    assert!(log.as_array().unwrap().len() < events.len());
 }
 
 /// An auditor below tenant scope reads the events of its namespace, workspaces or workloads.
@@ -97,27 +97,28 @@ async fn entries_have_a_total_order_without_gaps() {
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (here, there) = (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
+    let (first_workspace, other_workspace) =
+        (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
     let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
-    let namespace = namespace(&here).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
-    let ours = fixtures.in_workspace(&here).active_workload("ours").await;
-    let theirs = fixtures.in_workspace(&there).active_workload("theirs").await;
-    let sibling = fixtures.in_workspace(&there).workload("sibling").await;
-    for workload in [&ours, &theirs] {
+    let namespace = namespace(&first_workspace).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
+    let own_workload = fixtures.in_workspace(&first_workspace).active_workload("ours").await;
+    let other_workload = fixtures.in_workspace(&other_workspace).active_workload("theirs").await;
+    let sibling_workload = fixtures.in_workspace(&other_workspace).workload("sibling").await;
+    for workload in [&own_workload, &other_workload] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         app.post(workload.execute_path(), body).await.expect(200);
     }
     for (actor, kind, scope) in [
         ("user:of-namespace", "namespace", namespace.as_str()),
-        ("user:of-workspace", "workspace", &here),
-        ("user:of-workload", "workload", &theirs.workload_id),
-        ("user:of-both", "workspace", &here),
-        ("user:of-both", "workload", &theirs.workload_id),
+        ("user:of-workspace", "workspace", &first_workspace),
+        ("user:of-workload", "workload", &other_workload.workload_id),
+        ("user:of-both", "workspace", &first_workspace),
+        ("user:of-both", "workload", &other_workload.workload_id),
     ] {
         fixtures.bind_role(actor, "auditor", kind, Some(scope)).await;
     }
-    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
-    let all = audit_log(&app).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&first_workspace)).await;
+    let all_events = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
         let events = page.expect(200).as_array().unwrap().clone();
@@ -125,11 +126,16 @@ async fn auditors_read_the_events_of_their_scope() {
         events
     };
     let of_workspace = async |id: &str| events_of(format!("&workspace_id={id}"), "user:local").await;
-    let (of_here, of_there) = (of_workspace(&here).await, of_workspace(&there).await);
-    assert!(of_here.len() > 10 && of_there.len() > 10 && all.len() > of_here.len() + of_there.len());
+    let (workspace_events, other_workspace_events) =
+        (of_workspace(&first_workspace).await, of_workspace(&other_workspace).await);
+    assert!(
+        workspace_events.len() > 10
+            && other_workspace_events.len() > 10
+            && all_events.len() > workspace_events.len() + other_workspace_events.len()
+    );
     for actor in ["user:of-namespace", "user:of-workspace"] {
-        assert_eq!(events_of(String::new(), actor).await, of_here, "{actor}");
-        assert_eq!(events_of(format!("&workspace_id={here}"), actor).await, of_here, "{actor}");
+        assert_eq!(events_of(String::new(), actor).await, workspace_events, "{actor}");
+        assert_eq!(events_of(format!("&workspace_id={first_workspace}"), actor).await, workspace_events, "{actor}");
     }
     // The scope of a workload covers its releases, runs and role bindings, and no other workload.
     let of_workload = events_of(String::new(), "user:of-workload").await;
@@ -138,25 +144,25 @@ async fn auditors_read_the_events_of_their_scope() {
         ["workload.created", "release.created", "release.transitioned", "execution.ended", "role_binding.created"];
     assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     assert!(!kinds.contains("asset.created"), "{kinds:?}");
-    assert!(!of_workload.iter().any(|event| event["subject"]["id"] == sibling.as_str()));
-    let granted = |event: &&Value| event["kind"] == "role_binding.created";
-    assert_eq!(of_workload.iter().filter(granted).count(), 2);
-    let in_there: Vec<Value> =
+    assert!(!of_workload.iter().any(|event| event["subject"]["id"] == sibling_workload.as_str()));
+    let is_role_binding = |event: &&Value| event["kind"] == "role_binding.created";
+    assert_eq!(of_workload.iter().filter(is_role_binding).count(), 2);
+    let workload_scope_events: Vec<Value> =
         of_workload.iter().filter(|event| event["kind"] != "role_binding.created").cloned().collect();
-    assert!(in_there.iter().all(|event| of_there.contains(event)));
-    assert_eq!(events_of(format!("&workspace_id={there}"), "user:of-workload").await, in_there);
-    assert_eq!(events_of(format!("&workspace_id={here}"), "user:of-workload").await, Vec::<Value>::new());
-    let mut both: Vec<Value> = of_here.iter().chain(&of_workload).cloned().collect();
-    both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
-    assert_eq!(events_of(String::new(), "user:of-both").await, both);
+    assert!(workload_scope_events.iter().all(|event| other_workspace_events.contains(event)));
+    assert_eq!(events_of(format!("&workspace_id={other_workspace}"), "user:of-workload").await, workload_scope_events);
+    assert_eq!(events_of(format!("&workspace_id={first_workspace}"), "user:of-workload").await, Vec::<Value>::new());
+    let mut events_of_both: Vec<Value> = workspace_events.iter().chain(&of_workload).cloned().collect();
+    events_of_both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
+    assert_eq!(events_of(String::new(), "user:of-both").await, events_of_both);
     // The limit applies to the combined list of both scopes.
     let first_response = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
-    assert_eq!(first_response.expect(200).as_array().unwrap()[..], both[..3]);
+    assert_eq!(first_response.expect(200).as_array().unwrap()[..], events_of_both[..3]);
     // A caller without the permission gets 403 with the permission's name, also for a workspace that it cannot see.
     for (query, actor) in [
         (String::new(), "user:viewer"),
-        (format!("?workspace_id={here}"), "user:viewer"),
-        (format!("?workspace_id={there}"), "user:of-workspace"),
+        (format!("?workspace_id={first_workspace}"), "user:viewer"),
+        (format!("?workspace_id={other_workspace}"), "user:of-workspace"),
     ] {
         let refusal =
             app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
@@ -172,16 +178,16 @@ async fn facts_carry_notification_categories() {
     let ticket = |ticket: Value| json!({ "environment": "dev", "inputs": ticket });
     app.post(workload.execute_path(), ticket(json!({}))).await.expect_refusal(422, "prompt_argument_missing");
     app.post(workload.execute_path(), ticket(json!({ "ticket": "a refund" }))).await.expect(200);
-    let next = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
-    app.fixtures().transition(&next, "active").await;
-    app.post(format!("/v1/releases/{next}/rollback"), json!({ "reason": "x" })).await.expect(200);
+    let next_release = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
+    app.fixtures().transition(&next_release, "active").await;
+    app.post(format!("/v1/releases/{next_release}/rollback"), json!({ "reason": "x" })).await.expect(200);
     let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::fixture::WORKSPACE);
     app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false }))
         .await
         .expect(200);
-    let own = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
-    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
-    let response = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
+    let own_release = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own_release });
+    let response = app.post(format!("/v1/releases/{own_release}/approvals"), verdict).await;
     response.expect_refusal(403, "self_approval_not_allowed");
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
@@ -258,7 +264,7 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
         }
-        other => expected_notification_kinds(other),
+        operation => expected_notification_kinds(operation),
     }
 }
 
@@ -287,7 +293,7 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
         "retry_delivery" => ("notification.delivery_retried", "notification_delivery"),
         "change_notification_profile" => ("notification.profile_changed", "notification_profile"),
         "make_announcement" => ("notification.announcement_made", "announcement"),
-        other => panic!("no fact is specified for the operation {other}"),
+        operation => panic!("no fact is specified for the operation {operation}"),
     }
 }
 
@@ -296,22 +302,23 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
 fn changing_operations() -> Vec<(String, bool)> {
     // Excludes the end of a session, because local mode has no sessions.
     let changes = |route: &Route| route.method != "get" && !route.is_dry_run() && route.operation_id() != "end_session";
-    let all = routes().into_iter().filter(changes);
-    let mut all: Vec<(String, bool)> =
-        all.map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
+    let changing_routes = routes().into_iter().filter(changes);
+    let mut operations: Vec<(String, bool)> = changing_routes
+        .map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key")))
+        .collect();
     // `SuspendWorkload` repeats the current status, and `FetchDocuments` fetches nothing in this test.
     let no_change = [Operation::SuspendWorkload, Operation::FetchDocuments];
     let parts = Operation::WITHOUT_OWN_ROUTE.iter().filter(|part| !no_change.contains(part));
-    all.extend(parts.map(|part| (part.id().to_owned(), false)));
-    assert!(all.len() >= 30, "{all:?}");
-    all
+    operations.extend(parts.map(|part| (part.id().to_owned(), false)));
+    assert!(operations.len() >= 30, "{operations:?}");
+    operations
 }
 
 #[tokio::test]
 async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let mut known: BTreeSet<String> = BTreeSet::new();
+    let mut known_events: BTreeSet<String> = BTreeSet::new();
     for (operation, keyed) in changing_operations() {
         let mut request = fixture.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
@@ -324,7 +331,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
             request = request.idempotency_key("once");
         }
         // Excludes the facts that the fixtures of this operation wrote.
-        known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
+        known_events.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
         let response = request.clone().as_actor("user:local").await;
         assert!((200..300).contains(&response.status), "{response}");
         if keyed {
@@ -335,21 +342,21 @@ async fn every_change_has_one_entry_that_names_its_request() {
         if operation == "create_tenant" {
             // The creation of a tenant is the first fact of the new tenant's log. The log of the creator's tenant
             // has no such fact.
-            assert!(log.iter().all(|event| known.contains(&event["event_id"].to_string())), "{log:?}");
+            assert!(log.iter().all(|event| known_events.contains(&event["event_id"].to_string())), "{log:?}");
             log = read_log(&app, response.expect(201)["tenant_id"].as_str().unwrap()).await;
         }
-        let mut fresh: Vec<Value> =
-            log.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
+        let mut new_events: Vec<Value> =
+            log.into_iter().filter(|event| !known_events.contains(&event["event_id"].to_string())).collect();
         if operation == "run_code" {
             // Before the script is dispatched, a fact about its acceptance is committed. It is not counted here.
-            assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
+            assert_eq!(new_events.pop().unwrap()["kind"], "execution.code_accepted");
         }
         if operation == "refine_use_case" {
             // The generator's run ends before the refinement and writes a fact. It is not counted here.
-            assert_eq!(fresh.pop().unwrap()["actor"], "system:generator");
+            assert_eq!(new_events.pop().unwrap()["actor"], "system:generator");
         }
-        assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
-        let (event, (kind, subject)) = (&fresh[0], expected_kinds(&operation));
+        assert_eq!(new_events.len(), 1, "{operation}: {new_events:?}");
+        let (event, (kind, subject)) = (&new_events[0], expected_kinds(&operation));
         assert_eq!(event["request_id"].as_str(), response.header("x-request-id"), "{operation}");
         let is_generation = ["generate_asset_draft", "generate_use_case"].contains(&operation.as_str());
         let actor = if is_generation { "system:generator" } else { "user:local" };
@@ -357,7 +364,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
     // Requests that change nothing and refused requests write no entry.
-    let before = audit_log(&app).await.len();
+    let events_before = audit_log(&app).await.len();
     fixture.successful_request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.expect_refusal(422, "validation_error");
     app.post("/v1/assets", fixture.successful_body("create_asset"))
@@ -367,7 +374,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
         fixture.successful_request(operation).await.await.expect(200);
     }
-    assert_eq!(audit_log(&app).await.len(), before);
+    assert_eq!(audit_log(&app).await.len(), events_before);
 }
 
 /// Policy denials at acceptance, after an evaluation error, and during the run each write one entry. A replayed
@@ -430,9 +437,9 @@ steps:
     denials.reverse();
     assert_eq!(denials, expected);
     let owner = app.database().connect_as_owner().await.unwrap();
-    let denied = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
-    let denied: i64 = owner.query_one(denied, &[]).await.unwrap().get(0);
-    assert_eq!(usize::try_from(denied).unwrap(), expected.len());
+    let denials_sql = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
+    let denial_count: i64 = owner.query_one(denials_sql, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(denial_count).unwrap(), expected.len());
 }
 
 #[tokio::test]
@@ -440,7 +447,7 @@ async fn facts_hold_no_user_text() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let canary = "canary-qxzw";
-    let text = |place: &str| format!("{canary} {place} \u{e9}");
+    let text = |field: &str| format!("{canary} {field} \u{e9}");
     app.post("/v1/tenants", json!({ "slug": "t", "name": text("tenant") })).await.expect(201);
     let body = json!({ "slug": "w", "name": text("workspace"), "namespace": "n" });
     app.post("/v1/workspaces", body).await.expect(201);
@@ -503,8 +510,8 @@ async fn history_tables_are_append_only() {
             format!("DELETE FROM {table}"),
             format!("TRUNCATE {table} CASCADE"),
         ] {
-            let refused = owner.batch_execute(&statement).await.unwrap_err();
-            assert_eq!(refused.code().map(|code| code.code()), Some("FW003"), "{statement}: {refused}");
+            let error = owner.batch_execute(&statement).await.unwrap_err();
+            assert_eq!(error.code().map(|code| code.code()), Some("FW003"), "{statement}: {error}");
             let as_service = format!("SET ROLE fairway_service; {statement}");
             assert!(owner.batch_execute(&as_service).await.is_err(), "{statement}");
             owner.batch_execute("RESET ROLE").await.unwrap();

@@ -221,8 +221,8 @@ fn every_operation_is_in_the_authorization_table() {
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
     assert_eq!(documented, guarded, "routes and the authorization table differ");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
-    let swept: BTreeSet<&str> = EXPECTED_ACCESS.iter().map(|(operation, _)| *operation).collect();
-    assert_eq!(all, swept, "this table and the authorization table differ");
+    let expected: BTreeSet<&str> = EXPECTED_ACCESS.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(all, expected, "this table and the authorization table differ");
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn every_role_gets_the_access_of_the_table() {
     for &(operation, expected) in EXPECTED_ACCESS {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
             let response = fixture.successful_request(operation).await.as_actor(caller).await;
-            let got = match response.status {
+            let access = match response.status {
                 // Requests for other operations may have notified the caller, so the inbox may or may not be empty.
                 200 if response.body == b"[]" && operation != "list_inbox" => "e",
                 200 | 201 | 204 => "+",
@@ -256,8 +256,8 @@ async fn every_role_gets_the_access_of_the_table() {
                 }
                 _ => "?",
             };
-            if got != expected {
-                differences.push(format!("{operation} by {caller}: expected {expected}, got {got}: {response}"));
+            if access != expected {
+                differences.push(format!("{operation} by {caller}: expected {expected}, got {access}: {response}"));
             }
         }
     }
@@ -265,18 +265,18 @@ async fn every_role_gets_the_access_of_the_table() {
 }
 
 pub(crate) async fn bind_roles(fixture: &WorkspaceFixture<'_>) {
-    let here = Some(fixture.workspace.as_str());
+    let workspace = Some(fixture.workspace.as_str());
     let fixtures = &fixture.fixtures;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {
-        fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
+        fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", workspace).await;
     }
     fixtures.bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
     fixtures.bind_role("user:platform-admin", "platform_admin", "platform", None).await;
-    let revoked = fixtures.bind_role("user:nobody", "workspace_admin", "workspace", here).await;
+    let revoked = fixtures.bind_role("user:nobody", "workspace_admin", "workspace", workspace).await;
     fixture.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let other_workspace = fixtures.workspace("next-door", "next-door").await;
     fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
     let other_tenant = fixtures.tenant("elsewhere").await;
-    let elsewhere = fixture.app.fixtures().in_tenant(&other_tenant, "");
-    elsewhere.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
+    let foreign_fixtures = fixture.app.fixtures().in_tenant(&other_tenant, "");
+    foreign_fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
 }

@@ -48,19 +48,19 @@ async fn direct_bindings_are_in_the_blast_radius() {
     let policy = fixtures.policy("policy").await;
     let empty = blast_radius(&app, &policy.asset_id).await;
     assert_eq!(empty, json!({ "releases": [], "workloads": [], "via": [], "truncated": false }));
-    let (one, two) = (fixtures.workload("one").await, fixtures.workload("two").await);
-    let first_release = fixtures.draft(&one, std::slice::from_ref(&policy)).await;
-    let second_release = fixtures.draft(&one, std::slice::from_ref(&policy)).await;
-    let third = fixtures.draft(&two, std::slice::from_ref(&policy)).await;
+    let (first_workload, second_workload) = (fixtures.workload("one").await, fixtures.workload("two").await);
+    let first_release = fixtures.draft(&first_workload, std::slice::from_ref(&policy)).await;
+    let second_release = fixtures.draft(&first_workload, std::slice::from_ref(&policy)).await;
+    let third_release = fixtures.draft(&second_workload, std::slice::from_ref(&policy)).await;
     fixtures.transition(&second_release, "retired").await;
     let found = blast_radius(&app, &policy.asset_id).await;
-    assert_eq!(ids(&found["releases"], "release_id"), [&third, &second_release, &first_release]);
+    assert_eq!(ids(&found["releases"], "release_id"), [&third_release, &second_release, &first_release]);
     assert_eq!(ids(&found["releases"], "state"), ["draft", "retired", "draft"]);
-    assert_eq!(ids(&found["workloads"], "workload_id"), [&two, &one]);
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&second_workload, &first_workload]);
     assert_eq!(found["workloads"][1]["release_ids"], json!([second_release, first_release]));
     let release = &found["releases"][0];
     assert_eq!((&release["path"], &release["version_label"]), (&json!([]), &json!("v1")));
-    assert_eq!((&release["workload_id"], &release["environment"]), (&json!(two), &json!("dev")));
+    assert_eq!((&release["workload_id"], &release["environment"]), (&json!(second_workload), &json!("dev")));
 }
 
 #[tokio::test]
@@ -100,9 +100,9 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
     assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
     // An asset within a reference cycle depends on itself, through the other asset of the cycle.
-    let around = blast_radius(&app, &middle).await;
-    assert_eq!(around["truncated"], false);
-    assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);
+    let radius = blast_radius(&app, &middle).await;
+    assert_eq!(radius["truncated"], false);
+    assert_eq!(ids(&radius["via"], "asset_slug"), ["top", "top", "top"]);
 }
 
 #[tokio::test]
@@ -115,29 +115,33 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let top = fixtures.asset_without_versions("agent", "top").await;
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
     let visible = insert_referring_version(&app, &top, "v1", &[("between", None)]).await;
-    let theirs = fixtures.in_workspace(&hidden).workload("theirs").await;
-    let their_release = draft_binding(&app, &theirs, &hidden_version, "skill").await;
-    let ours = fixtures.workload("ours").await;
-    let our_release = draft_binding(&app, &ours, &visible, "agent").await;
+    let hidden_workload = fixtures.in_workspace(&hidden).workload("theirs").await;
+    let their_release = draft_binding(&app, &hidden_workload, &hidden_version, "skill").await;
+    let visible_workload = fixtures.workload("ours").await;
+    let our_release = draft_binding(&app, &visible_workload, &visible, "agent").await;
     fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
     let response = app.get(&path).as_actor("user:ada").await;
     let found = response.expect(200);
     assert_eq!(ids(&found["releases"], "release_id"), [&our_release]);
-    assert_eq!(ids(&found["workloads"], "workload_id"), [&ours]);
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&visible_workload]);
     assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
     let path_to_asset = &found["releases"][0]["path"];
     assert_eq!((&path_to_asset[0], &path_to_asset[1]["asset_slug"]), (&json!(null), &json!("top")));
-    for other in [&hidden_version, &between, &theirs, &their_release, &hidden] {
+    for hidden_id in [&hidden_version, &between, &hidden_workload, &their_release, &hidden] {
         let text = response.text().replace(&format!("\"towards\":\"{hidden_version}\""), "");
-        assert!(!text.contains(other.as_str()), "{other} in {text}");
+        assert!(!text.contains(hidden_id.as_str()), "{hidden_id} in {text}");
     }
-    let all = app.get(&path).await.expect(200);
-    assert_eq!(all["releases"].as_array().unwrap().len(), 2);
+    let full_radius = app.get(&path).await.expect(200);
+    assert_eq!(full_radius["releases"].as_array().unwrap().len(), 2);
     // References never cross tenants, even for equal slugs.
     let other_tenant = fixtures.tenant("abroad").await;
-    let there = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
-    let far = fixtures.in_tenant(&other_tenant, &there).policy("base").await;
-    let found = app.get(format!("/v1/assets/{}/blast-radius", far.asset_id)).in_tenant(&other_tenant).await.expect(200);
+    let foreign_workspace = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
+    let foreign_policy = fixtures.in_tenant(&other_tenant, &foreign_workspace).policy("base").await;
+    let found = app
+        .get(format!("/v1/assets/{}/blast-radius", foreign_policy.asset_id))
+        .in_tenant(&other_tenant)
+        .await
+        .expect(200);
     assert_eq!(found["via"], json!([]));
 }

@@ -31,11 +31,11 @@ fn values_beyond(property: &Value) -> Vec<Value> {
     let bound = |name: &str| property[name].as_u64();
     let list = |length: u64| Value::from(vec![text_of(8); usize::try_from(length).unwrap()]);
     [
-        bound("maxLength").map(|bound| json!(text_of(bound + 1))),
-        bound("minLength").filter(|bound| *bound > 0).map(|bound| json!(text_of(bound - 1))),
-        bound("maximum").map(|bound| json!(bound + 1)),
-        bound("minimum").filter(|bound| *bound > 0).map(|bound| json!(bound - 1)),
-        bound("maxItems").filter(|_| property["items"]["type"] == "string").map(|bound| list(bound + 1)),
+        bound("maxLength").map(|limit| json!(text_of(limit + 1))),
+        bound("minLength").filter(|limit| *limit > 0).map(|bound| json!(text_of(bound - 1))),
+        bound("maximum").map(|limit| json!(limit + 1)),
+        bound("minimum").filter(|limit| *limit > 0).map(|bound| json!(bound - 1)),
+        bound("maxItems").filter(|_| property["items"]["type"] == "string").map(|limit| list(limit + 1)),
     ]
     .into_iter()
     .flatten()
@@ -47,7 +47,7 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
-    let mut refused = 0;
+    let mut refusal_count = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
         let properties = route.body_schema(&document)["properties"].clone();
         for (field, property) in properties.as_object().into_iter().flatten() {
@@ -59,14 +59,17 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
                 let field = format!("{prefix}{field}");
                 let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
                 let response = app.request_by_method_name(&route.method, path).json(body).await;
-                let place = format!("{} {field}", route.operation_id());
-                assert!(reported(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))), "{place}");
-                assert!(!response.text().contains(SECRET), "{place}: {response}");
-                refused += 1;
+                let location = format!("{} {field}", route.operation_id());
+                assert!(
+                    reported(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))),
+                    "{location}"
+                );
+                assert!(!response.text().contains(SECRET), "{location}: {response}");
+                refusal_count += 1;
             }
         }
     }
-    assert!(refused > 50, "only {refused} values");
+    assert!(refusal_count > 50, "only {refusal_count} values");
 }
 
 #[tokio::test]
@@ -142,8 +145,8 @@ async fn forbidden_names_are_refused_before_values() {
     let mut body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "-", "environment": "-", "language": "perl", "code": "result = 1",
     });
-    let refused = ["environment invalid_slug", "language invalid", "workload_slug invalid_slug"];
-    assert_eq!(reported(&app.post("/v1/runtime/code", body.clone()).await), refused);
+    let expected = ["environment invalid_slug", "language invalid", "workload_slug invalid_slug"];
+    assert_eq!(reported(&app.post("/v1/runtime/code", body.clone()).await), expected);
     body["actor_ref"] = json!("user:mia");
     app.post("/v1/runtime/code", body).await.expect_refusal(422, "forbidden_field");
 }

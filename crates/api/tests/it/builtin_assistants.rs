@@ -18,8 +18,11 @@ async fn every_workspace_has_a_builtin_assistant() {
         assert_eq!((&assistant["status"], &assistant["invocation_mode"]), (&json!("registered"), &json!("chat")));
         assert_eq!(listed.as_array().unwrap().len(), 1);
     }
-    let ordinary = fixtures.workload("ordinary").await;
-    assert_eq!(app.get(format!("/v1/workloads/{ordinary}")).await.expect(200)["management_source"], json!(null));
+    let ordinary_workload = fixtures.workload("ordinary").await;
+    assert_eq!(
+        app.get(format!("/v1/workloads/{ordinary_workload}")).await.expect(200)["management_source"],
+        json!(null)
+    );
 }
 
 #[tokio::test]

@@ -31,8 +31,8 @@ pub(crate) async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
 
 /// Opts the local user in to notifications of incidents on a channel.
 pub(crate) async fn opt_in_to_incidents(app: &Client, channel: &str) {
-    let on = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
-    app.put("/v1/notifications/preferences", on).await.expect(200);
+    let preferences = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
+    app.put("/v1/notifications/preferences", preferences).await.expect(200);
 }
 
 /// Creates a webhook destination of the organization. Returns its identifier.
@@ -92,7 +92,7 @@ pub(crate) async fn await_digest_lines(app: &TestApp, count: i64) {
 }
 
 pub(crate) async fn await_status(app: &Client, status: &str) -> Value {
-    let has_status = |found: &[Value]| !found.is_empty() && found.iter().all(|one| one["status"] == status);
+    let has_status = |found: &[Value]| !found.is_empty() && found.iter().all(|delivery| delivery["status"] == status);
     await_deliveries(app, has_status).await.swap_remove(0)
 }
 
@@ -114,19 +114,19 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
-    let sent = await_status(&app, "sent").await;
-    assert_eq!((&sent["destination_id"], &sent["recipient"]), (&json!(destination), &Value::Null));
-    assert_eq!((&sent["attempt_count"], &sent["last_error"]), (&json!(1), &Value::Null));
-    assert_eq!((&sent["last_response_status"], &sent["next_retry_at"]), (&json!(200), &Value::Null));
+    let sent_delivery = await_status(&app, "sent").await;
+    assert_eq!((&sent_delivery["destination_id"], &sent_delivery["recipient"]), (&json!(destination), &Value::Null));
+    assert_eq!((&sent_delivery["attempt_count"], &sent_delivery["last_error"]), (&json!(1), &Value::Null));
+    assert_eq!((&sent_delivery["last_response_status"], &sent_delivery["next_retry_at"]), (&json!(200), &Value::Null));
     let request = &receiver.requests()[0];
     assert_eq!(request.header("content-type"), Some("application/cloudevents+json"));
-    assert_eq!(request.header("webhook-id"), sent["delivery_id"].as_str());
+    assert_eq!(request.header("webhook-id"), sent_delivery["delivery_id"].as_str());
     // During a rotation, signatures of both keys are sent, and no other key verifies the message.
     assert!(verifies(request, KEY) && verifies(request, NEXT_KEY));
     assert!(!verifies(request, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="));
     let event = request.json();
     assert_eq!((&event["specversion"], &event["type"]), (&json!("1.0"), &json!("fairway.workload.changed")));
-    assert_eq!(event["id"], sent["source_event"]["id"]);
+    assert_eq!(event["id"], sent_delivery["source_event"]["id"]);
     assert_eq!(event["data"]["workload_id"], fixture.workload.workload_id.as_str());
     assert_eq!(event["data"]["link"], Value::Null, "the server has no public address");
     for query in ["status=failed", &format!("destination_id={TENANT}")] {
@@ -134,8 +134,8 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     }
     app.get(format!("{DELIVERIES}?workspace_id={TENANT}")).await.expect_refusal(404, "not_found");
     app.get(format!("{DELIVERIES}?status=pending&workspace_id=")).await.expect_refusal(422, "validation_error");
-    let mine = app.get(format!("{DELIVERIES}?status=sent&destination_id={destination}")).await;
-    assert_eq!(mine.expect(200).as_array().unwrap().len(), 1);
+    let own_deliveries = app.get(format!("{DELIVERIES}?status=sent&destination_id={destination}")).await;
+    assert_eq!(own_deliveries.expect(200).as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -151,8 +151,9 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     for attempt in 1..=8_usize {
         receiver.wait_for_requests(attempt).await;
         let status = if attempt < 8 { "pending" } else { "failed" };
-        let is_stored =
-            |found: &[Value]| found.iter().any(|one| one["attempt_count"] == json!(attempt) && one["status"] == status);
+        let is_stored = |found: &[Value]| {
+            found.iter().any(|delivery| delivery["attempt_count"] == json!(attempt) && delivery["status"] == status)
+        };
         let found = await_deliveries(&app, is_stored).await;
         let error = (&found[0]["last_error"], &found[0]["last_response_status"]);
         assert_eq!(error, (&json!("receiver_failed"), &json!(503)), "the stored error is a code");
@@ -164,8 +165,8 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
             assert!(owner.query_one(due, &[]).await.unwrap().get::<_, bool>(0), "the receiver asks for 120 s, not 5");
         }
         assert!(!found[0].to_string().contains("whsec"), "nothing that the receiver answers is stored");
-        let moved = TWO_DAYS * i64::try_from(attempt).unwrap();
-        app.database().move_clock(moved).await.unwrap();
+        let seconds = TWO_DAYS * i64::try_from(attempt).unwrap();
+        app.database().move_clock(seconds).await.unwrap();
     }
     let requests = receiver.requests();
     let key = |index: usize| (requests[index].header("webhook-id").map(str::to_owned), requests[index].body.clone());
@@ -183,8 +184,8 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let retried = retry().idempotency_key("again").await;
     assert_eq!(retried.expect(200)["status"], "pending");
     receiver.wait_for_requests(9).await;
-    let sent = await_status(&app, "sent").await;
-    assert_eq!((&sent["attempt_count"], &sent["last_error"]), (&json!(9), &Value::Null));
+    let sent_delivery = await_status(&app, "sent").await;
+    assert_eq!((&sent_delivery["attempt_count"], &sent_delivery["last_error"]), (&json!(9), &Value::Null));
     assert_eq!(retry().idempotency_key("again").await.header("idempotency-replayed"), Some("true"));
     let refusal = retry().await.expect_refusal(409, "delivery_not_failed");
     assert_eq!(refusal["status"], "sent");
@@ -196,8 +197,8 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
     // This server's egress guard allows no address of this machine.
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let canary = ScriptedEndpoint::start().await;
-    let port = canary.url("/").rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
+    let canary_endpoint = ScriptedEndpoint::start().await;
+    let port = canary_endpoint.url("/").rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
     let addresses: Vec<String> = [
         "127.1",
         "0.0.0.0",
@@ -234,17 +235,18 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
     }
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
-    let is_done = |found: &[Value]| found.len() == addresses.len() && found.iter().all(|one| one["status"] == "failed");
+    let is_done =
+        |found: &[Value]| found.len() == addresses.len() && found.iter().all(|delivery| delivery["status"] == "failed");
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let found = app.get(format!("{DELIVERIES}?limit=200")).await.expect(200);
         let found = found.as_array().unwrap();
         if is_done(found) {
-            for one in found {
+            for delivery in found {
                 assert_eq!(
-                    (&one["last_error"], &one["attempt_count"]),
+                    (&delivery["last_error"], &delivery["attempt_count"]),
                     (&json!("address_refused"), &json!(1)),
-                    "{one}"
+                    "{delivery}"
                 );
             }
             break;
@@ -252,7 +254,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
         assert!(Instant::now() < deadline, "{found:#?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(canary.request_count(), 0);
+    assert_eq!(canary_endpoint.request_count(), 0);
 }
 
 #[tokio::test]
@@ -261,12 +263,13 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(503, ""));
-    let settings =
-        |on: bool| app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": on }));
+    let settings = |is_enabled: bool| {
+        app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": is_enabled }))
+    };
     let destination = webhook(&app, "hook", &receiver.url("/in"), None).await;
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
-    await_deliveries(&app, |found| found.iter().any(|one| one["last_error"] == "receiver_failed")).await;
+    await_deliveries(&app, |found| found.iter().any(|delivery| delivery["last_error"] == "receiver_failed")).await;
     // Turns notifications off and at once on again. Deliveries that were queued before remain suppressed.
     settings(false).await.expect(200);
     settings(true).await.expect(200);
@@ -283,13 +286,16 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     for (status, count) in [("pending", 0), ("cancelled", 1), ("suppressed", 1), ("failed", 0)] {
         let filtered = app.get(format!("{DELIVERIES}?status={status}")).await.expect(200);
         let filtered = filtered.as_array().unwrap();
-        assert!(filtered.len() == count && filtered.iter().all(|one| one["status"] == status), "{filtered:?}");
+        assert!(
+            filtered.len() == count && filtered.iter().all(|delivery| delivery["status"] == status),
+            "{filtered:?}"
+        );
     }
     app.database().move_clock(TWO_DAYS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(200, ""));
     // The later fact is sent only after the sender has processed the earlier due deliveries.
     suspend(&fixture).await;
-    await_deliveries(&app, |found| found.iter().any(|one| one["status"] == "sent")).await;
+    await_deliveries(&app, |found| found.iter().any(|delivery| delivery["status"] == "sent")).await;
     assert_eq!(receiver.request_count(), 3, "two failed attempts and the later fact");
     let stored = app.database().connect_as_owner().await.unwrap();
     let rows = stored.query("SELECT status FROM notification_delivery ORDER BY status", &[]).await.unwrap();
@@ -319,10 +325,10 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
     }
     assert!(verifies(&receiver.requests()[0], KEY), "a disabled destination can be tested");
     // Without its credential, the redacted URL is a different address, so the server does not call it.
-    let sent = receiver.request_count();
+    let requests_before = receiver.request_count();
     let redacted = webhook(&app, "redacted", &receiver.url("/in?token=abc&x=1"), None).await;
     let tested = app.post(format!("{ORGANIZATION}/{redacted}/test"), json!({})).await.expect(200);
-    assert_eq!((&tested["error"], receiver.request_count()), (&json!("address_refused"), sent));
+    assert_eq!((&tested["error"], receiver.request_count()), (&json!("address_refused"), requests_before));
     let missing = webhook(&app, "keyless", &receiver.url("/in"), Some("file:nobody")).await;
     let tested = app.post(format!("{ORGANIZATION}/{missing}/test"), json!({})).await.expect(200);
     assert_eq!(tested["error"], "secret_unavailable");
@@ -349,7 +355,7 @@ async fn accepted_message_is_sent_once_though_its_response_never_ends() {
 #[tokio::test]
 async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     let app = TestApp::start().await;
-    let other = WorkspaceFixture::in_other_tenant(&app).await;
+    let other_tenant = WorkspaceFixture::in_other_tenant(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read them.
     opt_in_to_incidents(&app, "webhook").await;
@@ -357,19 +363,19 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     let fixture = WorkspaceFixture::create(&app).await;
     suspend(&fixture).await;
     // Waits until the notification exists.
-    other.create_notification().await;
+    other_tenant.create_notification().await;
     // The tenant has no row in `notification_position` if its first batch of facts fails.
-    let behind = "SELECT count(*) FROM fact_log LEFT JOIN notification_position USING (tenant_id)
+    let unprojected_sql = "SELECT count(*) FROM fact_log LEFT JOIN notification_position USING (tenant_id)
         WHERE tenant_id = $1 AND size > coalesce(position, 0)";
     let tenant: uuid::Uuid = TENANT.parse().unwrap();
     // Waits until the tenant's fact is sequenced, but not projected because of the unreadable preferences.
     let deadline = Instant::now() + Duration::from_secs(60);
-    while owner.query_one(behind, &[&tenant]).await.unwrap().get::<_, i64>(0) != 1 {
+    while owner.query_one(unprojected_sql, &[&tenant]).await.unwrap().get::<_, i64>(0) != 1 {
         assert!(Instant::now() < deadline, "the facts do not wait");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     owner.execute("UPDATE notification_preference SET settings = '[]'", &[]).await.unwrap();
-    fixture.await_notification("user:local", |one| one["category"] == "incidents").await;
+    fixture.await_notification("user:local", |notification| notification["category"] == "incidents").await;
 }
 
 #[tokio::test]
@@ -403,26 +409,32 @@ async fn inbox_stream_resumes_after_the_last_event() {
     let (kind, data) = stream.next_event().await;
     assert_eq!((kind.as_str(), data["unread_count"].is_u64()), ("unread_count", true));
     suspend(&fixture).await;
-    let first = loop {
+    let first_notification = loop {
         let (kind, data) = stream.next_event().await;
         if kind == "notification" && data["source_event"]["kind"] == "workload.changed" {
             break data;
         }
     };
-    assert_eq!((&first["status"], &first["category"]), (&json!("unread"), &json!("incidents")));
+    assert_eq!(
+        (&first_notification["status"], &first_notification["category"]),
+        (&json!("unread"), &json!("incidents"))
+    );
     drop(stream);
     // The resumed stream contains each notification that occurred during the interruption once, and none that was
     // received before.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let id: uuid::Uuid = first["notification_id"].as_str().unwrap().parse().unwrap();
+    let id: uuid::Uuid = first_notification["notification_id"].as_str().unwrap().parse().unwrap();
     let row = owner.query_one("SELECT log_index FROM notification WHERE notification_id = $1", &[&id]).await.unwrap();
     let position = row.get::<_, i64>(0) + 1;
     suspend(&fixture).await;
-    let about = |one: &Value| one["category"] == "incidents" && one["notification_id"] != first["notification_id"];
-    let second = fixture.await_notification("user:local", about).await;
+    let about = |notification: &Value| {
+        notification["category"] == "incidents"
+            && notification["notification_id"] != first_notification["notification_id"]
+    };
+    let second_notification = fixture.await_notification("user:local", about).await;
     let mut resumed = EventStream::open(&app, path, &format!("Last-Event-ID: {position}\r\n")).await;
     let (kind, data) = resumed.next_event().await;
-    assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second["notification_id"]));
+    assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second_notification["notification_id"]));
     // The stream reports a changed number of unread notifications when another request changes it.
     app.post("/v1/notifications/inbox/read-all", json!({})).await.expect(200);
     loop {
@@ -442,8 +454,8 @@ async fn inbox_stream_resumes_after_the_last_event() {
     let mut empty = EventStream::open(&app, path, "Last-Event-ID:\r\n").await;
     assert_eq!(empty.next_event().await.0, "unread_count");
     drop(empty);
-    let bad = app.get(path).header("Last-Event-ID", "x").await.expect_refusal(422, "validation_error");
-    assert_eq!(bad["fields"][0]["path"], "Last-Event-ID");
+    let refusal = app.get(path).header("Last-Event-ID", "x").await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "Last-Event-ID");
     app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
 }
 
@@ -481,18 +493,20 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
     let chosen = json!({
         "time_zone": "Europe/Berlin", "digest": { "incidents": "daily", "approvals": "off" }, "chat_secret_ref": "env:MY_CHAT",
     });
-    let said = json!({
+    let announcement = json!({
         "title": "Maintenance tonight", "body": "From ten to eleven.",
         "audience": { "roles": ["viewer"], "workspaces": [fixture.workspace.as_str()] },
     });
-    for refused in
-        [app.get(profile).await, app.put(profile, chosen.clone()).await, app.post(announcements, said.clone()).await]
-    {
+    for refused in [
+        app.get(profile).await,
+        app.put(profile, chosen.clone()).await,
+        app.post(announcements, announcement.clone()).await,
+    ] {
         let detail = refused.expect_refusal(403, "enterprise_capability_required");
         assert_eq!(detail["setting"], "advanced_notifications_enabled");
     }
-    let on = json!({ "advanced_notifications_enabled": true });
-    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    let settings = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
     let unset = app.get(profile).await;
     assert_eq!((&unset.expect(200)["time_zone"], unset.header("etag")), (&json!("UTC"), Some("\"0\"")));
     let stored = app.put(profile, chosen.clone()).header("If-Match", "\"0\"").await;
@@ -511,30 +525,31 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
         assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
         assert!(!response.text().contains("canary"));
     }
-    app.post(announcements, said.clone()).as_actor("user:author").await.expect_refusal(403, "forbidden");
-    let first_response = app.post(announcements, said.clone()).idempotency_key("once").await;
-    let made = first_response.expect(201);
-    assert_eq!(app.get(first_response.header("location").unwrap()).await.expect(200), made);
-    prove_text(&app, &made).await;
-    let replay = app.post(announcements, said.clone()).idempotency_key("once").await;
-    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (made, Some("true")));
-    let is_announcement = |one: &Value| one["source_event"]["kind"] == "notification.announcement_made";
-    let got = fixture.await_notification("user:viewer", is_announcement).await;
-    assert_eq!((&got["title"], &got["body"]), (&said["title"], &said["body"]));
-    let others = app.get("/v1/notifications/inbox").as_actor("user:author").await.expect(200);
-    assert!(!others.as_array().unwrap().iter().any(is_announcement), "authors are not in the audience");
-    let own = app.get("/v1/notifications/inbox").await.expect(200);
-    assert!(!own.as_array().unwrap().iter().any(is_announcement), "the local user is no viewer");
-    let mut turned = said.clone();
-    turned["body"] = json!("a\u{202e}b");
-    let refusal = app.post(announcements, turned).await.expect_refusal(422, "validation_error");
+    app.post(announcements, announcement.clone()).as_actor("user:author").await.expect_refusal(403, "forbidden");
+    let first_response = app.post(announcements, announcement.clone()).idempotency_key("once").await;
+    let created = first_response.expect(201);
+    assert_eq!(app.get(first_response.header("location").unwrap()).await.expect(200), created);
+    prove_text(&app, &created).await;
+    let replay = app.post(announcements, announcement.clone()).idempotency_key("once").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (created, Some("true")));
+    let is_announcement =
+        |notification: &Value| notification["source_event"]["kind"] == "notification.announcement_made";
+    let notification = fixture.await_notification("user:viewer", is_announcement).await;
+    assert_eq!((&notification["title"], &notification["body"]), (&announcement["title"], &announcement["body"]));
+    let inbox_of_author = app.get("/v1/notifications/inbox").as_actor("user:author").await.expect(200);
+    assert!(!inbox_of_author.as_array().unwrap().iter().any(is_announcement), "authors are not in the audience");
+    let own_inbox = app.get("/v1/notifications/inbox").await.expect(200);
+    assert!(!own_inbox.as_array().unwrap().iter().any(is_announcement), "the local user is no viewer");
+    let mut inverted = announcement.clone();
+    inverted["body"] = json!("a\u{202e}b");
+    let refusal = app.post(announcements, inverted).await.expect_refusal(422, "validation_error");
     assert_eq!(refusal["fields"][0]["path"], "body");
-    let mut nowhere = said.clone();
-    nowhere["audience"]["workspaces"] = json!([TENANT]);
-    app.post(announcements, nowhere).await.expect_refusal(422, "validation_error");
-    let mut nobody = said;
-    nobody["audience"]["roles"] = json!(["emperor"]);
-    let refusal = app.post(announcements, nobody).await.expect_refusal(422, "validation_error");
+    let mut without_scope = announcement.clone();
+    without_scope["audience"]["workspaces"] = json!([TENANT]);
+    app.post(announcements, without_scope).await.expect_refusal(422, "validation_error");
+    let mut without_audience = announcement;
+    without_audience["audience"]["roles"] = json!(["emperor"]);
+    let refusal = app.post(announcements, without_audience).await.expect_refusal(422, "validation_error");
     assert_eq!(refusal["fields"][0]["path"], "audience.roles[0]");
 }
 
@@ -542,8 +557,8 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
 async fn digest_waits_for_the_end_of_its_window() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let on = json!({ "advanced_notifications_enabled": true });
-    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    let settings = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
     let daily = json!({ "time_zone": "Pacific/Auckland", "digest": { "incidents": "daily" } });
     app.put("/v1/notifications/profile", daily).await.expect(200);
     opt_in_to_incidents(&app, "email").await;
@@ -551,9 +566,12 @@ async fn digest_waits_for_the_end_of_its_window() {
     suspend(&fixture).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     await_digest_lines(&app, 2).await;
-    let waiting = deliveries(&app).await;
-    assert_eq!(waiting.len(), 1, "one digest for both facts: {waiting:#?}");
-    assert_eq!((&waiting[0]["status"], &waiting[0]["recipient"]), (&json!("pending"), &json!("user:local")));
+    let waiting_deliveries = deliveries(&app).await;
+    assert_eq!(waiting_deliveries.len(), 1, "one digest for both facts: {waiting_deliveries:#?}");
+    assert_eq!(
+        (&waiting_deliveries[0]["status"], &waiting_deliveries[0]["recipient"]),
+        (&json!("pending"), &json!("user:local"))
+    );
     let midnight = "SELECT to_char(due_at AT TIME ZONE 'Pacific/Auckland', 'HH24:MI') FROM notification_delivery";
     assert_eq!(owner.query_one(midnight, &[]).await.unwrap().get::<_, &str>(0), "00:01");
     app.database().move_clock(TWO_DAYS).await.unwrap();
@@ -567,7 +585,7 @@ async fn metrics_show_attempts_and_the_backlog_by_channel() {
     let fixture = WorkspaceFixture::create(&app).await;
     fixture.create_failed_delivery().await;
     let deadline = Instant::now() + Duration::from_secs(60);
-    let wanted = [
+    let expected_lines = [
         r#"fairway_notification_attempts_total{channel="webhook",outcome="failed"} 1"#,
         r#"fairway_notification_deliveries{channel="webhook",status="pending"} 0"#,
         r#"fairway_notification_overdue_seconds{channel="webhook"} 0"#,
@@ -576,7 +594,7 @@ async fn metrics_show_attempts_and_the_backlog_by_channel() {
     ];
     loop {
         let text = app.get("/metrics").await.text();
-        let missing: Vec<_> = wanted.iter().filter(|line| !text.lines().any(|found| found == **line)).collect();
+        let missing: Vec<_> = expected_lines.iter().filter(|line| !text.lines().any(|found| found == **line)).collect();
         if missing.is_empty() {
             break;
         }

@@ -72,16 +72,16 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     });
     let arguments = json!({ "who": "@asset-ref:tone", "count": 2.5, "tags": ["a", 1], "free": true, "unused": 1 });
     let empty = fixtures.asset_without_versions("prompt_template", "main").await;
-    let before = (rows(&app).await, artifacts.put_count());
-    let shown = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
+    let state_before = (rows(&app).await, artifacts.put_count());
+    let preview_text = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
     let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
-    assert_eq!(shown, json!({ "text": expected }));
+    assert_eq!(preview_text, json!({ "text": expected }));
     // The idempotency key has no effect: the same key renders a different text.
     let replay = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
     assert_eq!(replay.expect(200), json!({ "text": "x" }));
     let response = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
     response.expect_refusal(422, "prompt_malformed_token");
-    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+    assert_eq!((rows(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
 
     fixtures.add_version(&empty, content).await;
     let main =
@@ -90,10 +90,10 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let workload =
         fixtures.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
-    let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
+    let sent_prompt = provider.calls().last().unwrap().conversation.system_prompt.clone();
     let content = json!({ "system_prompt": "@asset-ref:tone" });
-    let shown = preview(&app, &main.asset_id, content, json!({ "who": "all" })).await.expect(200);
-    assert_eq!(shown["text"], json!(sent));
+    let preview_text = preview(&app, &main.asset_id, content, json!({ "who": "all" })).await.expect(200);
+    assert_eq!(preview_text["text"], json!(sent_prompt));
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_preview_refuses_what_a_version_refuses() {
     fixtures.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
     fixtures.asset_without_versions("prompt_template", "empty").await;
     fixtures.policy("policy").await;
-    let mine = fixtures.asset_without_versions("prompt_template", "mine").await;
+    let asset = fixtures.asset_without_versions("prompt_template", "mine").await;
     for (text, code, offset) in [
         ("@asset-ref:missing", "prompt_unknown_asset", 0),
         ("é @asset-ref:tone@v999", "prompt_unknown_asset", 3),
@@ -117,16 +117,16 @@ async fn a_preview_refuses_what_a_version_refuses() {
         ("!command:go", "prompt_command_not_allowed", 0),
     ] {
         let content = json!({ "system_prompt": format!("{text} {canary}") });
-        let response = preview(&app, &mine, content.clone(), json!({})).await;
+        let response = preview(&app, &asset, content.clone(), json!({})).await;
         assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
         assert!(!response.text().contains(canary), "{response}");
-        let created = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": content })).await;
+        let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
         assert_eq!(detail(&response), detail(&created), "{text}");
     }
     let invalid = json!({ "system_prompt": 3, "bogus": canary });
-    let response = preview(&app, &mine, invalid.clone(), json!({})).await;
+    let response = preview(&app, &asset, invalid.clone(), json!({})).await;
     response.expect_refusal(400, "invalid_content");
-    let created = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": invalid })).await;
+    let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": invalid })).await;
     assert_eq!(detail(&response), detail(&created));
     assert!(!response.text().contains(canary), "{response}");
 
@@ -140,19 +140,19 @@ async fn a_preview_refuses_what_a_version_refuses() {
         (json!({ "n": 1 }), "prompt_argument_missing", 10),
         (json!({ "n": 1, "ticket": [canary] }), "prompt_argument_type", 10),
     ] {
-        let response = preview(&app, &mine, content.clone(), arguments).await;
+        let response = preview(&app, &asset, content.clone(), arguments).await;
         assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
         assert!(!response.text().contains(canary) && !response.text().contains("billing"), "{response}");
     }
     for (content, arguments, path) in [(json!("x"), json!({}), "content"), (json!({}), json!([]), "arguments")] {
-        let response = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
+        let response = preview(&app, &asset, content, arguments).await.expect_refusal(422, "validation_error");
         assert_eq!(response["fields"][0]["path"], path);
     }
     // The asset is not a prompt template.
     let skill = fixtures.asset_without_versions("skill", "skill").await;
     for response in [
         preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
-        attempt(&app, &mine, &json!({ "rules": [] }), json!({})).await,
+        attempt(&app, &asset, &json!({ "rules": [] }), json!({})).await,
     ] {
         let refusal = response.expect_refusal(422, "validation_error");
         assert_eq!(refusal["fields"][0]["code"], "wrong_asset_kind", "{response}");
@@ -165,40 +165,43 @@ async fn a_preview_refuses_what_a_version_refuses() {
 async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (here, there) = (fixtures.workspace("here", "here").await, fixtures.workspace("there", "there").await);
-    let home = fixtures.in_workspace(&here);
-    let shown = home.prompt("shown").await;
-    home.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
-    home.asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" })).await;
-    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
-    for workspace in [&here, &there] {
+    let (own_workspace, other_workspace) =
+        (fixtures.workspace("here", "here").await, fixtures.workspace("there", "there").await);
+    let workspace_fixtures = fixtures.in_workspace(&own_workspace);
+    let visible_prompt = workspace_fixtures.prompt("shown").await;
+    workspace_fixtures.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
+    workspace_fixtures
+        .asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" }))
+        .await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
+    for workspace in [&own_workspace, &other_workspace] {
         fixtures.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
     }
-    let grants = format!("/v1/assets/{}/grants?workspace_id={here}", shown.asset_id);
+    let grants = format!("/v1/assets/{}/grants?workspace_id={own_workspace}", visible_prompt.asset_id);
     app.post(&grants, json!({ "principal": "user:ada" })).await.expect(201);
-    let ask = |slug: &str, actor: &str, from: Option<&str>| {
-        let query = from.map(|from| format!("?workspace_id={from}")).unwrap_or_default();
+    let ask = |slug: &str, actor: &str, workspace: Option<&str>| {
+        let query = workspace.map(|workspace_id| format!("?workspace_id={workspace_id}")).unwrap_or_default();
         let body = json!({ "content": { "system_prompt": format!("@asset-ref:{slug}") }, "arguments": {} });
-        app.post(format!("/v1/assets/{}/prompt-preview{query}", shown.asset_id), body).as_actor(actor)
+        app.post(format!("/v1/assets/{}/prompt-preview{query}", visible_prompt.asset_id), body).as_actor(actor)
     };
-    for from in [None, Some(here.as_str()), Some(there.as_str())] {
+    for workspace_id in [None, Some(own_workspace.as_str()), Some(other_workspace.as_str())] {
         // For a hidden asset, the response does not show whether it exists, includes other assets, or is unknown.
-        let answers = [ask("hidden", "user:ada", from).await, ask("nested", "user:ada", from).await];
-        let unknown = ask("unknown", "user:ada", from).await;
+        let responses = [ask("hidden", "user:ada", workspace_id).await, ask("nested", "user:ada", workspace_id).await];
+        let unknown = ask("unknown", "user:ada", workspace_id).await;
         unknown.expect_refusal(422, "prompt_unknown_asset");
-        for answer in answers {
-            assert_eq!(detail(&answer), detail(&unknown), "{answer}");
+        for response in responses {
+            assert_eq!(detail(&response), detail(&unknown), "{response}");
         }
     }
-    for from in [None, Some(here.as_str())] {
-        assert_eq!(ask("hidden", "user:both", from).await.expect(200)["text"], "a secret");
+    for workspace_id in [None, Some(own_workspace.as_str())] {
+        assert_eq!(ask("hidden", "user:both", workspace_id).await.expect(200)["text"], "a secret");
     }
-    ask("hidden", "user:both", Some(&there)).await.expect_refusal(404, "not_found");
+    ask("hidden", "user:both", Some(&other_workspace)).await.expect_refusal(404, "not_found");
     // The caller sees both assets, but this workspace sees only the template. The refusal therefore says that the
     // asset is in another workspace.
-    app.post(&grants, json!({ "grantee_workspace_id": there })).await.expect(201);
-    ask("hidden", "user:both", Some(&there)).await.expect_refusal(422, "prompt_cross_workspace");
-    ask("hidden", "user:ada", Some(&there)).await.expect_refusal(422, "prompt_unknown_asset");
+    app.post(&grants, json!({ "grantee_workspace_id": other_workspace })).await.expect(201);
+    ask("hidden", "user:both", Some(&other_workspace)).await.expect_refusal(422, "prompt_cross_workspace");
+    ask("hidden", "user:ada", Some(&other_workspace)).await.expect_refusal(422, "prompt_unknown_asset");
 }
 
 #[tokio::test]
@@ -214,18 +217,18 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
         // A trial accepts a bundle whose tests fail, because authors use trials to find the cause.
         "tests": [{ "name": "t", "input": { "inputs": { "n": 1 } }, "expect": { "outcome": "allow" } }],
     });
-    let before = (rows(&app).await, artifacts.put_count());
-    let decided =
+    let state_before = (rows(&app).await, artifacts.put_count());
+    let decision =
         attempt(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
     let clause = |source: &str, holds: &str, missing: Value| json!({ "source": source, "holds": holds, "missing_field": missing });
-    let dev = |holds: &str, second: Value| {
+    let dev = |holds: &str, second_condition: Value| {
         json!({
             "rule": "dev", "holds": holds, "outcome": "deny", "reason_code": "dev", "operator": "&&",
-            "clauses": [clause("environment == \"dev\"", "yes", Value::Null), second],
+            "clauses": [clause("environment == \"dev\"", "yes", Value::Null), second_condition],
         })
     };
     assert_eq!(
-        decided,
+        decision,
         json!({
             "decision": {
                 "outcome": "allow_with_obligations", "reason_code": "reviewed", "obligations": ["human_review"],
@@ -243,8 +246,8 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     assert_eq!(failed["decision"]["failed_rules"], json!([failure("dev"), failure("reviewed")]));
     assert_eq!(failed["rules"][0], dev("failed", clause("inputs.n > 9", "failed", json!("n"))));
     let canary = "canary-of-a-secret";
-    for wrong in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-        let response = attempt(&app, &policy, &content, wrong).await;
+    for invalid_input in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
+        let response = attempt(&app, &policy, &content, invalid_input).await;
         let refusal = response.expect_refusal(422, "validation_error");
         let field = (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]);
         assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{response}");
@@ -256,7 +259,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     response.expect_refusal(400, "invalid_content");
     let created = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
     assert_eq!(detail(&response), detail(&created));
-    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+    assert_eq!((rows(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
     let listed = app.get(format!("/v1/assets/{policy}/versions?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
@@ -276,26 +279,27 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     // The estimate counts every value of the input, so a few rules exhaust the permitted steps.
     let numbers: Vec<usize> = (0..45).collect();
     let input = json!({ "inputs": { "list": numbers, "unread": numbers } });
-    let tried = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
-    assert_eq!(tried["rules"].as_array().unwrap().len(), 200);
+    let decision = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
+    assert_eq!(decision["rules"].as_array().unwrap().len(), 200);
 
-    let mine = fixtures.asset_without_versions("prompt_template", "mine").await;
+    let asset = fixtures.asset_without_versions("prompt_template", "mine").await;
     let repeated = json!({ "system_prompt": "$arg:x ".repeat(9_000), "variables": [{ "name": "x" }] });
-    let long = json!({ "x": "y".repeat(1 << 20) });
-    let response = assert_bounded("a long rendering", preview(&app, &mine, repeated, long)).await;
+    let long_arguments = json!({ "x": "y".repeat(1 << 20) });
+    let response = assert_bounded("a long rendering", preview(&app, &asset, repeated, long_arguments)).await;
     response.expect_refusal(422, "prompt_too_large");
 
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
     let id = policy.parse::<Uuid>().unwrap().into();
-    let (decided, longest, took) = measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;
-    assert_eq!(decided.unwrap().rules.len(), 200);
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
-    let id = mine.parse::<Uuid>().unwrap().into();
+    let (decision, longest_poll, took) =
+        measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;
+    assert_eq!(decision.unwrap().rules.len(), 200);
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
+    let id = asset.parse::<Uuid>().unwrap().into();
     let content = json!({ "system_prompt": "@!${".repeat(500_000) });
-    let (text, longest, took) =
+    let (text, longest_poll, took) =
         measure_polls(services.assets.preview_prompt(&caller, id, None, content, Map::new())).await;
     assert_eq!(text.unwrap().len(), 2_000_000);
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
 }

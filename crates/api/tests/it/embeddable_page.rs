@@ -30,8 +30,8 @@ fn assert_page(response: &Response, status: u16, ancestors: &str) -> String {
     } else {
         let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
         assert_eq!(policy, expected);
-        for never in ["<script", "style", "src=", "href="] {
-            assert!(!text.contains(never), "{never}: {text}");
+        for forbidden in ["<script", "style", "src=", "href="] {
+            assert!(!text.contains(forbidden), "{forbidden}: {text}");
         }
     }
     for (name, value) in [
@@ -42,8 +42,8 @@ fn assert_page(response: &Response, status: u16, ancestors: &str) -> String {
     ] {
         assert_eq!(response.header(name), Some(value), "{response}");
     }
-    for never in ["<b>", "fws_"] {
-        assert!(!text.contains(never), "{never}: {text}");
+    for forbidden in ["<b>", "fws_"] {
+        assert!(!text.contains(forbidden), "{forbidden}: {text}");
     }
     text
 }
@@ -69,8 +69,8 @@ async fn only_configured_workloads_have_a_page() {
         let text = assert_page(&app.get(format!("/{slug}")).await, 200, ancestors);
         assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;co&quot;"), "{text}");
         assert!(text.contains("It&#39;s &lt;b&gt;bold&lt;/b&gt;."), "{text}");
-        let head = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
-        assert_eq!((head.status, head.body.len()), (200, 0));
+        let head_response = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
+        assert_eq!((head_response.status, head_response.body.len()), (200, 0));
     }
     for path in [
         "/hidden",
@@ -136,8 +136,8 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
         );
         assert!(!page.text().contains("0b7285"), "the document of a page does not depend on the workload");
     }
-    let root = app.get("/").await;
-    assert_eq!((root.status, root.header("location")), (307, Some("/workload-runtime")));
+    let root_page = app.get("/").await;
+    assert_eq!((root_page.status, root_page.header("location")), (307, Some("/workload-runtime")));
     app.get("/workload-runtime/NO").await.expect_refusal(404, "not_found");
     app.get("/_app/missing.js").await.expect_refusal(404, "not_found");
     app.send_raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
@@ -154,12 +154,12 @@ async fn link_shared_page_requires_a_valid_link() {
     let link = app.post(&links, json!({})).await.expect(201);
     let token = link["token"].as_str().unwrap();
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
-    let refused = |response: &Response| {
+    let assert_refused = |response: &Response| {
         let text = assert_page(response, 401, "'self'");
         assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
-    refused(&app.get("/ticket-classifier").await);
-    refused(&get("fws_nonsense").await);
+    assert_refused(&app.get("/ticket-classifier").await);
+    assert_refused(&get("fws_nonsense").await);
     assert_page(&get(token).await, 200, "'self'");
     let body = json!({ "environment": "dev", "inputs": {} });
     // A refused run does not count as a use of the share link.
@@ -168,11 +168,11 @@ async fn link_shared_page_requires_a_valid_link() {
         .expect_refusal(409, "no_active_release");
     assert_eq!(app.get(&links).await.expect(200)[0]["use_count"], 0);
     app.database().move_clock(25 * 3600).await.unwrap();
-    refused(&get(token).await);
+    assert_refused(&get(token).await);
     app.database().move_clock(0).await.unwrap();
     assert_page(&get(token).await, 200, "'self'");
     app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
-    refused(&get(token).await);
+    assert_refused(&get(token).await);
     // A workload without an interface has no page.
     app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
     assert_not_found(&app.get("/ticket-classifier").await);

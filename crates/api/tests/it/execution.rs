@@ -23,9 +23,9 @@ pub(crate) async fn wait_until_ended(app: &TestApp, id: &Value) -> Value {
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
     let poll = async {
         loop {
-            let read = app.get(&path).await.expect(200);
-            if read["outcome"].is_string() {
-                return read;
+            let execution = app.get(&path).await.expect(200);
+            if execution["outcome"].is_string() {
+                return execution;
             }
         }
     };
@@ -163,10 +163,10 @@ async fn refuses_runs_without_an_active_workload_or_release() {
     assert_eq!(refusal["active_environments"], json!(["dev"]));
     // Without `release.view`, the refusal does not name other environments.
     app.fixtures().bind_role("user:rita", "runtime_user", "workload", Some(&workload.workload_id)).await;
-    let blind = app.post(workload.execute_path(), body).as_actor("user:rita").await;
-    assert_eq!(blind.expect_refusal(409, "no_active_release")["active_environments"], Value::Null);
-    let nowhere = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
-    nowhere.expect_refusal(404, "not_found");
+    let response = app.post(workload.execute_path(), body).as_actor("user:rita").await;
+    assert_eq!(response.expect_refusal(409, "no_active_release")["active_environments"], Value::Null);
+    let unknown_response = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
+    unknown_response.expect_refusal(404, "not_found");
     app.fixtures().transition(&workload.release_id, "retired").await;
     let refusal = run(&app, &workload).await.expect_refusal(409, "no_active_release");
     assert_eq!(refusal["active_environments"], json!([]));
@@ -189,8 +189,8 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let bare = fixtures.active_workload_with_bindings("bare", vec![policy.clone()]).await;
     run(&app, &bare).await.expect_refusal(409, "nothing_to_run");
     let prompt = fixtures.prompt("prompt").await;
-    let half = fixtures.active_workload_with_bindings("half", vec![policy.clone(), prompt]).await;
-    run(&app, &half).await.expect_refusal(409, "nothing_to_run");
+    let incomplete_workload = fixtures.active_workload_with_bindings("half", vec![policy.clone(), prompt]).await;
+    run(&app, &incomplete_workload).await.expect_refusal(409, "nothing_to_run");
     // A flow without a model call needs neither a prompt nor a model policy.
     let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
     let echo = fixtures.active_workload_with_bindings("echo", vec![policy, flow]).await;
@@ -224,8 +224,9 @@ steps:
         refusal["missing"].as_array().unwrap().iter().map(|gap| gap["code"].as_str().unwrap()).collect();
     assert!(missing.contains(&"policy_bundle_missing") && missing.contains(&"model_policy_missing"), "{missing:?}");
     let path = format!("/v1/releases/{release}/bindings");
-    let late = json!({ "asset_version_id": fixtures.policy("late").await.asset_version_id, "role": "policy_bundle" });
-    app.post(path, late).await.expect_refusal(409, "release_not_editable");
+    let late_binding =
+        json!({ "asset_version_id": fixtures.policy("late").await.asset_version_id, "role": "policy_bundle" });
+    app.post(path, late_binding).await.expect_refusal(409, "release_not_editable");
 }
 
 /// A flow with one model call that uses the binding of `role`.
@@ -267,16 +268,17 @@ async fn legacy_release_calls_the_configured_model() {
     // If both are bound, the model policy is used instead of the model configuration, because its route is approved.
     let flow = fixtures.flow("both", &model_call_flow("model_policy")).await;
     let model = fixtures.model_policy("model").await;
-    let both = fixtures.active_workload_with_bindings("both", vec![prompt, policy, config.clone(), model, flow]).await;
-    run(&app, &both).await.expect(200);
+    let workload_with_both =
+        fixtures.active_workload_with_bindings("both", vec![prompt, policy, config.clone(), model, flow]).await;
+    run(&app, &workload_with_both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
     // Activation refuses a model configuration whose asset is retired.
     let workload = fixtures.workload("late").await;
-    let late = fixtures.approved_release(&workload, &versions).await;
+    let late_release = fixtures.approved_release(&workload, &versions).await;
     app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::fixture::WORKSPACE), json!({}))
         .await
         .expect(200);
-    let path = format!("/v1/releases/{late}/transition");
+    let path = format!("/v1/releases/{late_release}/transition");
     let refusal = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     assert_eq!(refusal["missing"][0]["code"], "model_policy_not_approved");
 }
@@ -323,8 +325,8 @@ async fn output_must_satisfy_the_prompt_s_schema() {
     let versions = vec![prompt, fixtures.model_policy("model").await, fixtures.policy("policy").await];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
-    for other in ["billing", "{\"label\": \"Billing\"}"] {
-        provider.set_behaviour(ProviderBehaviour::Answers(other.to_owned()));
+    for output in ["billing", "{\"label\": \"Billing\"}"] {
+        provider.set_behaviour(ProviderBehaviour::Answers(output.to_owned()));
         let failed = run(&app, &workload).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("output_schema_mismatch")));
     }
@@ -359,21 +361,21 @@ async fn missing_prompt_arguments_return_422() {
 #[tokio::test]
 async fn only_the_submitter_reads_the_result() {
     let app = TestApp::start().await;
-    let here = Some(crate::fixture::WORKSPACE);
+    let workspace = Some(crate::fixture::WORKSPACE);
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:grace", "viewer"), ("user:eve", "runtime_user")] {
-        app.fixtures().bind_role(actor, role, "workspace", here).await;
+        app.fixtures().bind_role(actor, role, "workspace", workspace).await;
     }
     let response = run(&app, &workload).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
-    let own = app.get(&path).as_actor("user:ada").await.expect(200);
-    assert_eq!(own["queued_result"]["result"], response["output"]);
+    let own_execution = app.get(&path).as_actor("user:ada").await.expect(200);
+    assert_eq!(own_execution["queued_result"]["result"], response["output"]);
     // The submitter reads the outcome of its run without a permission. The evidence requires `execution.view`.
     let refusal = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.expect_refusal(403, "forbidden");
     assert_eq!(refusal["permission"], "execution.view");
     for actor in ["user:grace", "user:local"] {
-        let read = app.get(&path).as_actor(actor).await.expect(200);
-        assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null), "{actor}");
+        let execution = app.get(&path).as_actor(actor).await.expect(200);
+        assert_eq!((&execution["status"], &execution["queued_result"]), (&json!("completed"), &Value::Null), "{actor}");
     }
     app.get(&path).as_actor("user:eve").await.expect_refusal(404, "not_found");
     app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
@@ -387,25 +389,26 @@ async fn activated_lane_serves_the_next_run() {
     let policy = fixtures.policy("policy").await;
     let model = fixtures.model_policy("model").await;
     let prompt = |text: &str| json!({ "system_prompt": text });
-    let one = fixtures.asset_with_version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
-    let two = Version {
-        asset_version_id: fixtures.add_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
-        ..one.clone()
+    let first_prompt = fixtures.asset_with_version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
+    let second_prompt = Version {
+        asset_version_id: fixtures.add_version(&first_prompt.asset_id, prompt("Say two.\nOne of: two")).await,
+        ..first_prompt.clone()
     };
-    let workload = fixtures.active_workload_with_bindings("main", vec![policy.clone(), model.clone(), one]).await;
+    let workload =
+        fixtures.active_workload_with_bindings("main", vec![policy.clone(), model.clone(), first_prompt]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
-    let next = fixtures.approved_release(&workload.workload_id, &[policy, model, two]).await;
+    let next_release = fixtures.approved_release(&workload.workload_id, &[policy, model, second_prompt]).await;
     // The new release is active only on `restricted`, so the lane `standard` still serves the caller.
-    let path = format!("/v1/releases/{next}/transition");
+    let path = format!("/v1/releases/{next_release}/transition");
     app.post(&path, json!({ "to_state": "active", "lane": "restricted" })).await.expect(200);
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
     app.post(&path, json!({ "to_state": "active", "lane": "standard" })).await.expect(200);
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "two");
-    let replaced = app.get(format!("/v1/releases/{next}")).await.expect(200);
+    let replaced = app.get(format!("/v1/releases/{next_release}")).await.expect(200);
     assert_eq!(replaced["supersedes_release_id"], workload.release_id);
-    let old = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
-    assert_eq!(old["state"], "active", "it still holds `guided`");
+    let old_release = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
+    assert_eq!(old_release["state"], "active", "it still holds `guided`");
     app.post(&path, json!({ "to_state": "active", "lane": "guided" })).await.expect(200);
-    let old = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
-    assert_eq!(old["state"], "superseded");
+    let old_release = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
+    assert_eq!(old_release["state"], "superseded");
 }

@@ -49,12 +49,12 @@ async fn release_generator(app: &TestApp, kind: &str, content: Value) {
     let workload: String = owner.query_one(sql, &[]).await.unwrap().get(0);
     let draft = json!({ "workload_id": workload, "environment": "production" });
     let created = app.post("/v1/releases", draft).as_actor(OPERATOR).await.expect(201);
-    let path = |rest: &str| format!("/v1/releases/{}/{rest}", created["release_id"].as_str().unwrap());
+    let path = |suffix: &str| format!("/v1/releases/{}/{suffix}", created["release_id"].as_str().unwrap());
     for binding in bindings {
         app.post(path("bindings"), binding).as_actor(OPERATOR).await.expect(201);
     }
-    let transition = async |to: &str| {
-        app.post(path("transition"), json!({ "to_state": to })).as_actor(OPERATOR).await.expect(200);
+    let transition = async |state: &str| {
+        app.post(path("transition"), json!({ "to_state": state })).as_actor(OPERATOR).await.expect(200);
     };
     transition("review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": created["release_id"] });
@@ -96,9 +96,9 @@ async fn policy_of_the_generator_denies_generation() {
         "id": "stop", "condition": "actor.ref == 'system:generator'", "outcome": "deny", "reason_code": "stopped",
     });
     release_generator(&app, "policy_bundle", json!({ "rules": [rule] })).await;
-    for refused in [generate(&app).await, refine(&fixture).await] {
-        let detail = refused.expect_refusal(403, "policy_denied");
-        assert_eq!(detail["reason_code"], "stopped", "{refused}");
+    for response in [generate(&app).await, refine(&fixture).await] {
+        let detail = response.expect_refusal(403, "policy_denied");
+        assert_eq!(detail["reason_code"], "stopped", "{response}");
     }
 }
 

@@ -71,8 +71,8 @@ pub(crate) async fn evidence_documents(app: &Client, execution: &Value, kind: &s
     let mut documents = Vec::new();
     for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
         if artifact["artifact_kind"] == kind {
-            let rest = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
-            documents.push(app.get(execution_path(execution, &rest)).await.expect(200)["content"].clone());
+            let suffix = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+            documents.push(app.get(execution_path(execution, &suffix)).await.expect(200)["content"].clone());
         }
     }
     documents
@@ -87,9 +87,9 @@ async fn masks_input_before_the_model_call() {
     let fixture = GuardrailFixture::start(json!([pii_guardrail("input", "mask")])).await;
     let response = fixture.execute(TICKET).await.expect(200);
     assert_eq!(response["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
-    let sent = fixture.provider_input();
-    assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
-    assert!(!sent.contains("ada@") && !sent.contains("4111 1111"), "{sent}");
+    let provider_input = fixture.provider_input();
+    assert!(provider_input.contains("I am [email], my card is [card]."), "{provider_input}");
+    assert!(!provider_input.contains("ada@") && !provider_input.contains("4111 1111"), "{provider_input}");
     let id = &response["execution_id"];
     let [found] = &evidence_documents(&fixture.app, id, "guardrail").await[..] else {
         panic!("expected exactly one guardrail document")
@@ -136,18 +136,18 @@ async fn blocked_output_is_never_disclosed() {
     assert!(!stream.text().contains("bob"), "{stream}");
     let refusal = fixture.execute("Whom?").await.expect_refusal(422, "guardrail_blocked");
     let id = &refusal["execution_id"];
-    for rest in ["", "/evidence-graph", "/events"] {
-        let shown = fixture.app.get(execution_path(id, rest)).await;
-        assert_eq!(shown.status, 200, "{shown}");
-        assert!(!shown.text().contains("bob@"), "{shown}");
+    for suffix in ["", "/evidence-graph", "/events"] {
+        let response = fixture.app.get(execution_path(id, suffix)).await;
+        assert_eq!(response.status, 200, "{response}");
+        assert!(!response.text().contains("bob@"), "{response}");
     }
 }
 
 #[tokio::test]
 async fn logging_only_guardrail_withholds_nothing() {
-    let mut watching = pii_guardrail("output", "block");
-    watching["mode"] = json!("logging_only");
-    let fixture = GuardrailFixture::start(json!([watching])).await;
+    let mut logging_guardrail = pii_guardrail("output", "block");
+    logging_guardrail["mode"] = json!("logging_only");
+    let fixture = GuardrailFixture::start(json!([logging_guardrail])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     let output: String = parse_event_stream(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
@@ -160,9 +160,9 @@ async fn logging_only_guardrail_withholds_nothing() {
 #[tokio::test]
 async fn finding_can_require_human_review() {
     let fixture = GuardrailFixture::start(json!([pii_guardrail("output", "require_approval")])).await;
-    let waiting = fixture.execute("Whom?").await.expect(202);
-    assert_eq!(waiting["review"], "pending");
-    let id = &waiting["execution_id"];
+    let waiting_run = fixture.execute("Whom?").await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
+    let id = &waiting_run["execution_id"];
     assert!(!fixture.app.get(execution_path(id, "")).await.text().contains("bob@"));
     let verdict = json!({ "outcome": "approved" });
     fixture.app.post(execution_path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
@@ -172,9 +172,9 @@ async fn finding_can_require_human_review() {
 #[tokio::test]
 async fn retrieved_documents_are_checked_before_the_step_uses_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
-        let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
+        let guardrails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
-        let fixture = GuardrailFixture::start_with(rails, async |app: &TestApp| {
+        let fixture = GuardrailFixture::start_with(guardrails, async |app: &TestApp| {
             let base =
                 app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
@@ -191,8 +191,8 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
             response.expect(200);
-            let sent = fixture.provider_input();
-            assert!(sent.contains("[leave] [masked]\\nAsk [masked] about leave."), "{sent}");
+            let provider_input = fixture.provider_input();
+            assert!(provider_input.contains("[leave] [masked]\\nAsk [masked] about leave."), "{provider_input}");
         }
     }
 }
@@ -230,10 +230,10 @@ async fn schema_guardrail_memory_is_bounded() {
 async fn long_texts_are_checked() {
     let fixture =
         GuardrailFixture::start(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
-    let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
-    fixture.execute(&long).await.expect(200);
-    let sent = fixture.provider_input();
-    assert!(sent.contains("[email]") && !sent.contains("ada@example.com"));
+    let long_output = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
+    fixture.execute(&long_output).await.expect(200);
+    let provider_input = fixture.provider_input();
+    assert!(provider_input.contains("[email]") && !provider_input.contains("ada@example.com"));
 }
 
 fn blocking_pii_guardrail(id: &str) -> Value {
@@ -244,7 +244,7 @@ fn blocking_pii_guardrail(id: &str) -> Value {
 async fn unsupported_detectors_block_activation() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let rails = json!({ "guardrails": [
+    let guardrails = json!({ "guardrails": [
         { "id": "a", "detector": "toxicity", "stage": "output", "action": "block" },
         { "id": "b", "detector": "pii", "stage": "output", "action": "block", "entities": { "PERSON": "mask" } },
         { "id": "c", "detector": "nothing", "stage": "output", "action": "block", "default_on": false },
@@ -254,7 +254,7 @@ async fn unsupported_detectors_block_activation() {
         fixtures.prompt("prompt").await,
         fixtures.policy("policy").await,
         fixtures.model_policy("models").await,
-        fixtures.asset_with_version("guardrail_config", "rails", rails).await,
+        fixtures.asset_with_version("guardrail_config", "rails", guardrails).await,
     ];
     let release = fixtures.approved_release(&fixtures.workload("guarded").await, &versions).await;
     let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;
@@ -263,7 +263,7 @@ async fn unsupported_detectors_block_activation() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| (one["code"].as_str().unwrap(), one["message"].as_str().unwrap()))
+        .map(|requirement| (requirement["code"].as_str().unwrap(), requirement["message"].as_str().unwrap()))
         .collect();
     assert_eq!(
         missing,

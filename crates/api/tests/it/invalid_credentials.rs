@@ -56,9 +56,9 @@ async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     for (operation, expected, request) in requests {
         let request = request.to_server(&app);
         let (ignores, is_open) = (IGNORE_CREDENTIALS.contains(operation), OPEN_TO_EVERYONE.contains(operation));
-        let mut check = |case: &str, is_right: bool, answer: &dyn std::fmt::Display| {
+        let mut check = |case: &str, is_right: bool, response: &dyn std::fmt::Display| {
             if !is_right {
-                differences.push(format!("{operation}, {case}: {answer}"));
+                differences.push(format!("{operation}, {case}: {response}"));
             }
         };
         let response = request.clone().await;

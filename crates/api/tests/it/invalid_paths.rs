@@ -155,6 +155,6 @@ async fn only_documented_paths_exist() {
         response.expect_refusal(405, "method_not_allowed");
         assert_eq!(response.header("allow"), Some(allow), "{response}");
     }
-    let head = app.request("HEAD".parse().unwrap(), "/v1/assets").await;
-    assert_eq!((head.status, head.body.len()), (200, 0));
+    let head_response = app.request("HEAD".parse().unwrap(), "/v1/assets").await;
+    assert_eq!((head_response.status, head_response.body.len()), (200, 0));
 }

@@ -48,7 +48,7 @@ fn route(id: &str, account: &str, residency: Option<&str>) -> Value {
 
 async fn active_workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<Value>) -> ActiveWorkload {
     let fixtures = app.fixtures();
-    let name = |what: &str| format!("{slug}-{what}");
+    let name = |suffix: &str| format!("{slug}-{suffix}");
     let policy = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
     let mut versions: Vec<Version> = vec![
         fixtures.prompt(&name("prompt")).await,
@@ -118,14 +118,15 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     let response = execute(&app, &held_back).await.expect(200);
     assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
     assert_eq!(*provider.called_routes.lock().unwrap(), ["here", "here"], "no other route is called");
-    let response = evidence_documents(&app, &response["execution_id"], "route_refused").await;
-    let why: Vec<(&str, &Value)> =
-        response.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
-    let (elsewhere, account) = (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
-    assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
+    let refused_routes = evidence_documents(&app, &response["execution_id"], "route_refused").await;
+    let reasons: Vec<(&str, &Value)> =
+        refused_routes.iter().map(|route| (route["route_id"].as_str().unwrap(), &route["reasons"])).collect();
+    let (wrong_jurisdiction, account) =
+        (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
+    assert_eq!(reasons, [("there", &wrong_jurisdiction), ("posing", &account), ("nowhere", &wrong_jurisdiction)]);
     // Without the sovereignty profile, the fallback route is permitted and answers.
-    let open = active_workload(&app, "open", &routes, None).await;
-    assert_eq!(execute(&app, &open).await.expect(200)["output"], "by there");
+    let unrestricted = active_workload(&app, "open", &routes, None).await;
+    assert_eq!(execute(&app, &unrestricted).await.expect(200)["output"], "by there");
 }
 
 #[tokio::test]
@@ -142,20 +143,20 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
             .asset_with_version("sovereignty_profile", "sovereignty", json!({ "jurisdictions_allowed": ["DE"] }))
             .await,
     ];
-    let closed = fixtures.workload("closed").await;
-    let release = fixtures.approved_release(&closed, &versions).await;
+    let restricted_workload = fixtures.workload("closed").await;
+    let release = fixtures.approved_release(&restricted_workload, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
-    let warned = |gates: &Value| -> Vec<(Value, Value)> {
-        let of = |gate: &&Value| gate["gate"] == "model_policy";
+    let warnings = |gates: &Value| -> Vec<(Value, Value)> {
+        let is_model_policy_gate = |gate: &&Value| gate["gate"] == "model_policy";
         gates
             .as_array()
             .unwrap()
             .iter()
-            .filter(of)
+            .filter(is_model_policy_gate)
             .map(|gate| (gate["verdict"].clone(), gate["code"].clone()))
             .collect()
     };
-    assert_eq!(warned(&gates), [(json!("warn"), json!("no_compliant_route"))]);
+    assert_eq!(warnings(&gates), [(json!("warn"), json!("no_compliant_route"))]);
     fixtures.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let refusal =
@@ -170,8 +171,8 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
         versions[2] = fixtures.asset_with_version("model_policy", "other-models", models).await;
         versions
     };
-    let fine = fixtures.workload("fine").await;
-    let release = fixtures.approved_release(&fine, &versions).await;
+    let compliant_workload = fixtures.workload("fine").await;
+    let release = fixtures.approved_release(&compliant_workload, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
-    assert_eq!(warned(&gates), [(json!("pass"), json!("model_policy"))]);
+    assert_eq!(warnings(&gates), [(json!("pass"), json!("model_policy"))]);
 }

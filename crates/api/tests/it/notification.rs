@@ -36,29 +36,31 @@ async fn set_status(fixture: &WorkspaceFixture<'_>, status: &str) {
 /// Suspends the workload, and waits until the local user is notified. The projector has then processed the fact.
 async fn suspend(fixture: &WorkspaceFixture<'_>) -> Value {
     set_status(fixture, "registered").await;
-    let known = inbox(fixture.app, "user:local").await;
+    let known_notifications = inbox(fixture.app, "user:local").await;
     set_status(fixture, "suspended").await;
     let workload = fixture.workload.workload_id.as_str();
-    let is_new = |one: &Value| {
-        one["source_event"]["kind"] == "workload.changed" && one["workload_id"] == workload && !known.contains(one)
+    let is_new = |notification: &Value| {
+        notification["source_event"]["kind"] == "workload.changed"
+            && notification["workload_id"] == workload
+            && !known_notifications.contains(notification)
     };
     fixture.await_notification("user:local", is_new).await
 }
 
 fn about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
-    inbox.iter().filter(|one| one["source_event"] == event["source_event"]).collect()
+    inbox.iter().filter(|notification| notification["source_event"] == event["source_event"]).collect()
 }
 
 async fn bind_people(fixture: &WorkspaceFixture<'_>) {
-    let here = Some(fixture.workspace.as_str());
+    let workspace = Some(fixture.workspace.as_str());
     for role in ["viewer", "operator", "auditor"] {
-        fixture.fixtures.bind_role(&format!("user:{role}"), role, "workspace", here).await;
+        fixture.fixtures.bind_role(&format!("user:{role}"), role, "workspace", workspace).await;
     }
-    let elsewhere = fixture.fixtures.workspace("next-door", "next-door").await;
-    fixture.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&elsewhere)).await;
-    let abroad = fixture.fixtures.tenant("abroad").await;
-    let there = fixture.app.fixtures().in_tenant(&abroad, "");
-    there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
+    let other_workspace = fixture.fixtures.workspace("next-door", "next-door").await;
+    fixture.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&other_workspace)).await;
+    let other_tenant = fixture.fixtures.tenant("abroad").await;
+    let foreign_fixtures = fixture.app.fixtures().in_tenant(&other_tenant, "");
+    foreign_fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
 }
 
 #[tokio::test]
@@ -66,22 +68,22 @@ async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
-    let seen = suspend(&fixture).await;
-    assert_eq!((&seen["category"], &seen["severity"]), (&json!("incidents"), &json!("critical")));
-    assert_eq!(seen["title"], format!("The workload `{}` was suspended", fixture.workload.slug));
-    assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
-    assert_eq!(seen["workspace_id"], fixture.workspace.as_str());
+    let suspension = suspend(&fixture).await;
+    assert_eq!((&suspension["category"], &suspension["severity"]), (&json!("incidents"), &json!("critical")));
+    assert_eq!(suspension["title"], format!("The workload `{}` was suspended", fixture.workload.slug));
+    assert_eq!((&suspension["status"], &suspension["read_at"]), (&json!("unread"), &Value::Null));
+    assert_eq!(suspension["workspace_id"], fixture.workspace.as_str());
     let workload = fixture.workload.workload_id.as_str();
-    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", fixture.workspace));
-    assert_eq!(seen["body"], format!("workload {workload}, by user:local"));
-    let got = about(&inbox(&app, "user:operator").await, &seen).len();
-    assert_eq!(got, 1, "the operator can resume the workload");
-    for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
-        assert_eq!(about(&inbox(&app, other).await, &seen).len(), 0, "{other}");
+    assert_eq!(suspension["link"], format!("/console/workloads/{workload}?workspace={}", fixture.workspace));
+    assert_eq!(suspension["body"], format!("workload {workload}, by user:local"));
+    let notification_count = about(&inbox(&app, "user:operator").await, &suspension).len();
+    assert_eq!(notification_count, 1, "the operator can resume the workload");
+    for other_actor in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
+        assert_eq!(about(&inbox(&app, other_actor).await, &suspension).len(), 0, "{other_actor}");
     }
     // The source event of the notification is the fact in the audit log.
     let events = app.get("/v1/audit/events?limit=200").await.expect(200);
-    let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == seen["source_event"]["id"]);
+    let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == suspension["source_event"]["id"]);
     assert_eq!(event.unwrap()["kind"], "workload.changed");
 }
 
@@ -90,21 +92,21 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
-    let seen = suspend(&fixture).await;
-    let theirs = about(&inbox(&app, "user:operator").await, &seen)[0].clone();
-    let path = format!("{INBOX}/{}", theirs["notification_id"].as_str().unwrap());
-    for other in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
-        app.patch(&path, json!({ "status": "read" })).as_actor(other).await.expect_refusal(404, "not_found");
+    let event = suspend(&fixture).await;
+    let operator_notification = about(&inbox(&app, "user:operator").await, &event)[0].clone();
+    let path = format!("{INBOX}/{}", operator_notification["notification_id"].as_str().unwrap());
+    for other_actor in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
+        app.patch(&path, json!({ "status": "read" })).as_actor(other_actor).await.expect_refusal(404, "not_found");
     }
-    let mark = |status: &str| app.patch(&path, json!({ "status": status })).as_actor("user:operator");
-    let read = mark("read").header("If-Match", "\"1\"").await;
-    assert_eq!((&read.expect(200)["status"], read.header("etag")), (&json!("read"), Some("\"2\"")));
-    assert!(read.json()["read_at"].is_string());
-    mark("archived").header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
-    assert_eq!(mark("read").await.header("etag"), Some("\"2\""), "the present status changes nothing");
-    assert_eq!(mark("archived").await.expect(200)["status"], "archived");
-    assert_eq!(mark("unread").await.expect(200)["read_at"], Value::Null);
-    mark("seen").await.expect_refusal(422, "validation_error");
+    let set_status = |status: &str| app.patch(&path, json!({ "status": status })).as_actor("user:operator");
+    let response = set_status("read").header("If-Match", "\"1\"").await;
+    assert_eq!((&response.expect(200)["status"], response.header("etag")), (&json!("read"), Some("\"2\"")));
+    assert!(response.json()["read_at"].is_string());
+    set_status("archived").header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
+    assert_eq!(set_status("read").await.header("etag"), Some("\"2\""), "the present status changes nothing");
+    assert_eq!(set_status("archived").await.expect(200)["status"], "archived");
+    assert_eq!(set_status("unread").await.expect(200)["read_at"], Value::Null);
+    set_status("seen").await.expect_refusal(422, "validation_error");
     let count = async |query: &str| {
         let listed = app.get(format!("{INBOX}?{query}")).as_actor("user:operator").await;
         (listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count").unwrap().to_owned())
@@ -116,18 +118,18 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
         let refusal = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
         assert_eq!(refusal["fields"][0]["path"], query.split('=').next().unwrap());
     }
-    let all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
-    assert_eq!(all().await.expect(200)["unread_count"], 0);
-    assert_eq!(all().await.header("idempotency-replayed"), Some("true"));
+    let read_all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
+    assert_eq!(read_all().await.expect(200)["unread_count"], 0);
+    assert_eq!(read_all().await.header("idempotency-replayed"), Some("true"));
     assert_eq!(count("status=unread").await.0, 0);
     let unread = app.get(format!("{INBOX}?status=unread")).await.expect(200);
     assert!(!unread.as_array().unwrap().is_empty(), "the inbox of another recipient stays as it is");
 }
 
 fn explained(response: &Response, channel: &str) -> (bool, String) {
-    let all = response.expect(200);
-    let one = all.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
-    (one["enabled"].as_bool().unwrap(), one["scope"].as_str().unwrap().to_owned())
+    let preferences = response.expect(200);
+    let entry = preferences.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
+    (entry["enabled"].as_bool().unwrap(), entry["scope"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test]
@@ -188,8 +190,8 @@ async fn preferences_are_upserted_under_a_revision() {
     let app = TestApp::start().await;
     let unset = app.get(PREFERENCES).await;
     assert_eq!((unset.expect(200), unset.header("etag")), (json!([]), Some("\"0\"")));
-    let never = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
-    never.await.expect_refusal(412, "precondition_failed");
+    let stale_put = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
+    stale_put.await.expect_refusal(412, "precondition_failed");
     let first_response = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
     assert_eq!(
         (first_response.expect(200), first_response.header("etag")),
@@ -197,22 +199,22 @@ async fn preferences_are_upserted_under_a_revision() {
     );
     let second_response = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
     assert_eq!(second_response.expect(200).as_array().unwrap().len(), 2, "the first one stays");
-    let late = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
-    late.await.expect_refusal(412, "precondition_failed");
+    let stale_put = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
+    stale_put.await.expect_refusal(412, "precondition_failed");
     let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
     stale.await.expect_refusal(412, "precondition_failed");
-    let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
-    assert_eq!(same.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
-    let read = app.get(PREFERENCES).await;
-    assert_eq!((read.expect(200), read.header("etag")), (second_response.json(), Some("\"2\"")));
+    let response = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
+    assert_eq!(response.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
+    let response = app.get(PREFERENCES).await;
+    assert_eq!((response.expect(200), response.header("etag")), (second_response.json(), Some("\"2\"")));
     assert_eq!(app.get(PREFERENCES).as_actor("user:ada").await.expect(200), json!([]));
     let entry = |enabled: Value| json!([{ "category": "incidents", "channel": "email", "enabled": enabled }]);
-    let twice = json!([entry(json!(true))[0], entry(json!(false))[0]]);
+    let duplicate_entries = json!([entry(json!(true))[0], entry(json!(false))[0]]);
     for (body, path, code) in [
         (entry(Value::Null), "[0].enabled", "invalid"),
         (prefer("incident", "email", true), "[0].category", "invalid"),
         (prefer("incidents", "sms", true), "[0].channel", "invalid"),
-        (twice, "[1]", "duplicate_item"),
+        (duplicate_entries, "[1]", "duplicate_item"),
     ] {
         let refusal = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
         assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
@@ -237,11 +239,11 @@ fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
 
 /// The digest of a suppression record, computed from the response that contains the record.
 fn digest_of(record: &Value) -> Value {
-    let mut shown = record.clone();
+    let mut expected_record = record.clone();
     for member in ["record_digest", "audit_event_id"] {
-        shown.as_object_mut().unwrap().remove(member).unwrap();
+        expected_record.as_object_mut().unwrap().remove(member).unwrap();
     }
-    json!(format!("sha256:{}", sha256_hex(canonical(&shown))))
+    json!(format!("sha256:{}", sha256_hex(canonical(&expected_record))))
 }
 
 /// The leaf hash of an event without categories, computed from the response that contains the event.
@@ -275,18 +277,18 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&fixture).await;
-    let list = format!(
+    let suspension = suspend(&fixture).await;
+    let path = format!(
         "/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={}",
-        seen["source_event"]["id"].as_str().unwrap()
+        suspension["source_event"]["id"].as_str().unwrap()
     );
-    let read = async || app.get(&list).as_actor("user:auditor").await.expect(200)[0].clone();
-    let original = read().await;
-    let event = suppression_event(&app, &original).await;
-    assert_eq!(digest_of(&original), event["detail"]["digest"]);
+    let read_record = async || app.get(&path).as_actor("user:auditor").await.expect(200)[0].clone();
+    let original_record = read_record().await;
+    let event = suppression_event(&app, &original_record).await;
+    assert_eq!(digest_of(&original_record), event["detail"]["digest"]);
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("SET session_replication_role = replica").await.unwrap();
-    let id = original["suppressed_decision_id"].as_str().unwrap();
+    let id = original_record["suppressed_decision_id"].as_str().unwrap();
     for (column, altered) in [
         ("category", "'executions'"),
         ("event_kind", "'workload.created'"),
@@ -307,7 +309,7 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
             ))
             .await
             .unwrap();
-        let altered = read().await;
+        let altered = read_record().await;
         assert_ne!(digest_of(&altered), event["detail"]["digest"], "{column}");
         assert_eq!(altered["record_digest"], digest_of(&altered), "{column}");
         owner
@@ -318,7 +320,7 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
             .await
             .unwrap();
     }
-    assert_eq!(read().await, original);
+    assert_eq!(read_record().await, original_record);
 }
 
 #[tokio::test]
@@ -327,12 +329,16 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&fixture).await;
-    assert_eq!(about(&inbox(&app, "user:operator").await, &seen).len(), 0);
-    let list = format!("/v1/notifications/suppressed-decisions?workspace_id={}", fixture.workspace);
-    let records = app.get(&list).as_actor("user:auditor").await.expect(200);
-    let records: Vec<&Value> =
-        records.as_array().unwrap().iter().filter(|one| one["source_event"] == seen["source_event"]).collect();
+    let suspension = suspend(&fixture).await;
+    assert_eq!(about(&inbox(&app, "user:operator").await, &suspension).len(), 0);
+    let path = format!("/v1/notifications/suppressed-decisions?workspace_id={}", fixture.workspace);
+    let records = app.get(&path).as_actor("user:auditor").await.expect(200);
+    let records: Vec<&Value> = records
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|decision| decision["source_event"] == suspension["source_event"])
+        .collect();
     let [record] = records[..] else { panic!("{records:?}") };
     assert_eq!(
         (&record["recipient"], &record["category"], &record["reason_code"], &record["scope"], &record["revision"]),
@@ -348,19 +354,19 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
         (format!("source_event_id={}&recipient=user:operator", record["source_event"]["id"].as_str().unwrap()), 1),
         (format!("source_event_id={}", record["audit_event_id"].as_str().unwrap()), 0),
     ] {
-        let found = app.get(format!("{list}&{query}")).as_actor("user:auditor").await.expect(200);
-        let found = found.as_array().unwrap().iter().filter(|one| one == &record).count();
+        let found = app.get(format!("{path}&{query}")).as_actor("user:auditor").await.expect(200);
+        let found = found.as_array().unwrap().iter().filter(|decision| decision == &record).count();
         assert_eq!(found, count, "{query}");
     }
-    let refusal = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
+    let refusal = app.get(format!("{path}&recipient=operator")).await.expect_refusal(422, "validation_error");
     assert_eq!(refusal["fields"][0]["path"], "recipient");
     // Callers that may not audit notifications get no records.
-    for other in ["user:operator", "user:viewer", "user:neighbour"] {
-        app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
+    for other_actor in ["user:operator", "user:viewer", "user:neighbour"] {
+        app.get(&path).as_actor(other_actor).await.expect_refusal(403, "forbidden");
     }
-    app.get(&list).as_actor("user:stranger").await.expect_refusal(404, "not_found");
-    let own = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
-    assert_eq!(own.expect(200), json!([]));
+    app.get(&path).as_actor("user:stranger").await.expect_refusal(404, "not_found");
+    let own_list = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
+    assert_eq!(own_list.expect(200), json!([]));
 }
 
 #[tokio::test]
@@ -368,17 +374,17 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
-    let both = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
-    app.put(PREFERENCES, both).as_actor("user:operator").await.expect(200);
-    let records = async |seen: &Value| {
-        let event = seen["source_event"]["id"].as_str().unwrap();
-        let list = format!("/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={event}");
-        let found = app.get(list).as_actor("user:auditor").await.expect(200);
+    let both_preferences = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
+    app.put(PREFERENCES, both_preferences).as_actor("user:operator").await.expect(200);
+    let records = async |suspension: &Value| {
+        let event = suspension["source_event"]["id"].as_str().unwrap();
+        let path = format!("/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={event}");
+        let found = app.get(path).as_actor("user:auditor").await.expect(200);
         found.as_array().unwrap().clone()
     };
     // The operator has never signed in, so there is no verified e-mail address.
-    let seen = suspend(&fixture).await;
-    let found = records(&seen).await;
+    let suspension = suspend(&fixture).await;
+    let found = records(&suspension).await;
     let [record] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (&record["reason_code"], &record["scope"], &record["channel"], &record["unreachable_channels"]),
@@ -388,7 +394,9 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
     assert_eq!((&event["detail"]["digest"], &record["record_digest"]), (&digest_of(record), &digest_of(record)));
     // The list of deliveries shows the same failure, which is final without an attempt.
     let failed = app.get("/v1/notifications/deliveries?status=failed").await.expect(200);
-    let about = |one: &&Value| one["source_event"] == seen["source_event"] && one["recipient"] == "user:operator";
+    let about = |decision: &&Value| {
+        decision["source_event"] == suspension["source_event"] && decision["recipient"] == "user:operator"
+    };
     let failed: Vec<&Value> = failed.as_array().unwrap().iter().filter(about).collect();
     let [failed] = failed[..] else { panic!("{failed:?}") };
     assert_eq!((&failed["last_error"], &failed["attempt_count"]), (&json!("no_address"), &json!(0)));
@@ -401,11 +409,11 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
             'operator@example.org', now(), now())"
     );
     owner.batch_execute(&verified).await.unwrap();
-    let seen = suspend(&fixture).await;
-    assert_eq!(records(&seen).await, Vec::<Value>::new());
+    let suspension = suspend(&fixture).await;
+    assert_eq!(records(&suspension).await, Vec::<Value>::new());
     let of_event = "SELECT count(*) FROM notification_delivery WHERE event_id = $1 AND recipient = 'user:operator'
         AND channel = 'email' AND last_error IS DISTINCT FROM 'no_address'";
-    let event: uuid::Uuid = seen["source_event"]["id"].as_str().unwrap().parse().unwrap();
+    let event: uuid::Uuid = suspension["source_event"]["id"].as_str().unwrap().parse().unwrap();
     assert_eq!(owner.query_one(of_event, &[&event]).await.unwrap().get::<_, i64>(0), 1);
 }
 
@@ -415,7 +423,7 @@ async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
     suspend(&fixture).await;
-    let before = inbox(&app, "user:operator").await.len();
+    let count_before = inbox(&app, "user:operator").await.len();
     set_tenant(&app, json!({ "notifications_enabled": false })).await;
     for path in [INBOX, PREFERENCES, PROFILES, "/v1/notifications/suppressed-decisions"] {
         let refusal = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
@@ -426,14 +434,14 @@ async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
     set_status(&fixture, "suspended").await;
     // The projector processes the log in order. Once a later fact is processed, the suspension is processed too.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let passed = "SELECT count(*) FROM suppressed_decision
+    let suppressed_sql = "SELECT count(*) FROM suppressed_decision
         WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";
     let deadline = Instant::now() + Duration::from_secs(20);
-    while owner.query_one(passed, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    while owner.query_one(suppressed_sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         assert!(Instant::now() < deadline, "the suspension was not recorded");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     set_tenant(&app, json!({ "notifications_enabled": true })).await;
     suspend(&fixture).await;
-    assert_eq!(inbox(&app, "user:operator").await.len(), before + 1, "only the last suspension");
+    assert_eq!(inbox(&app, "user:operator").await.len(), count_before + 1, "only the last suspension");
 }

@@ -330,7 +330,7 @@ impl Outcome {
                 response.expect_refusal(404, "not_found");
                 Self::NotFound
             }
-            other => Self::OtherStatus(other),
+            status => Self::OtherStatus(status),
         }
     }
 }
@@ -339,10 +339,10 @@ impl Outcome {
 fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (PermissionsByActorName::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all_permissions())];
-    callers.extend(PERMISSIONS.iter().map(|one| exactly(&[one])));
+    callers.extend(PERMISSIONS.iter().map(|permission| exactly(&[permission])));
     callers.extend(PERMISSIONS.iter().map(|missing| {
-        let held = PERMISSIONS.iter().copied().filter(|one| one != missing);
-        (PermissionsByActorName::lacking(&[missing]), held.collect())
+        let held_permissions = PERMISSIONS.iter().copied().filter(|permission| permission != missing);
+        (PermissionsByActorName::lacking(&[missing]), held_permissions.collect())
     }));
     callers
 }
@@ -351,13 +351,13 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let mut bound = BTreeSet::new();
+    let mut bound_callers = BTreeSet::new();
     let mut differences = Vec::new();
     for &(operation, needs) in table {
         let mut request: Option<Request> = None;
         let mut changes = 0;
-        for (caller, held) in callers(needs) {
-            let expected = needs.expected_outcome(&held);
+        for (caller, held_permissions) in callers(needs) {
+            let expected = needs.expected_outcome(&held_permissions);
             let prepared = match request.take() {
                 Some(request) => request,
                 None => fixture.successful_request(operation).await,
@@ -373,7 +373,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
                     continue;
                 }
             }
-            if bound.insert(caller.clone()) {
+            if bound_callers.insert(caller.clone()) {
                 // The role binding makes the actor known. Its permissions come from its name, not from the role.
                 fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
             }
@@ -395,7 +395,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
 /// Whether the operation is a read, or was executed successfully as a change at least once.
 fn has_success(operation: &str, needs: RequiredPermissions, changes: usize) -> bool {
     let reads = ["read_", "list_", "diff_", "healthz", "readyz", "metrics"];
-    changes > 0 || reads.iter().any(|read| operation.starts_with(read)) || matches!(needs, Nothing)
+    changes > 0 || reads.iter().any(|prefix| operation.starts_with(prefix)) || matches!(needs, Nothing)
 }
 
 #[tokio::test]
@@ -431,10 +431,10 @@ async fn use_case_operations_need_exactly_their_permissions() {
 #[test]
 fn every_operation_has_a_row() {
     let rows = [TENANCY, ASSETS, WORKLOADS, RUNS, NOTIFICATIONS, USE_CASES].concat();
-    let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
-    assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
-    let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
-    assert_eq!(names, all);
+    let operations: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
+    assert_eq!(operations.len(), rows.len() + 1, "an operation is in the tables twice");
+    let all_operations: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
+    assert_eq!(operations, all_operations);
 }
 
 /// `viewer` has six permissions. Granting this role requires each of them and `workspace.manage`.

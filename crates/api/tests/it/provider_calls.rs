@@ -219,9 +219,9 @@ async fn provider_keys_never_leave_the_server() {
         "{}",
         telemetry.log
     );
-    for (place, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
+    for (source, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains("CANARY") || line.contains("qxzw7781"));
-        assert!(line.is_none(), "{place}: {line:?}");
+        assert!(line.is_none(), "{source}: {line:?}");
     }
 }
 
@@ -233,14 +233,14 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     let workload = active_workload(&app.fixtures(), "main").await;
     accounts.openai.respond_with(ScriptedResponse::hang());
     accounts.anthropic.respond_with(message_response("other"));
-    let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
+    let pending_run = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
     accounts.openai.wait_for_requests(1).await;
     let response = run(&app, &workload).await.expect(200);
     assert_eq!(response["output"], "other");
     let call = call_evidence(&app, &response["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
     assert_eq!(accounts.openai.request_count(), 1);
-    let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
+    let path = format!("/v1/executions/{}/cancel", pending_run.as_str().unwrap());
     app.post(path, json!({})).await.expect(200);
 }
 
@@ -254,11 +254,12 @@ async fn streams_deltas_while_the_provider_sends_them() {
     let accounts = ProviderAccounts::start().await;
     let app = TestApp::builder().config_file(accounts.settings()).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
-    let end = json!({
+    let end_fields = json!({
         "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
         "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     });
-    let events = [delta_event("bil"), delta_event("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
+    let events =
+        [delta_event("bil"), delta_event("ling"), format!("data: {end_fields}\n\n"), "data: [DONE]\n\n".to_owned()];
     accounts.openai.respond_with(ScriptedResponse::events(events).with_pauses());
     let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = EventStream::open(&app, &execution_path(&id, "/events"), "").await;

@@ -96,8 +96,8 @@ async fn says_in_one_sentence_why_an_account_fails() {
         assert_eq!(check(&settings, &[], &[("KEY", KEY)]).await, (false, format!("first: {sentence}\n")));
     }
     endpoint.respond_with(chat_response());
-    let (passed, text) = check(&settings, &[], &[("KEY", KEY)]).await;
-    assert!(passed && text.starts_with("first: model `small` answered in "), "{text}");
+    let (is_success, text) = check(&settings, &[], &[("KEY", KEY)]).await;
+    assert!(is_success && text.starts_with("first: model `small` answered in "), "{text}");
     let request = endpoint.requests().pop().unwrap();
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     assert_eq!((&request.json()["model"], request.json()["messages"].as_array().unwrap().len()), (&json!("small"), 1));
@@ -107,19 +107,19 @@ async fn says_in_one_sentence_why_an_account_fails() {
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(chat_response());
-    let nobody = unused_address().unwrap();
-    let plain = endpoint.url("/v1");
+    let unused = unused_address().unwrap();
+    let plain_url = endpoint.url("/v1");
     let settings = [
-        account("keyless", "openai", &plain, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
-        account("modelless", "anthropic", &plain, ""),
-        account("closed", "openai", &format!("http://{nobody}/v1"), "test_model = \"small\""),
+        account("keyless", "openai", &plain_url, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
+        account("modelless", "anthropic", &plain_url, ""),
+        account("closed", "openai", &format!("http://{unused}/v1"), "test_model = \"small\""),
         account("plain", "openai", &format!("https://{}/v1", server_without_tls()), "test_model = \"small\""),
         account("unknown", "openai", "https://models.invalid/v1", "test_model = \"small\""),
-        account("good", "openai", &plain, "test_model = \"small\""),
+        account("good", "openai", &plain_url, "test_model = \"small\""),
     ]
     .concat();
-    let (passed, text) = check(&settings, &[], &[]).await;
-    assert!(!passed, "{text}");
+    let (is_success, text) = check(&settings, &[], &[]).await;
+    assert!(!is_success, "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..5],
@@ -134,14 +134,14 @@ async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     );
     assert!(lines[5].starts_with("good: model `small` answered in "), "{text}");
     // Tests a single account, with another model.
-    let (passed, text) = check(&settings, &["good", "--model", "large"], &[]).await;
-    assert!(passed && text.starts_with("good: model `large` answered in "), "{text}");
+    let (is_success, text) = check(&settings, &["good", "--model", "large"], &[]).await;
+    assert!(is_success && text.starts_with("good: model `large` answered in "), "{text}");
     assert_eq!(endpoint.requests().pop().unwrap().json()["model"], "large");
     assert!(check(&settings, &["local"], &[]).await.0);
-    let (passed, text) = check(&settings, &["goood"], &[]).await;
-    assert!(!passed && text.contains("no provider account `goood` is configured; did you mean `good`?"), "{text}");
-    let (passed, text) = check("", &[], &[]).await;
-    assert!(!passed && text.contains("add one to `fairway.toml`"), "{text}");
+    let (is_success, text) = check(&settings, &["goood"], &[]).await;
+    assert!(!is_success && text.contains("no provider account `goood` is configured; did you mean `good`?"), "{text}");
+    let (is_success, text) = check("", &[], &[]).await;
+    assert!(!is_success && text.contains("add one to `fairway.toml`"), "{text}");
 }
 
 #[tokio::test]
@@ -151,18 +151,19 @@ async fn reads_the_default_file_and_refuses_a_missing_named_one() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     }
-    let (passed, text) = printed(Some("bind = \"127.0.0.1:1\""), &[], &[]).await;
-    assert!(passed && text.contains("bind = 127.0.0.1:1 (file)\n"), "{text}");
-    let (passed, text) = printed(None, &[], &[]).await;
-    assert!(passed && text.contains("bind = 127.0.0.1:8080 (default)\n"), "{text}");
-    let (passed, text) = printed(Some("bind = \"127.0.0.1:1\""), &["--config", "other.toml"], &[]).await;
-    assert!(!passed && text.contains("other.toml cannot be read"), "{text}");
-    let (passed, text) = printed(Some("[[provider]]"), &[], &[]).await;
-    assert!(!passed && text.contains("did you mean `providers`?"), "{text}");
-    let house = [("FAIRWAY_PROVIDERS__HOUSE__KIND", "openai"), ("FAIRWAY_PROVIDERS__HOUSE__BASE_URL", "http://h/v1")];
-    let (passed, text) = printed(None, &[], &house).await;
+    let (is_success, text) = printed(Some("bind = \"127.0.0.1:1\""), &[], &[]).await;
+    assert!(is_success && text.contains("bind = 127.0.0.1:1 (file)\n"), "{text}");
+    let (is_success, text) = printed(None, &[], &[]).await;
+    assert!(is_success && text.contains("bind = 127.0.0.1:8080 (default)\n"), "{text}");
+    let (is_success, text) = printed(Some("bind = \"127.0.0.1:1\""), &["--config", "other.toml"], &[]).await;
+    assert!(!is_success && text.contains("other.toml cannot be read"), "{text}");
+    let (is_success, text) = printed(Some("[[provider]]"), &[], &[]).await;
+    assert!(!is_success && text.contains("did you mean `providers`?"), "{text}");
+    let variables =
+        [("FAIRWAY_PROVIDERS__HOUSE__KIND", "openai"), ("FAIRWAY_PROVIDERS__HOUSE__BASE_URL", "http://h/v1")];
+    let (is_success, text) = printed(None, &[], &variables).await;
     assert!(
-        passed && text.contains("[[providers]] house: openai http://h, timeout 60 s, no secret (environment)\n"),
+        is_success && text.contains("[[providers]] house: openai http://h, timeout 60 s, no secret (environment)\n"),
         "{text}"
     );
 }
@@ -191,21 +192,25 @@ async fn activation_needs_an_account_of_this_server() {
         let model = fixtures.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
         let versions = [policy.clone(), model];
         let release = fixtures.draft(&workload, &versions).await;
-        let early = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+        let early_gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let is_early = |gate: &&Value| gate["code"] == "provider_account_missing" && gate["verdict"] == "warn";
-        let warned = verdicts.iter().filter(|verdict| **verdict != "pass").count();
-        assert_eq!(early.as_array().unwrap().iter().filter(is_early).count(), warned, "{name}: {early}");
+        let warning_count = verdicts.iter().filter(|verdict| **verdict != "pass").count();
+        assert_eq!(
+            early_gates.as_array().unwrap().iter().filter(is_early).count(),
+            warning_count,
+            "{name}: {early_gates}"
+        );
         let release = fixtures.approved_release(&workload, &versions).await;
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let found: Vec<&Value> =
             gates.as_array().unwrap().iter().filter(|gate| gate["gate"] == "provider_account").collect();
-        let shown: Vec<&str> = found.iter().map(|gate| gate["verdict"].as_str().unwrap()).collect();
-        assert_eq!(shown, verdicts, "{name}: {found:?}");
+        let shown_verdicts: Vec<&str> = found.iter().map(|gate| gate["verdict"].as_str().unwrap()).collect();
+        assert_eq!(shown_verdicts, verdicts, "{name}: {found:?}");
         let code = if status == 200 && verdicts == ["pass"] { "provider_account" } else { "provider_account_missing" };
         assert!(found.iter().all(|gate| gate["code"] == code), "{name}: {found:?}");
         let path = format!("/v1/releases/{release}/transition");
-        let moved = app.post(path, json!({ "to_state": "active" })).await;
-        let body = moved.expect(status);
+        let transition = app.post(path, json!({ "to_state": "active" })).await;
+        let body = transition.expect(status);
         if status == 422 {
             assert_eq!(body["detail"]["missing"].as_array().unwrap().len(), 2, "{body}");
             assert_eq!(body["detail"]["missing"][0]["code"], "provider_account_missing");
@@ -255,9 +260,9 @@ async fn failures_keep_status_account_model_and_run() {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
-    let warned = telemetry.log.lines().find(|line| line.contains("the key of a provider account cannot be read"));
-    let warned = warned.unwrap();
-    assert!(warned.contains("keyless") && warned.contains("env:FAIRWAY_TEST_NO_SUCH_KEY"), "{warned}");
+    let warning = telemetry.log.lines().find(|line| line.contains("the key of a provider account cannot be read"));
+    let warning = warning.unwrap();
+    assert!(warning.contains("keyless") && warning.contains("env:FAIRWAY_TEST_NO_SUCH_KEY"), "{warning}");
 }
 
 async fn run_workload(server: &CapturedServer, workload: &fairway_testkit::app::ActiveWorkload) -> Value {

@@ -11,11 +11,11 @@ const MAX_PATTERNS: usize = 42;
 
 /// A guardrail configuration with `count` short patterns.
 async fn guardrails_with_patterns(app: &TestApp, slug: &str, count: usize) -> Version {
-    let rail = |number| {
+    let guardrail = |number| {
         json!({ "id": format!("r{number}"), "detector": "regex", "stage": "input", "action": "mask",
             "reason_code": "listed", "pattern": format!("word{number}") })
     };
-    let content = json!({ "guardrails": (0..count).map(rail).collect::<Vec<_>>() });
+    let content = json!({ "guardrails": (0..count).map(guardrail).collect::<Vec<_>>() });
     app.fixtures().asset_with_version("guardrail_config", slug, content).await
 }
 
@@ -25,16 +25,16 @@ async fn release_has_at_most_a_hundred_bindings() {
     let fixtures = app.fixtures();
     let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     let release = fixtures.draft(&workload, &[policy]).await;
-    let rail = guardrails_with_patterns(&app, "rails", 1).await;
-    let mut last = Value::Null;
+    let guardrails = guardrails_with_patterns(&app, "rails", 1).await;
+    let mut last_binding = Value::Null;
     for _ in 1..MAX_BINDINGS {
-        last = bind(&app, &release, &rail).await.expect(201)["binding_id"].clone();
+        last_binding = bind(&app, &release, &guardrails).await.expect(201)["binding_id"].clone();
     }
-    bind(&app, &release, &rail).await.expect_refusal(409, "too_many_bindings");
-    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
-    assert_eq!(read["bindings"].as_array().unwrap().len(), MAX_BINDINGS);
-    assert_eq!(unbind(&app, &release, &last).await.status, 204);
-    bind(&app, &release, &rail).await.expect(201);
+    bind(&app, &release, &guardrails).await.expect_refusal(409, "too_many_bindings");
+    let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    assert_eq!(release_view["bindings"].as_array().unwrap().len(), MAX_BINDINGS);
+    assert_eq!(unbind(&app, &release, &last_binding).await.status, 204);
+    bind(&app, &release, &guardrails).await.expect(201);
 }
 
 /// The patterns of all bound contents are added up. A refused release remains an editable draft.
@@ -43,10 +43,10 @@ async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
-    let (most, one) =
+    let (max_patterns, one_pattern) =
         (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
-    let release = fixtures.draft(&workload, &[policy, most]).await;
-    let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
+    let release = fixtures.draft(&workload, &[policy, max_patterns]).await;
+    let excess = bind(&app, &release, &one_pattern).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "draft");
     assert_eq!(unbind(&app, &release, &excess).await.status, 204);
@@ -65,9 +65,9 @@ async fn refuses_release_whose_schemas_compile_too_large() {
     });
     let tool = fixtures.asset_with_version("tool_definition", "look-up", content).await;
     let release = fixtures.draft(&workload, &[policy, tool.clone()]).await;
-    let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
+    let second_binding = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
-    assert_eq!(unbind(&app, &release, &second).await.status, 204);
+    assert_eq!(unbind(&app, &release, &second_binding).await.status, 204);
     transition_to(&app, &release, "review_ready").await.expect(200);
 }
 

@@ -36,13 +36,13 @@ async fn rejects_ambiguous_json_on_every_write() {
         b"{\"slug\":\"a\"",
     ];
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-    let deep = format!("{{\"slug\":{}}}", nested(64));
+    let deep_body = format!("{{\"slug\":{}}}", nested(64));
     let deepest = nested(100_000);
     for route in routes().iter().filter(|route| route.takes_body()) {
         let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
         let send =
             |bytes: &[u8]| app.request_by_method_name(&route.method, path.clone()).with_body("application/json", bytes);
-        for document in documents.into_iter().chain([deep.as_bytes(), deepest.as_bytes()]) {
+        for document in documents.into_iter().chain([deep_body.as_bytes(), deepest.as_bytes()]) {
             let response = send(document).await;
             response.expect_refusal(400, "malformed_json");
             assert!(!response.text().contains("slug"), "{response}");
@@ -63,7 +63,7 @@ async fn every_write_names_unknown_fields() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
-    let servers_own = [
+    let server_fields = [
         "surprise",
         "asset_id",
         "asset_version_id",
@@ -99,8 +99,8 @@ async fn every_write_names_unknown_fields() {
     let mut writes = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
         writes += 1;
-        let known = &route.body_schema(&document)["properties"];
-        for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
+        let known_properties = &route.body_schema(&document)["properties"];
+        for field in server_fields.into_iter().filter(|field| known_properties.get(field).is_none()) {
             let mut body = fixture.successful_body(route.operation_id());
             let (object, prefix) = route.described_object(&mut body);
             object[field] = json!("x");
@@ -181,17 +181,18 @@ async fn accepts_only_uncompressed_utf8_json() {
         response.expect_refusal(415, "unsupported_media_type");
     }
     for encoding in ["gzip", "br", "zstd", "deflate", "identity", "IDENTITY", "identity, gzip", "", "x"] {
-        let answer = app.post(ASSETS, Value::Null).with_body("application/json", body.clone());
-        answer.header("Content-Encoding", encoding).await.expect_refusal(415, "unsupported_media_type");
+        let request = app.post(ASSETS, Value::Null).with_body("application/json", body.clone());
+        request.header("Content-Encoding", encoding).await.expect_refusal(415, "unsupported_media_type");
     }
-    let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
-    twice.expect_refusal(415, "unsupported_media_type");
+    let two_types = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
+    two_types.expect_refusal(415, "unsupported_media_type");
     // Without a content type, only an absent body is accepted. It is equivalent to an empty object.
     let address = app.address();
-    let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    let untyped = app.send_raw_bytes(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
-    untyped.expect_refusal(415, "unsupported_media_type");
-    let absent = app.send_raw_bytes(format!("{plain}\r\n")).await.expect_refusal(422, "validation_error");
+    let head_without_type = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let untyped_response =
+        app.send_raw_bytes(format!("{head_without_type}Content-Length: {}\r\n\r\n{body}", body.len())).await;
+    untyped_response.expect_refusal(415, "unsupported_media_type");
+    let absent = app.send_raw_bytes(format!("{head_without_type}\r\n")).await.expect_refusal(422, "validation_error");
     assert_eq!(absent["fields"][0]["code"], "missing");
     for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\""] {
         let unlike = format!("x{}", kind.len());
@@ -239,10 +240,10 @@ async fn rejects_bodies_over_the_size_limit() {
             app.send_raw_bytes(chunked).await.expect_refusal(413, "payload_too_large");
         }
     }
-    let members: Vec<String> = (0..100_000).map(|at| format!("\"k{at}\":1")).collect();
-    let many = format!("{{{}}}", members.join(","));
+    let members: Vec<String> = (0..100_000).map(|index| format!("\"k{index}\":1")).collect();
+    let many_members = format!("{{{}}}", members.join(","));
     app.post("/v1/tenants", Value::Null)
-        .with_body("application/json", many)
+        .with_body("application/json", many_members)
         .await
         .expect_refusal(413, "payload_too_large");
 }
@@ -250,7 +251,7 @@ async fn rejects_bodies_over_the_size_limit() {
 #[tokio::test]
 async fn rejects_cross_site_writes() {
     let app = TestApp::start().await;
-    let own = format!("http://{}", app.address());
+    let own_origin = format!("http://{}", app.address());
     let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     for (name, value) in [
         ("Origin", "https://evil.example"),
@@ -262,7 +263,11 @@ async fn rejects_cross_site_writes() {
         app.post(ASSETS, body("x")).header(name, value).await.expect_refusal(403, "cross_site_request");
         app.get(ASSETS).header(name, value).await.expect(200);
     }
-    app.post(ASSETS, body("ours")).header("Origin", own).header("Sec-Fetch-Site", "same-origin").await.expect(201);
+    app.post(ASSETS, body("ours"))
+        .header("Origin", own_origin)
+        .header("Sec-Fetch-Site", "same-origin")
+        .await
+        .expect(201);
     let response = app.get(ASSETS).header("Origin", "https://evil.example").await;
     assert!(response.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{response}");
 }
@@ -324,7 +329,7 @@ async fn rejects_content_that_violates_its_kind() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let rule = json!({ "id": "a", "condition": "always", "outcome": "allow", "reason_code": "ok" });
-    let with = |name: &str, value: Value| {
+    let body_with = |name: &str, value: Value| {
         let mut rule = rule.clone();
         rule[name] = value;
         json!({ "rules": [rule] })
@@ -338,20 +343,20 @@ async fn rejects_content_that_violates_its_kind() {
         ("model_policy", json!({ "provider_route": {} })),
         ("model_policy", json!({ "provider_route": "local" })),
         ("policy_bundle", json!({ "rules": "all" })),
-        ("policy_bundle", with("outcome", json!("maybe"))),
-        ("policy_bundle", with("condition", json!("1 +"))),
-        ("policy_bundle", with("condition", json!("unheard_of == 1"))),
-        ("policy_bundle", with("obligations", json!(["smile"]))),
-        ("policy_bundle", with("created_by", json!("user:root"))),
+        ("policy_bundle", body_with("outcome", json!("maybe"))),
+        ("policy_bundle", body_with("condition", json!("1 +"))),
+        ("policy_bundle", body_with("condition", json!("unheard_of == 1"))),
+        ("policy_bundle", body_with("obligations", json!(["smile"]))),
+        ("policy_bundle", body_with("created_by", json!("user:root"))),
         ("orchestration_flow", json!({ "name": "x" })),
     ];
-    for (at, (kind, content)) in cases.into_iter().enumerate() {
-        let asset = fixtures.asset_without_versions(kind, &format!("content-{at}")).await;
+    for (index, (kind, content)) in cases.into_iter().enumerate() {
+        let asset = fixtures.asset_without_versions(kind, &format!("content-{index}")).await;
         let response = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
         let refusal = response.expect_refusal(400, "invalid_content");
-        let first = &refusal["fields"][0];
-        assert!(first["path"].as_str().is_some_and(|path| path.starts_with("content")), "{response}");
-        assert!(first["code"].is_string() && first["message"].is_string(), "{response}");
+        let first_error = &refusal["fields"][0];
+        assert!(first_error["path"].as_str().is_some_and(|path| path.starts_with("content")), "{response}");
+        assert!(first_error["code"].is_string() && first_error["message"].is_string(), "{response}");
         let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::fixture::WORKSPACE)).await;
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
@@ -375,8 +380,11 @@ async fn rejects_content_that_violates_its_kind() {
     let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
     let response = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
     let refusal = response.expect_refusal(400, "invalid_flow");
-    let first = &refusal["errors"][0];
-    assert!(first["line"].is_u64() && first["column"].is_u64() && first["code"].is_string(), "{response}");
+    let first_error = &refusal["errors"][0];
+    assert!(
+        first_error["line"].is_u64() && first_error["column"].is_u64() && first_error["code"].is_string(),
+        "{response}"
+    );
     let kind = json!({ "slug": "x", "asset_kind": "spreadsheet", "owner_ref": "team:a" });
     app.post("/v1/assets", kind).await.expect_refusal(400, "invalid_asset_kind");
     app.get("/v1/assets?asset_kind=spreadsheet").await.expect_refusal(422, "validation_error");

@@ -52,6 +52,10 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
     // A flow whose values stay below the budget completes.
     let flow = fixtures.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
-    let modest = fixtures.active_workload_with_bindings("modest", vec![policy, flow]).await;
-    assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));
+    let small_workload = fixtures.active_workload_with_bindings("modest", vec![policy, flow]).await;
+    assert!(
+        run(&app, &small_workload).await.expect(200)["output"]["a"]
+            .as_str()
+            .is_some_and(|output| output.len() > 10_000)
+    );
 }

@@ -42,21 +42,21 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
     let app = start_with_profile(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
     let response = run_script(&app, "starlark", "result = 1").await.expect(200);
-    let lower = ScriptLimits {
+    let lower_limits = ScriptLimits {
         wall_time: Duration::from_millis(1_500),
         cpu_time: Duration::from_millis(700),
         memory_bytes: 16 << 20,
         output_bytes: 1_000,
     };
-    assert_eq!(gateway.received_limits(), [lower]);
+    assert_eq!(gateway.received_limits(), [lower_limits]);
     let evidence = evidence_documents(&app, &response["execution_id"], "code_run").await;
-    assert_eq!(evidence[0]["limits"], lower.as_json());
+    assert_eq!(evidence[0]["limits"], lower_limits.as_json());
     // Without a profile, the maximum limits apply.
     app.active_workload("main").await;
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
     app.post("/v1/runtime/code", body).await.expect(200);
-    assert_eq!(gateway.received_limits(), [lower, ScriptLimits::MAXIMUM]);
+    assert_eq!(gateway.received_limits(), [lower_limits, ScriptLimits::MAXIMUM]);
 }
 
 #[tokio::test]

@@ -59,10 +59,13 @@ async fn script_is_recorded_as_a_run() {
     assert_eq!((gateway.script_count(), gateway.received_scripts()[0].language), (1, Language::Starlark));
     assert_eq!(gateway.received_scripts()[0].code, HELLO_SCRIPT);
     let id = &response["execution_id"];
-    let read = app.get(execution_path(id, "")).await.expect(200);
-    assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));
-    assert_eq!(read["queued_result"]["result"], json!({ "sum": 2 }));
-    assert_eq!((&read["steps"][0]["step_type"], read["steps"].as_array().map(Vec::len)), (&json!("code"), Some(1)));
+    let execution = app.get(execution_path(id, "")).await.expect(200);
+    assert_eq!((&execution["status"], &execution["lane"]), (&json!("completed"), &json!("standard")));
+    assert_eq!(execution["queued_result"]["result"], json!({ "sum": 2 }));
+    assert_eq!(
+        (&execution["steps"][0]["step_type"], execution["steps"].as_array().map(Vec::len)),
+        (&json!("code"), Some(1))
+    );
     let evidence = app.get(execution_path(id, "/evidence-graph")).await;
     let document = &evidence.expect(200)["evidence_artifacts"][0];
     assert_eq!(document["artifact_kind"], "code_run");
@@ -94,38 +97,38 @@ async fn scripts_pass_the_same_checks_as_runs() {
     let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let fixtures = app.fixtures();
-    let of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
-    of("nobody").await.expect_refusal(404, "not_found");
+    let run_script_of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
+    run_script_of("nobody").await.expect_refusal(404, "not_found");
     let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
     run_script(&app)
         .json({
-            let mut there = script_body("main");
-            there["workspace_id"] = json!(other_workspace);
-            there
+            let mut body = script_body("main");
+            body["workspace_id"] = json!(other_workspace);
+            body
         })
         .await
         .expect_refusal(404, "not_found");
     fixtures.workload("bare").await;
-    of("bare").await.expect_refusal(409, "no_active_release");
+    run_script_of("bare").await.expect_refusal(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
         "reason_code": "no_starlark" }]);
     fixtures.active_workload_with_policy("strict", fixtures.policy_with_rules("strict-policy", rules).await).await;
-    let denied = of("strict").await.expect_refusal(403, "policy_denied");
-    assert_eq!(denied["reason_code"], "no_starlark");
-    assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
+    let denial = run_script_of("strict").await.expect_refusal(403, "policy_denied");
+    assert_eq!(denial["reason_code"], "no_starlark");
+    assert_eq!(wait_until_ended(&app, &denial["execution_id"]).await["status"], "denied");
     // Public access to a workload does not include scripts.
     fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     fixtures.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
     let public = fixtures.active_workload("public").await;
     let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
     app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);
-    let refusal = of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+    let refusal = run_script_of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
     assert_eq!(refusal["permission"], "execution.run");
-    of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
-    of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
+    run_script_of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
+    run_script_of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
     let suspend = app.patch(format!("/v1/workloads/{}", public.workload_id), json!({ "status": "suspended" }));
     suspend.await.expect(200);
-    of("public").await.expect_refusal(409, "workload_suspended");
+    run_script_of("public").await.expect_refusal(409, "workload_suspended");
     assert_eq!(gateway.script_count(), 0);
 }
 
@@ -143,13 +146,13 @@ async fn limits_concurrent_scripts_per_tenant() {
     let tenant = fixtures.tenant("acme").await;
     let workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
     fixtures.in_tenant(&tenant, &workspace).active_workload("main").await;
-    let mut there = script_body("main");
-    there["workspace_id"] = json!(workspace);
-    let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
+    let mut body = script_body("main");
+    body["workspace_id"] = json!(workspace);
+    let other_request = tokio::spawn(app.post("/v1/runtime/code", body).in_tenant(&tenant).into_future());
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT + 1).await;
     gateway.set_behaviour(succeeding(json!(1), ""));
-    for answer in join_all(blocked).await.into_iter().chain([other.await]) {
-        answer.unwrap().expect(200);
+    for response in join_all(blocked).await.into_iter().chain([other_request.await]) {
+        response.unwrap().expect(200);
     }
     run_script(&app).idempotency_key("k").await.expect(200);
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT + 2);
@@ -167,16 +170,17 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
         duplicates.next().await.unwrap().unwrap().expect_refusal(409, "request_in_progress");
     }
     assert_eq!(gateway.script_count(), 1);
-    let others: Vec<_> = (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    let other_requests: Vec<_> =
+        (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
     run_script(&app).await.expect_refusal(429, "too_many_scripts");
     gateway.set_behaviour(succeeding(json!(1), ""));
-    let first = duplicates.next().await.unwrap().unwrap().expect(200);
-    for answer in join_all(others).await {
-        answer.unwrap().expect(200);
+    let first_response = duplicates.next().await.unwrap().unwrap().expect(200);
+    for response in join_all(other_requests).await {
+        response.unwrap().expect(200);
     }
     let replay = run_script(&app).idempotency_key("twin").await;
-    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first, Some("true")));
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first_response, Some("true")));
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT);
 }
 
@@ -187,8 +191,8 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let request = tokio::spawn(run_script(&app).into_future());
     gateway.wait_for_scripts(1).await;
     let running = app.get("/v1/executions?status=running").await.expect(200);
-    let stopped = app.post(execution_path(&running[0]["execution_id"], "/cancel"), json!({})).await.expect(200);
-    assert_eq!(stopped["status"], "cancelled");
+    let cancelled = app.post(execution_path(&running[0]["execution_id"], "/cancel"), json!({})).await.expect(200);
+    assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(request.await.unwrap().expect(200)["status"], "cancelled");
 
     gateway.set_behaviour(succeeding(json!("ada@example.com"), "grace@example.com\n"));
@@ -203,9 +207,9 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     fixtures
         .active_workload_with_policy("looked-at", fixtures.policy_with_rules("looked-at-policy", rules).await)
         .await;
-    let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
-    assert_eq!(waiting["review"], "pending");
-    let id = &waiting["execution_id"];
+    let waiting_run = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
+    let id = &waiting_run["execution_id"];
     assert_eq!(
         app.get(execution_path(id, "")).await.expect(200)["queued_result"],
         Value::Null,
@@ -215,8 +219,11 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     assert_eq!(review["metadata"]["stdout"], "grace@example.com\n");
     let verdict = app.post(execution_path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
     verdict.await.expect(200);
-    let given = &app.get(execution_path(id, "")).await.expect(200)["queued_result"];
-    assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
+    let queued_result = &app.get(execution_path(id, "")).await.expect(200)["queued_result"];
+    assert_eq!(
+        (&queued_result["result"], &queued_result["stdout"]),
+        (&json!("ada@example.com"), &json!("grace@example.com\n"))
+    );
 }
 
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
@@ -224,33 +231,33 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
 async fn disconnected_clients_leave_no_unfinished_run() {
     let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
-    let sent = script_body("main").to_string();
+    let body = script_body("main").to_string();
     let head = format!(
         "POST /v1/runtime/code HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         app.address(),
-        sent.len()
+        body.len()
     );
     for millis in (0..10).cycle().take(100) {
         let mut stream = TcpStream::connect(app.address()).await.unwrap();
         // With zero linger, closing the socket sends a reset. The server detects the reset while it works.
         stream.set_zero_linger().unwrap();
-        stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
     let owner = app.database().connect_as_owner().await.unwrap();
     let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
         count(*) FROM execution";
     let started_at = Instant::now();
-    let (completed, all) = loop {
+    let (completed, all_runs) = loop {
         let row = owner.query_one(counts, &[]).await.unwrap();
-        let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-        if open == 0 && all > 0 {
-            break (completed, all);
+        let (open_runs, completed, all_runs): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        if open_runs == 0 && all_runs > 0 {
+            break (completed, all_runs);
         }
-        assert!(started_at.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{open_runs} of {all_runs} runs have not ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.script_count()));
+    assert_eq!((completed, usize::try_from(all_runs).unwrap()), (all_runs, gateway.script_count()));
 }
 
 /// The output of a failed script must not be shown without human review.
@@ -270,9 +277,12 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
     app.fixtures().active_workload_with_policy("main", policy).await;
     let response = run_script(&app).await;
     let id = response.expect(200)["execution_id"].clone();
-    let read = app.get(execution_path(&id, "")).await;
-    assert_eq!(read.expect(200)["status"], "failed");
-    assert!(!response.text().contains("canary") && !read.text().contains("canary"), "{response} {read}");
+    let execution_response = app.get(execution_path(&id, "")).await;
+    assert_eq!(execution_response.expect(200)["status"], "failed");
+    assert!(
+        !response.text().contains("canary") && !execution_response.text().contains("canary"),
+        "{response} {execution_response}"
+    );
 }
 
 /// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
@@ -294,15 +304,15 @@ async fn idempotency_key_identifies_one_script() {
     let first_response = run_script(&app).idempotency_key("k").await;
     let replay = run_script(&app).idempotency_key("k").await;
     assert_eq!((first_response.expect(200), replay.header("idempotency-replayed")), (replay.expect(200), Some("true")));
-    let mut other = script_body("main");
-    other["code"] = json!("result = 3");
-    app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    let mut other_body = script_body("main");
+    other_body["code"] = json!("result = 3");
+    app.post("/v1/runtime/code", other_body).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(gateway.script_count(), 1);
     gateway.set_behaviour(ScriptGatewayBehaviour::Blocks);
-    let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
+    let slow_request = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");
     gateway.set_behaviour(succeeding(json!(2), ""));
-    slow.await.unwrap().expect(200);
+    slow_request.await.unwrap().expect(200);
     assert_eq!(gateway.script_count(), 2);
 }

@@ -60,9 +60,9 @@ const CREATE_PATHS: [&str; 5] = ["/v1/tenants", "/v1/workspaces", "/v1/assets", 
 #[tokio::test]
 async fn rejects_invalid_and_reserved_slugs_on_every_route() {
     let app = TestApp::start().await;
-    let long = "a".repeat(64);
+    let long_slug = "a".repeat(64);
     for path in CREATE_PATHS {
-        for slug in INVALID_SLUGS.into_iter().chain([long.as_str()]) {
+        for slug in INVALID_SLUGS.into_iter().chain([long_slug.as_str()]) {
             let response = app.post(path, create_body(path, slug)).await;
             let refusal = response.expect_refusal(422, "validation_error");
             assert_eq!(refusal["fields"][0]["path"], "slug", "{path} {slug:?}");
@@ -74,10 +74,10 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
             assert_eq!(refusal["fields"][0]["code"], "reserved_slug", "{path} {slug}");
         }
         // A flow is an asset, so its slug must be unique among all assets.
-        let longest = "b".repeat(if path == "/v1/workspaces" { 43 } else { 62 });
-        let end = if path == "/v1/flows" { "f" } else { "" };
-        for slug in ["a", "0", "a--b", "x1-2", longest.as_str()] {
-            let slug = if slug.len() == 43 { slug.to_owned() } else { format!("{slug}{end}") };
+        let longest_slug = "b".repeat(if path == "/v1/workspaces" { 43 } else { 62 });
+        let suffix = if path == "/v1/flows" { "f" } else { "" };
+        for slug in ["a", "0", "a--b", "x1-2", longest_slug.as_str()] {
+            let slug = if slug.len() == 43 { slug.to_owned() } else { format!("{slug}{suffix}") };
             let created = app.post(path, create_body(path, &slug)).await.expect(201);
             assert_eq!(created["slug"], slug);
             app.post(path, create_body(path, &slug)).await.expect_refusal(409, "duplicate_slug");
@@ -90,9 +90,9 @@ async fn taken_slugs_conflict_before_reserved_slugs_are_refused() {
     let app = TestApp::start().await;
     let post = |slug: &'static str| app.post("/v1/workloads", create_body("/v1/workloads", slug));
     post("knowledge-assistant-default").await.expect_refusal(409, "duplicate_slug");
-    for free in ["knowledge-assistant-elsewhere", "fairway-generator-of-mine"] {
-        let refusal = post(free).await.expect_refusal(422, "validation_error");
-        assert_eq!(refusal["fields"][0]["code"], "reserved_slug", "{free}");
+    for allowed_slug in ["knowledge-assistant-elsewhere", "fairway-generator-of-mine"] {
+        let refusal = post(allowed_slug).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["code"], "reserved_slug", "{allowed_slug}");
     }
     app.fixtures().workspace("elsewhere", "elsewhere").await;
     post("knowledge-assistant-elsewhere").await.expect_refusal(409, "duplicate_slug");
@@ -163,12 +163,12 @@ async fn refused_environments_say_what_a_slug_is() {
     let workload = app.active_workload("main").await;
     let draft = json!({ "workload_id": workload.workload_id, "environment": "Production" });
     let run = json!({ "environment": "Production", "inputs": {} });
-    for refused in [
+    for response in [
         app.post("/v1/releases", draft).await,
         app.post(workload.execute_path(), run).await,
         app.get("/v1/executions?environment=Production").await,
     ] {
-        let detail = refused.expect_refusal(422, "validation_error");
+        let detail = response.expect_refusal(422, "validation_error");
         let problem = &detail["fields"][0];
         let message = problem["message"].as_str().unwrap();
         assert_eq!(problem["code"], "invalid_slug");

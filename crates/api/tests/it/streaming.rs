@@ -118,9 +118,9 @@ async fn streams_output_live_and_replays_the_same_events() {
         assert_eq!(next_events(&mut stream, 1).await, [delta_event(part)]);
     }
     actions.send(ProviderAction::Complete).unwrap();
-    let rest = next_events(&mut stream, 4).await;
-    assert_eq!(rest[0], event_of_kind("step.completed"));
-    assert_eq!(rest[3], event_of_kind("execution.completed"));
+    let remaining_events = next_events(&mut stream, 4).await;
+    assert_eq!(remaining_events[0], event_of_kind("step.completed"));
+    assert_eq!(remaining_events[3], event_of_kind("execution.completed"));
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "billing");
     let replay = parse_event_stream(&app.get(execution_path(&id, "/events")).await);
     let text: String = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();

@@ -37,17 +37,17 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
         .flat_map(|scope| scope.spans)
         .filter(|span| hex(&span.trace_id) == TRACE)
         .collect();
-    let names: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
+    let spans_by_id: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
     // For each span below the caller's span, its outermost ancestor.
     let roots: BTreeSet<&str> = spans
         .iter()
         .map(|span| {
-            let mut at = span;
-            while let Some(above) = names.get(&hex(&at.parent_span_id)) {
-                at = above;
+            let mut current = span;
+            while let Some(parent) = spans_by_id.get(&hex(&current.parent_span_id)) {
+                current = parent;
             }
-            assert_eq!(hex(&at.parent_span_id), PARENT, "{} has lost its trace", at.name);
-            at.name.as_str()
+            assert_eq!(hex(&current.parent_span_id), PARENT, "{} has lost its trace", current.name);
+            current.name.as_str()
         })
         .collect();
     let routes = ["POST /v1/assets/{asset_id}/versions", "POST /v1/workloads/by-slug/{slug}/execute"];
@@ -57,8 +57,8 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
         assert!(span_names.contains(call), "{call}: {span_names:?}");
     }
     let attributes = |span: &Span| format!("{:?}", span.attributes);
-    for what in ["accepts of runs", "ends of runs", "new versions"] {
-        assert!(spans.iter().any(|span| attributes(span).contains(what)), "{what}");
+    for name in ["accepts of runs", "ends of runs", "new versions"] {
+        assert!(spans.iter().any(|span| attributes(span).contains(name)), "{name}");
     }
     assert!(!telemetry.spans.contains("a word that nobody else says"));
 }
@@ -90,25 +90,28 @@ async fn exports_no_messages_of_a_tool_server() {
     ];
     let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     // The tool server adds unsolicited notifications to each response.
-    let chatter = |method: &str, params: Value| {
+    let notification = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         format!("event: message\ndata: {message}\n\n")
     };
     let answer = |id: u32, result: Value| {
         let message = json!({ "jsonrpc": "2.0", "id": id, "result": result });
         ScriptedResponse::events([
-            chatter("notifications/message", json!({ "level": "info", "data": { CANARY: CANARY } })),
-            chatter("notifications/progress", json!({ "progressToken": CANARY, "progress": 1, "message": CANARY })),
-            chatter("notifications/of-its-own", json!({ CANARY: CANARY })),
+            notification("notifications/message", json!({ "level": "info", "data": { CANARY: CANARY } })),
+            notification(
+                "notifications/progress",
+                json!({ "progressToken": CANARY, "progress": 1, "message": CANARY }),
+            ),
+            notification("notifications/of-its-own", json!({ CANARY: CANARY })),
             format!("event: message\ndata: {message}\n\n"),
         ])
     };
-    let begun = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "instructions": CANARY,
+    let initialize_result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "instructions": CANARY,
         "serverInfo": { "name": CANARY, "version": "1" } });
     let tools = json!({ "tools": [{ "name": name, "description": "Tells it.", "inputSchema": schema }] });
     let gives = json!({ "content": [{ "type": "text", "text": "17" }] });
     endpoint.respond_in_sequence([
-        answer(0, begun),
+        answer(0, initialize_result),
         ScriptedResponse::status(202, ""),
         answer(1, tools),
         answer(2, gives),
@@ -142,7 +145,7 @@ async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let logged = telemetry.log.lines().find(|line| line.contains("SQLSTATE 23514, constraint `no_canary`"));
     assert!(logged.is_some(), "{}", telemetry.log);
     for text in [&telemetry.log, &telemetry.spans] {
-        let quoted = text.lines().find(|line| line.contains(CANARY) || line.contains("Failing row"));
-        assert_eq!(quoted, None);
+        let leaking_line = text.lines().find(|line| line.contains(CANARY) || line.contains("Failing row"));
+        assert_eq!(leaking_line, None);
     }
 }

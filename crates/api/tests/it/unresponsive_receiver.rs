@@ -31,8 +31,8 @@ async fn queue(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) {
             'due_at', fairway_now(), 'claim_id', NULL, 'last_error', NULL, 'last_http_status', NULL, 'sent_at', NULL
         )) AS copy";
     let queued = owner.execute(copies, &[&unresponsive, &HELD, &FREE]).await.unwrap();
-    let others = u64::try_from(FREE).unwrap() * u64::try_from(OTHERS).unwrap();
-    assert_eq!(queued, u64::try_from(HELD).unwrap() + others);
+    let other_deliveries = u64::try_from(FREE).unwrap() * u64::try_from(OTHERS).unwrap();
+    assert_eq!(queued, u64::try_from(HELD).unwrap() + other_deliveries);
 }
 
 /// Numbers of deliveries by receiver and state.
@@ -81,12 +81,12 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     let hole = ScriptedEndpoint::start().await;
     hole.respond_with(ScriptedResponse::status(204, "").with_initial_pause());
     let unresponsive: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
-    let mut others = Vec::new();
+    let mut other_receivers = Vec::new();
     for number in 0..OTHERS {
         let receiver = ScriptedEndpoint::start().await;
         receiver.respond_with(ScriptedResponse::status(204, ""));
         webhook(&app, &format!("other {number}"), &receiver.url("/in"), None).await;
-        others.push(receiver);
+        other_receivers.push(receiver);
     }
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
@@ -100,14 +100,14 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
         counts.delayed == 0
     })
     .await;
-    for receiver in &others {
+    for receiver in &other_receivers {
         assert!(i64::try_from(receiver.request_count()).unwrap() > FREE);
     }
     // The unresponsive receiver occupies all of its attempts. Deliveries of a later fact to the other receivers still
     // succeed.
     hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
     suspend(&fixture).await;
-    others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
+    other_receivers[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
     await_counts(&app, unresponsive, |counts| {
         assert_eq!(counts.ended, 0);
         counts.delayed == 0

@@ -44,8 +44,8 @@ async fn typed_inputs_are_published_as_typed_fields_and_run() {
     let mut bundle = declaring(&fixture, types);
     bundle["prompt_template"]["template"] =
         json!("Sort $arg:ticket: $arg:amount euro, $arg:count items, urgent $arg:urgent, due $arg:due.");
-    let made = create(&fixture, &bundle).await.expect(201);
-    let published = publish(&fixture, &made).await.expect(200);
+    let created = create(&fixture, &bundle).await.expect(201);
+    let published = publish(&fixture, &created).await.expect(200);
     let workload = activate(&fixture, &published).await;
     let fields = workload["interface_config"]["input_fields"].as_array().unwrap();
     let types: Map<String, Value> =
@@ -62,9 +62,9 @@ async fn typed_inputs_are_published_as_typed_fields_and_run() {
     for (name, value) in
         [("amount", json!("12")), ("count", json!("2")), ("urgent", json!("yes")), ("due", json!("tomorrow"))]
     {
-        let mut wrong = inputs.clone();
-        wrong[name] = value;
-        let response = run(wrong).await;
+        let mut invalid_inputs = inputs.clone();
+        invalid_inputs[name] = value;
+        let response = run(invalid_inputs).await;
         assert_eq!(response.status, 422, "{name}: {response}");
     }
 }
@@ -73,23 +73,31 @@ async fn typed_inputs_are_published_as_typed_fields_and_run() {
 async fn inputs_without_a_form_field_are_refused_at_creation() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let with = |pointer: &str, value: Value| {
+    let bundle_with = |pointer: &str, value: Value| {
         let mut bundle = fixture.bundle(&[]);
         *bundle.pointer_mut(pointer).unwrap() = value;
         bundle
     };
-    let mut many = json!({ "ticket": "text" });
+    let mut many_inputs = json!({ "ticket": "text" });
     for number in 1..=50 {
-        many[format!("i{number}")] = json!("text");
+        many_inputs[format!("i{number}")] = json!("text");
     }
     let path = "bundle.flow.trigger.inputs_schema";
     for (bundle, path, code) in [
-        (with("/prompt_template/template", json!("Sort $arg:Ticket")), "bundle.flow".to_owned(), "invalid_field_name"),
-        (with("/flow/steps/0/inputs/ticket", json!("{{trigger._t}}")), "bundle.flow".to_owned(), "invalid_field_name"),
+        (
+            bundle_with("/prompt_template/template", json!("Sort $arg:Ticket")),
+            "bundle.flow".to_owned(),
+            "invalid_field_name",
+        ),
+        (
+            bundle_with("/flow/steps/0/inputs/ticket", json!("{{trigger._t}}")),
+            "bundle.flow".to_owned(),
+            "invalid_field_name",
+        ),
         (declaring(&fixture, json!({ "ticket": "text", "Due": "date" })), format!("{path}.Due"), "invalid_field_name"),
         (declaring(&fixture, json!({ "ticket": "object" })), format!("{path}.ticket"), "not_one_of"),
         (declaring(&fixture, json!({ "ticket": "text", "tags": "array" })), format!("{path}.tags"), "not_one_of"),
-        (declaring(&fixture, many), path.to_owned(), "invalid_flow"),
+        (declaring(&fixture, many_inputs), path.to_owned(), "invalid_flow"),
     ] {
         let refusal = create(&fixture, &bundle).await.expect_refusal(422, "validation_error");
         assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
@@ -105,8 +113,8 @@ async fn generated_inputs_with_capitals_are_published_and_run() {
     let description = "Answer a `Letter` of a customer in the tone {{ _Tone }}.";
     let generate = app.post(fixture.use_case_path("/generate"), json!({ "description": description }));
     let generated = generate.await.expect(200);
-    let made = create(&fixture, &generated["bundle"]).await.expect(201);
-    let published = publish(&fixture, &made).await.expect(200);
+    let created = create(&fixture, &generated["bundle"]).await.expect(201);
+    let published = publish(&fixture, &created).await.expect(200);
     let workload = activate(&fixture, &published).await;
     let path = format!("/v1/workloads/by-slug/{}/execute", workload["slug"].as_str().unwrap());
     let run = app.post(path, json!({ "environment": "dev", "inputs": { "letter": "Hello.", "tone": "kind" } }));
@@ -118,9 +126,9 @@ async fn generated_inputs_with_capitals_are_published_and_run() {
 async fn stored_bundles_of_earlier_rules_name_the_cause() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let made = create(&fixture, &fixture.bundle(&[])).await.expect(201);
+    let created = create(&fixture, &fixture.bundle(&[])).await.expect(201);
     let owner = app.database().connect_as_owner().await.unwrap();
     let earlier = "UPDATE use_case SET bundle = replace(bundle::text, 'ticket', 'Ticket')::jsonb";
     assert_eq!(owner.execute(earlier, &[]).await.unwrap(), 1);
-    publish(&fixture, &made).await.expect_refusal(422, "bundle_not_publishable");
+    publish(&fixture, &created).await.expect_refusal(422, "bundle_not_publishable");
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 /// Submits the release of a use case. Returns the release's identifier.
 async fn submit(fixture: &WorkspaceFixture<'_>, use_case: &str) -> String {
-    let read = fixture.app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
-    let release = read["release_id"].as_str().unwrap().to_owned();
+    let use_case_view = fixture.app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    let release = use_case_view["release_id"].as_str().unwrap().to_owned();
     fixture.fixtures.transition(&release, "review_ready").await;
     release
 }
@@ -37,8 +37,8 @@ async fn only_releases_of_active_use_cases_take_lanes() {
         let release = submit(&fixture, &use_case).await;
         let warning = gate(&fixture, &release).await;
         assert_eq!((&warning["to_state"], &warning["verdict"]), (&json!("approved"), &json!("warn")), "{ending}");
-        let shown = app.get(format!("/v1/releases/{release}")).await.expect(200);
-        assert_eq!(shown["use_case_id"], use_case.as_str(), "{ending}");
+        let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
+        assert_eq!(release_view["use_case_id"], use_case.as_str(), "{ending}");
         approve(&fixture, &release).await;
         let decide = async |decision: &str, body: Value| {
             let request = fixture.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();
@@ -54,16 +54,16 @@ async fn only_releases_of_active_use_cases_take_lanes() {
             "archived" => drop(change("archive").await),
             _ => {}
         }
-        let (gate, done) = (gate(&fixture, &release).await, activate(&fixture, &release).await);
+        let (gate, response) = (gate(&fixture, &release).await, activate(&fixture, &release).await);
         if ending == "granted" {
-            assert_eq!((&gate["verdict"], &done.expect(200)["state"]), (&json!("pass"), &json!("active")));
+            assert_eq!((&gate["verdict"], &response.expect(200)["state"]), (&json!("pass"), &json!("active")));
         } else {
             assert_eq!(
                 (&gate["verdict"], &gate["code"]),
                 (&json!("blocked"), &json!("use_case_not_active")),
                 "{ending}"
             );
-            let detail = done.expect_refusal(422, "activation_blocked");
+            let detail = response.expect_refusal(422, "activation_blocked");
             assert!(detail.to_string().contains("use_case_not_active"), "{ending}: {detail}");
         }
     }
@@ -117,7 +117,7 @@ async fn credentials_in_texts_are_refused_without_echo() {
     let canary = "sk-canary0123456789abc";
     let description = "Sort tickets by their urgency.";
     let draft = fixture.create_use_case(&[]).await;
-    let told = format!("Sort the tickets of {canary} by urgency.");
+    let submitted_text = format!("Sort the tickets of {canary} by urgency.");
     let refine = |description: &str, note: &str| json!({ "description": description, "refinement_context": [{ "note": note }], "idempotency_key": "k" });
     let connection = json!({
         "name": "crm", "connector_kind": "other", "workspace_id": fixture.workspace, "secret_bindings": { canary: "env:A" },
@@ -128,13 +128,13 @@ async fn credentials_in_texts_are_refused_without_echo() {
     let requests = [
         (
             fixture.use_case_path(""),
-            json!({ "source_description": told, "bundle": fixture.bundle(&[]) }),
+            json!({ "source_description": submitted_text, "bundle": fixture.bundle(&[]) }),
             "contains_secret",
         ),
-        (fixture.use_case_path("/generate"), json!({ "description": told }), "contains_secret"),
-        (fixture.use_case_path(&format!("/{draft}/refine")), refine(description, &told), "contains_secret"),
+        (fixture.use_case_path("/generate"), json!({ "description": submitted_text }), "contains_secret"),
+        (fixture.use_case_path(&format!("/{draft}/refine")), refine(description, &submitted_text), "contains_secret"),
         ("/v1/connections".to_owned(), connection, "invalid_binding_name"),
-        (deny, json!({ "reason": told }), "contains_secret"),
+        (deny, json!({ "reason": submitted_text }), "contains_secret"),
     ];
     for (path, body, code) in requests {
         let response = app.post(&path, body).await;

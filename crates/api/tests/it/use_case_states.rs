@@ -34,36 +34,40 @@ async fn each_status_allows_exactly_its_operations() {
     let app = TestApp::start().await;
     app.services().draft_generator.provision_generators().await.unwrap();
     let fixture = WorkspaceFixture::create(&app).await;
-    for (from, valid) in [
+    for (state, valid) in [
         ("draft", json!(["pending_access", "active", "archived"])),
         ("pending_access", json!(["active", "draft", "archived"])),
         ("active", json!(["archived"])),
         ("archived", json!([])),
     ] {
         for verb in ["publish", "activate", "reopen", "refine", "archive"] {
-            let use_case = in_status(&fixture, from).await;
-            let done = act(&fixture, &use_case, verb).await;
-            let read = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
-            let to = match (from, verb) {
+            let use_case = in_status(&fixture, state).await;
+            let response = act(&fixture, &use_case, verb).await;
+            let use_case_view = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
+            let expected_state = match (state, verb) {
                 ("draft", "publish") => "active",
                 ("draft", "refine") => {
-                    assert_eq!(done.expect(201)["use_case"]["use_case_id"], read["superseded_by"]);
+                    assert_eq!(response.expect(201)["use_case"]["use_case_id"], use_case_view["superseded_by"]);
                     "archived"
                 }
                 ("pending_access", "reopen") => "draft",
                 ("draft" | "pending_access" | "active", "archive") => "archived",
                 ("pending_access", "activate") => {
-                    done.expect_refusal(409, "connections_unresolved");
-                    from
+                    response.expect_refusal(409, "connections_unresolved");
+                    state
                 }
                 _ => {
-                    let detail = done.expect_refusal(409, "invalid_transition");
-                    assert_eq!((&detail["current_state"], &detail["valid_transitions"]), (&json!(from), &valid));
-                    from
+                    let detail = response.expect_refusal(409, "invalid_transition");
+                    assert_eq!((&detail["current_state"], &detail["valid_transitions"]), (&json!(state), &valid));
+                    state
                 }
             };
-            assert_eq!(read["status"], to, "{verb} of {from}: {done}");
-            assert_eq!(read["superseded_by"].is_string(), (from, verb) == ("draft", "refine"), "{verb} of {from}");
+            assert_eq!(use_case_view["status"], expected_state, "{verb} of {state}: {response}");
+            assert_eq!(
+                use_case_view["superseded_by"].is_string(),
+                (state, verb) == ("draft", "refine"),
+                "{verb} of {state}"
+            );
         }
     }
 }
@@ -89,9 +93,9 @@ async fn every_transition_checks_the_revision() {
             let response = request.clone().header("If-Match", format!("\"{stale}\"")).await;
             response.expect_refusal(412, "precondition_failed");
         }
-        let done = request.clone().header("If-Match", format!("\"{revision}\"")).await;
-        done.expect(status);
-        assert!(done.header("etag").is_some(), "{operation}: {done}");
+        let response = request.clone().header("If-Match", format!("\"{revision}\"")).await;
+        response.expect(status);
+        assert!(response.header("etag").is_some(), "{operation}: {response}");
         if operation != "refine_use_case" {
             let second_response = request.header("If-Match", format!("\"{revision}\"")).await;
             second_response.expect_refusal(412, "precondition_failed");
@@ -113,28 +117,28 @@ async fn archiving_withdraws_requests() {
 async fn list_filters_by_status_and_readiness() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let elsewhere = WorkspaceFixture::in_other_workspace(&app).await;
-    elsewhere.create_use_case(&[]).await;
-    let list = async |filter: &str| {
-        let listed = app.get(format!("{}{filter}", fixture.use_case_path(""))).await.expect(200);
-        let ids = listed.as_array().unwrap().iter().map(|row| row["use_case_id"].as_str().unwrap().to_owned());
+    let other_fixture = WorkspaceFixture::in_other_workspace(&app).await;
+    other_fixture.create_use_case(&[]).await;
+    let list_ids = async |filter: &str| {
+        let use_cases = app.get(format!("{}{filter}", fixture.use_case_path(""))).await.expect(200);
+        let ids = use_cases.as_array().unwrap().iter().map(|row| row["use_case_id"].as_str().unwrap().to_owned());
         ids.collect::<Vec<String>>()
     };
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for status in STATUSES {
-        made.push(in_status(&fixture, status).await);
+        created.push(in_status(&fixture, status).await);
     }
-    for (status, use_case) in STATUSES.iter().zip(&made) {
-        assert_eq!(list(&format!("&status={status}")).await, [use_case.as_str()], "{status}");
+    for (status, use_case) in STATUSES.iter().zip(&created) {
+        assert_eq!(list_ids(&format!("&status={status}")).await, [use_case.as_str()], "{status}");
     }
-    let newest_first: Vec<String> = made.iter().rev().cloned().collect();
-    assert_eq!(list("").await, newest_first);
-    assert_eq!(list("&activation_ready=false").await, newest_first);
-    assert_eq!(list("&activation_ready=true").await, Vec::<String>::new());
-    let request = fixture.request_of(&made[1]).await;
+    let newest_first: Vec<String> = created.iter().rev().cloned().collect();
+    assert_eq!(list_ids("").await, newest_first);
+    assert_eq!(list_ids("&activation_ready=false").await, newest_first);
+    assert_eq!(list_ids("&activation_ready=true").await, Vec::<String>::new());
+    let request = fixture.request_of(&created[1]).await;
     fixture.create_connection(request["connection_name"].as_str().unwrap()).await;
-    assert_eq!(list("&activation_ready=true").await, [made[1].as_str()]);
-    assert_eq!(list("&activation_ready=true&status=draft").await, Vec::<String>::new());
+    assert_eq!(list_ids("&activation_ready=true").await, [created[1].as_str()]);
+    assert_eq!(list_ids("&activation_ready=true&status=draft").await, Vec::<String>::new());
     for (name, value) in [("status", "canary"), ("status", ""), ("activation_ready", "canary")] {
         let response = app.get(format!("{}&{name}={value}", fixture.use_case_path(""))).await;
         let detail = response.expect_refusal(422, "validation_error");
@@ -149,10 +153,10 @@ async fn lists_do_not_read_the_bundles() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = in_status(&fixture, "active").await;
-    let read = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    let use_case_view = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
     assert_eq!(owner.execute("UPDATE use_case SET bundle = '{}'", &[]).await.unwrap(), 1);
-    assert_eq!(app.get(fixture.use_case_path("")).await.expect(200), json!([read]));
+    assert_eq!(app.get(fixture.use_case_path("")).await.expect(200), json!([use_case_view]));
 }
 
 /// If no route of the model policy has an account on this server, the policy is unreachable.
@@ -173,8 +177,8 @@ async fn publication_requires_a_reachable_model_policy() {
     let created = app.post(fixture.use_case_path(""), body).await.expect(201);
     let use_case = created["use_case_id"].as_str().unwrap();
     act(&fixture, use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
-    let read: Value = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
-    assert_eq!(read["status"], "draft");
+    let use_case_view: Value = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    assert_eq!(use_case_view["status"], "draft");
     fixture.fixtures.add_version(&policy.asset_id, json!({ "provider_route": route("local") })).await;
     assert_eq!(act(&fixture, use_case, "publish").await.expect(200)["status"], "active");
 }

@@ -5,8 +5,8 @@ use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
 async fn status(fixture: &WorkspaceFixture<'_>, use_case: &str) -> String {
-    let read = fixture.app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
-    read["status"].as_str().unwrap().to_owned()
+    let use_case_view = fixture.app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    use_case_view["status"].as_str().unwrap().to_owned()
 }
 
 async fn act(fixture: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> fairway_testkit::app::Response {
@@ -18,18 +18,21 @@ async fn published_use_case_without_connections_is_active_and_runs() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = fixture.create_use_case(&[]).await;
-    let before = app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
-    assert_eq!(before["pieces"][0], json!({ "piece": "flow", "kind": "orchestration_flow", "ref": null, "id": null }));
+    let bundle_before = app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
+    assert_eq!(
+        bundle_before["pieces"][0],
+        json!({ "piece": "flow", "kind": "orchestration_flow", "ref": null, "id": null })
+    );
     let published = act(&fixture, &use_case, "publish").await.expect(200);
     assert_eq!(published["status"], "active");
     let release = published["release_id"].as_str().unwrap();
-    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(
-        (&read["state"], &read["environment"], &read["target_lane"]),
+        (&release_view["state"], &release_view["environment"], &release_view["target_lane"]),
         (&json!("draft"), &json!("dev"), &json!("all"))
     );
     let roles: Vec<&str> =
-        read["bindings"].as_array().unwrap().iter().map(|one| one["role"].as_str().unwrap()).collect();
+        release_view["bindings"].as_array().unwrap().iter().map(|binding| binding["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["orchestration_flow", "prompt_template", "model_policy", "policy_bundle"]);
     let workload = app.get(format!("/v1/workloads/{}", published["workload_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(workload["interface_config"]["input_fields"][0]["name"], "ticket");
@@ -79,8 +82,8 @@ async fn last_grant_activates_in_one_commit() {
     assert_eq!(bundle["open_connection_gaps"], json!([gap("crm"), gap("mail")]));
     let unresolved = act(&fixture, &use_case, "activate").await.expect_refusal(409, "connections_unresolved");
     assert_eq!(unresolved["connections"], json!(["crm", "mail"]));
-    let list = format!("/v1/access-requests?workspace_id={}&status=pending", fixture.workspace);
-    let requests = app.get(&list).await.expect(200);
+    let list_path = format!("/v1/access-requests?workspace_id={}&status=pending", fixture.workspace);
+    let requests = app.get(&list_path).await.expect(200);
     let grant = |request: &Value, body: Value| {
         app.post(format!("/v1/access-requests/{}/grant", request["access_request_id"].as_str().unwrap()), body)
     };
@@ -88,13 +91,16 @@ async fn last_grant_activates_in_one_commit() {
     let leaked = grant(&requests[0], json!({ "secret_bindings": { "token": secret } })).await;
     leaked.expect_refusal(422, "validation_error");
     assert!(!leaked.text().contains(secret));
-    let granted = grant(&requests[0], json!({ "secret_bindings": { "token": "env:A" } })).await.expect(200);
-    assert_eq!((&granted["status"], status(&fixture, &use_case).await.as_str()), (&json!("granted"), "pending_access"));
+    let response = grant(&requests[0], json!({ "secret_bindings": { "token": "env:A" } })).await.expect(200);
+    assert_eq!(
+        (&response["status"], status(&fixture, &use_case).await.as_str()),
+        (&json!("granted"), "pending_access")
+    );
     grant(&requests[0], json!({})).await.expect_refusal(409, "invalid_transition");
     grant(&requests[1], json!({ "connector_kind": "smtp" })).await.expect(200);
     assert_eq!(status(&fixture, &use_case).await, "active");
     let connection =
-        app.get(format!("/v1/connections/{}", granted["connection_id"].as_str().unwrap())).await.expect(200);
+        app.get(format!("/v1/connections/{}", response["connection_id"].as_str().unwrap())).await.expect(200);
     assert_eq!((&connection["connector_kind"], &connection["status"]), (&json!("other"), &json!("active")));
 }
 
@@ -111,11 +117,8 @@ async fn reopening_withdraws_requests_and_republishing_reuses_pieces() {
     let refusal = app.post(grant, json!({})).await.expect_refusal(409, "invalid_transition");
     assert_eq!(refusal["current_state"], "withdrawn");
     fixture.create_connection("crm").await;
-    let second_response = act(&fixture, &use_case, "publish").await.expect(200);
-    assert_eq!(
-        (&second_response["status"], &second_response["release_id"]),
-        (&json!("active"), &first_response["release_id"])
-    );
+    let republished = act(&fixture, &use_case, "publish").await.expect(200);
+    assert_eq!((&republished["status"], &republished["release_id"]), (&json!("active"), &first_response["release_id"]));
 }
 
 #[tokio::test]
@@ -125,8 +128,8 @@ async fn denial_keeps_the_use_case_pending_until_the_connection_exists() {
     let use_case = fixture.create_pending_use_case("crm").await;
     let request = fixture.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();
     let deny = app.post(format!("/v1/access-requests/{request}/deny"), json!({ "reason": "Not yet." }));
-    let denied = deny.clone().await.expect(200);
-    assert_eq!((&denied["status"], &denied["reason"]), (&json!("denied"), &json!("Not yet.")));
+    let denial = deny.clone().await.expect(200);
+    assert_eq!((&denial["status"], &denial["reason"]), (&json!("denied"), &json!("Not yet.")));
     deny.await.expect_refusal(409, "invalid_transition");
     assert_eq!(status(&fixture, &use_case).await, "pending_access");
     let ready = format!("{}&activation_ready=true", fixture.use_case_path(""));
@@ -170,27 +173,27 @@ async fn hostile_bundles_are_refused_without_echo() {
     let create = |bundle: Value| {
         app.post(fixture.use_case_path(""), json!({ "source_description": "Sort tickets.", "bundle": bundle }))
     };
-    let with = |pointer: &str, value: Value| {
+    let bundle_with = |pointer: &str, value: Value| {
         let mut bundle = fixture.bundle(&["crm"]);
         *bundle.pointer_mut(pointer).unwrap() = value;
         bundle
     };
     let secret = "sk-canary0123456789ab";
     for hostile in [
-        with("/model_policy_ref", json!(format!("{}-model", foreign.workload.slug))),
-        with("/model_policy_ref", json!("main-policy")),
-        with("/name", json!("<img src=x onerror=canary()>")),
-        with("/summary", json!(secret)),
-        with("/connections", json!(["canary", "canary"])),
-        with("/prompt_template/template", json!("Read @asset-ref:canary")),
-        with("/flow/steps/1/output", json!("{{steps.canary.output}}")),
-        with("/flow", json!("canary")),
+        bundle_with("/model_policy_ref", json!(format!("{}-model", foreign.workload.slug))),
+        bundle_with("/model_policy_ref", json!("main-policy")),
+        bundle_with("/name", json!("<img src=x onerror=canary()>")),
+        bundle_with("/summary", json!(secret)),
+        bundle_with("/connections", json!(["canary", "canary"])),
+        bundle_with("/prompt_template/template", json!("Read @asset-ref:canary")),
+        bundle_with("/flow/steps/1/output", json!("{{steps.canary.output}}")),
+        bundle_with("/flow", json!("canary")),
     ] {
         let response = create(hostile).await;
         response.expect_refusal(422, "validation_error");
         assert!(!response.text().contains("canary"), "{response}");
     }
-    create(with("/connections", json!(["[redacted]"]))).await.expect_refusal(422, "redacted_bundle");
+    create(bundle_with("/connections", json!(["[redacted]"]))).await.expect_refusal(422, "redacted_bundle");
     let listed = app.get(fixture.use_case_path("")).await.expect(200);
     assert_eq!(listed, json!([]), "nothing is kept");
 }
@@ -199,19 +202,19 @@ async fn hostile_bundles_are_refused_without_echo() {
 async fn use_cases_stay_in_their_workspace_and_tenant() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let next = WorkspaceFixture::in_other_workspace(&app).await;
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let other_fixture = WorkspaceFixture::in_other_workspace(&app).await;
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
     let use_case = fixture.create_pending_use_case("crm").await;
     let request = fixture.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();
-    app.get(next.use_case_path(&format!("/{use_case}"))).await.expect_refusal(404, "not_found");
-    app.get(abroad.use_case_path(&format!("/{use_case}")))
-        .in_tenant(&abroad.tenant)
+    app.get(other_fixture.use_case_path(&format!("/{use_case}"))).await.expect_refusal(404, "not_found");
+    app.get(foreign_fixture.use_case_path(&format!("/{use_case}")))
+        .in_tenant(&foreign_fixture.tenant)
         .await
         .expect_refusal(404, "not_found");
     let grant = format!("/v1/access-requests/{request}/grant");
-    let elsewhere = app.post(format!("{grant}?workspace_id={}", next.workspace), json!({}));
-    elsewhere.await.expect_refusal(404, "not_found");
-    app.post(&grant, json!({})).in_tenant(&abroad.tenant).await.expect_refusal(404, "not_found");
+    let grant_in_other_workspace = app.post(format!("{grant}?workspace_id={}", other_fixture.workspace), json!({}));
+    grant_in_other_workspace.await.expect_refusal(404, "not_found");
+    app.post(&grant, json!({})).in_tenant(&foreign_fixture.tenant).await.expect_refusal(404, "not_found");
     app.get("/v1/use-cases").await.expect_refusal(422, "validation_error");
 }
 
@@ -222,9 +225,9 @@ async fn readers_without_connection_read_get_a_redacted_bundle() {
     let use_case = fixture.create_use_case(&["crm"]).await;
     fixture.fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&fixture.workspace)).await;
     let path = fixture.use_case_path(&format!("/{use_case}/bundle"));
-    let read = app.get(path).as_actor("user:viewer").await.expect(200);
+    let use_case_view = app.get(path).as_actor("user:viewer").await.expect(200);
     let empty = json!({ "pieces": [], "flow_steps": [], "open_connection_gaps": [], "redacted": true });
-    assert_eq!(read, empty);
+    assert_eq!(use_case_view, empty);
 }
 
 /// Publishes a new use case. Returns the slug of its policy bundle.
@@ -241,17 +244,17 @@ async fn the_sole_policy_bundle_of_the_workspace_is_reused() {
     let fixture = WorkspaceFixture::create(&app).await;
     // Other workspaces of the namespace have more policy bundles than fit on a list page. All of them are newer.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let others = format!(
+    let insert_assets_sql = format!(
         "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
             namespace_id, revision, created_at, created_by)
          SELECT tenant_id, ('ffffffff-ffff-7fff-bfff-' || lpad(number::text, 12, '0'))::uuid, 'other-' || number, asset_kind,
             owner_ref, lifecycle_state, ownership_tier, '{WORKSPACE}', namespace_id, 1, created_at, created_by
          FROM asset, generate_series(1, 250) AS number WHERE slug = 'main-policy'"
     );
-    assert_eq!(owner.execute(&others, &[]).await.unwrap(), 250);
+    assert_eq!(owner.execute(&insert_assets_sql, &[]).await.unwrap(), 250);
     assert_eq!(published_policy(&fixture).await, "main-policy");
     // The workspace now has two bundles, so publication cannot select one and creates a new bundle.
     fixture.fixtures.policy("second-policy").await;
-    let minted = published_policy(&fixture).await;
-    assert!(minted.starts_with("ticket-triage-") && minted.ends_with("-policy"), "{minted}");
+    let new_policy = published_policy(&fixture).await;
+    assert!(new_policy.starts_with("ticket-triage-") && new_policy.ends_with("-policy"), "{new_policy}");
 }

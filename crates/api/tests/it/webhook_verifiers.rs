@@ -57,20 +57,24 @@ async fn webhook_verifies_with_the_packages_of_its_standards() {
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
-    let sent = await_status(&app, "sent").await;
+    let sent_delivery = await_status(&app, "sent").await;
     let request = receiver.requests().swap_remove(0);
-    let mut changed = request.clone();
-    changed.body =
-        String::from_utf8(changed.body).unwrap().replace("workload.changed", "workload.removed").into_bytes();
+    let mut changed_request = request.clone();
+    changed_request.body =
+        String::from_utf8(changed_request.body).unwrap().replace("workload.changed", "workload.removed").into_bytes();
     for (language, verifier) in verifiers() {
         let (verdicts, event) = read_by(verifier, &request, &[KEY, NEXT_KEY, OTHER_KEY]);
         assert_eq!(verdicts, ["verified", "verified", "refused"], "{language}");
-        assert_eq!((&event["specversion"], &event["id"]), (&json!("1.0"), &sent["source_event"]["id"]), "{language}");
+        assert_eq!(
+            (&event["specversion"], &event["id"]),
+            (&json!("1.0"), &sent_delivery["source_event"]["id"]),
+            "{language}"
+        );
         assert_eq!(event["type"], "fairway.workload.changed", "{language}");
         assert_eq!(event["data"]["workload_id"], fixture.workload.workload_id.as_str(), "{language}");
         assert!(event["source"].is_string() && event["time"].is_string(), "{language}: {event}");
     }
     for (language, verifier) in verifiers() {
-        assert_eq!(read_by(verifier, &changed, &[KEY]).0, ["refused"], "{language}");
+        assert_eq!(read_by(verifier, &changed_request, &[KEY]).0, ["refused"], "{language}");
     }
 }

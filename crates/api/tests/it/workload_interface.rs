@@ -60,26 +60,29 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let app = TestApp::start().await;
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
-    let set = |config: Value| app.patch(&path, json!({ "interface_config": config }));
-    let first = set(full_interface()).await;
-    assert_eq!(first.expect(200)["interface_config"], full_interface());
-    assert_eq!(first.header("etag"), Some("\"2\""));
+    let set_interface = |config: Value| app.patch(&path, json!({ "interface_config": config }));
+    let first_response = set_interface(full_interface()).await;
+    assert_eq!(first_response.expect(200)["interface_config"], full_interface());
+    assert_eq!(first_response.header("etag"), Some("\"2\""));
     assert_eq!(app.get(&path).await.expect(200)["interface_config"], full_interface());
     // An update replaces the whole interface.
-    let small = json!({ "presentation_mode": "chat" });
-    assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
+    let small_interface = json!({ "presentation_mode": "chat" });
+    assert_eq!(set_interface(small_interface.clone()).await.expect(200)["interface_config"], small_interface);
     // An update that repeats the interface changes nothing.
-    let same = set(small.clone()).await;
-    assert_eq!((same.status, same.header("etag")), (200, Some("\"3\"")));
+    let unchanged = set_interface(small_interface.clone()).await;
+    assert_eq!((unchanged.status, unchanged.header("etag")), (200, Some("\"3\"")));
     // Fields that the request omits stay unchanged.
-    let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
-    assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
-    let moved = set(full_interface()).header("If-Match", "\"3\"").await;
-    moved.expect_refusal(412, "precondition_failed");
-    for garbled in ["3", "\"3", "nonsense", "*, \"4\""] {
-        assert_eq!(refused_fields(&set(full_interface()).header("If-Match", garbled).await)[0].0, "If-Match");
+    let renamed = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
+    assert_eq!((&renamed["interface_config"], &renamed["name"]), (&small_interface, &json!("Another")));
+    let conditional_response = set_interface(full_interface()).header("If-Match", "\"3\"").await;
+    conditional_response.expect_refusal(412, "precondition_failed");
+    for invalid_tag in ["3", "\"3", "nonsense", "*, \"4\""] {
+        assert_eq!(
+            refused_fields(&set_interface(full_interface()).header("If-Match", invalid_tag).await)[0].0,
+            "If-Match"
+        );
     }
-    let none = set(Value::Null).header("If-Match", "\"4\"").await.expect(200);
+    let none = set_interface(Value::Null).header("If-Match", "\"4\"").await.expect(200);
     assert_eq!(none["interface_config"], Value::Null);
     app.get("/v1/workloads/by-slug/main").await.expect_refusal(404, "not_found");
     assert_eq!(app.get("/v1/workloads/runtime-enabled").await.expect(200), json!([]));
@@ -120,8 +123,8 @@ async fn every_validation_error_is_reported_with_its_path() {
     assert!(!response.text().contains("canary"), "{response}");
     let read = app.get(&path).await;
     assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
-    for wrong in [json!("form"), json!([]), json!(1), json!(true)] {
-        let response = app.patch(&path, json!({ "interface_config": wrong })).await;
+    for invalid_value in [json!("form"), json!([]), json!(1), json!(true)] {
+        let response = app.patch(&path, json!({ "interface_config": invalid_value })).await;
         assert_eq!(refused_fields(&response), [("interface_config".to_owned(), "invalid".to_owned())]);
     }
     // `null` is refused for fields that cannot be null.
@@ -140,7 +143,7 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
         let config = json!({ "presentation_mode": "form", "theme": theme });
         app.patch(&path, json!({ "interface_config": config }))
     };
-    let long = "a".repeat(900_000);
+    let long_text = "a".repeat(900_000);
     let corpus = [
         "red;} body{background:url(//x)",
         "expression(alert(1))",
@@ -162,12 +165,12 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
         "red\u{200b}",
         "red\nblue",
         "",
-        &long,
+        &long_text,
     ];
     for value in corpus {
         for property in ["accent_color", "background_color", "font_family", "border_radius"] {
             // Font names have a separate limit, which is tested below.
-            if property == "font_family" && value == long {
+            if property == "font_family" && value == long_text {
                 continue;
             }
             let response = themed(json!({ property: value })).await;
@@ -180,9 +183,9 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
             assert_eq!(refused_fields(&response), expected, "{property}: {value:.40?}");
         }
     }
-    assert_eq!(refused_fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
-    for wrong in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
-        assert_eq!(refused_fields(&themed(wrong).await)[0].1, "invalid");
+    assert_eq!(refused_fields(&themed(json!({ "font_family": long_text })).await)[0].1, "invalid_font_family");
+    for invalid_value in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
+        assert_eq!(refused_fields(&themed(invalid_value).await)[0].1, "invalid");
     }
     for theme in [json!({}), json!({ "background_color": "rgb(1 2 3 / 50%)" }), json!({ "border_radius": "0" })] {
         assert_eq!(themed(theme.clone()).await.expect(200)["interface_config"]["theme"], theme);
@@ -199,24 +202,24 @@ async fn changing_access_requires_workload_expose() {
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
         fixtures.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
     }
-    let set = |actor: &str, config: Value| {
+    let set_interface = |actor: &str, config: Value| {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)
     };
-    let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
+    let interface_with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author can edit the interface but cannot change the access mode.
-    set("user:ada", full_interface()).await.expect(200);
-    set("user:ada", with("authenticated")).await.expect(200);
+    set_interface("user:ada", full_interface()).await.expect(200);
+    set_interface("user:ada", interface_with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
-        let refusal = set("user:ada", with(mode)).await.expect_refusal(403, "forbidden");
+        let refusal = set_interface("user:ada", interface_with(mode)).await.expect_refusal(403, "forbidden");
         assert_eq!(refusal["permission"], "workload.expose");
     }
-    set("user:otto", with("public")).await.expect(200);
-    set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
+    set_interface("user:otto", interface_with("public")).await.expect(200);
+    set_interface("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
     // Removing the access mode or the interface restricts access, which needs the same permission as opening it.
-    for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
-        set("user:ada", config).await.expect_refusal(403, "forbidden");
+    for config in [json!({ "presentation_mode": "form" }), Value::Null, interface_with("authenticated")] {
+        set_interface("user:ada", config).await.expect_refusal(403, "forbidden");
     }
-    set("user:otto", Value::Null).await.expect(200);
+    set_interface("user:otto", Value::Null).await.expect(200);
     let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
     let rows = app.database().connect_as_owner().await.unwrap().query(facts, &[]).await.unwrap();
     let recorded: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
@@ -295,16 +298,17 @@ async fn inputs_are_validated_against_the_form() {
         assert!(!response.text().contains(canary), "{response}");
     }
     // The number of reported errors is bounded.
-    let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(refused_fields(&run(Value::Object(many)).await).len(), 200);
+    let many_inputs: serde_json::Map<String, Value> =
+        (0..50_000).map(|index| (format!("k{index}"), json!(1))).collect();
+    assert_eq!(refused_fields(&run(Value::Object(many_inputs)).await).len(), 200);
     let owner = app.database().connect_as_owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
     assert_eq!(runs, 1, "refused requests must not run");
     // Cached plans do not delay a changed form: it applies to the next run.
-    let mut strict = full_interface();
-    strict["input_fields"][1]["options"] = json!(["dry"]);
+    let mut strict_interface = full_interface();
+    strict_interface["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
-    app.patch(workload_path(&workload), json!({ "interface_config": strict })).await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": strict_interface })).await.expect(200);
     assert_eq!(refused_fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
     // Without a form, inputs are not validated.
     app.patch(workload_path(&workload), json!({ "interface_config": null })).await.expect(200);
@@ -327,16 +331,16 @@ async fn replay_finds_its_run_after_the_form_changed() {
 #[tokio::test]
 async fn runtime_interface_names_the_environments_in_which_a_release_serves() {
     let app = TestApp::start().await;
-    let other = workload_with_echo_flow(&app, "other").await;
+    let other_workload = workload_with_echo_flow(&app, "other").await;
     let workload_id = app.fixtures().workload("shown").await;
     let interface = json!({ "interface_config": full_interface() });
-    for id in [&workload_id, &other.workload_id] {
+    for id in [&workload_id, &other_workload.workload_id] {
         app.patch(format!("/v1/workloads/{id}"), interface.clone()).await.expect(200);
     }
     let environments =
         async || app.get("/v1/workloads/by-slug/shown").await.expect(200)["environments"].as_array().unwrap().clone();
     assert_eq!(environments().await, [""; 0]);
-    let release = app.fixtures().approved_release(&workload_id, &other.versions).await;
+    let release = app.fixtures().approved_release(&workload_id, &other_workload.versions).await;
     assert_eq!(environments().await, [""; 0], "an approved release does not serve");
     app.fixtures().transition(&release, "active").await;
     assert_eq!(environments().await, ["dev"]);

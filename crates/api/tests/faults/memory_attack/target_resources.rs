@@ -124,7 +124,7 @@ impl Target {
         let guarded = create_active_workload(remote, ECHO_FLOW, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = create_knowledge_base(remote, "vector").await;
         let agent = create_search_agent(remote, vectors, version).await;
-        let other = remote.create("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
+        let other_tenant = remote.create("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
             echo,
@@ -138,7 +138,7 @@ impl Target {
             guarded,
             agent,
             many_tools: create_many_tools_agent(remote).await,
-            other_tenant: other.required_id("tenant_id"),
+            other_tenant: other_tenant.required_id("tenant_id"),
             vector_knowledge_base: vectors,
             vector_knowledge_base_slug: vectors_slug,
             flow: create_flow(remote, ECHO_FLOW).await.required_id("asset_id"),
@@ -149,8 +149,8 @@ impl Target {
     }
 
     /// Sends a request from the first loopback address.
-    pub(super) async fn send(&self, sent: &AttackRequest) -> AttackResponse {
-        exchange(Ipv4Addr::LOCALHOST, self.address, sent).await
+    pub(super) async fn send(&self, request: &AttackRequest) -> AttackResponse {
+        exchange(Ipv4Addr::LOCALHOST, self.address, request).await
     }
 
     pub(super) async fn run_as_owner(&self) -> AttackResponse {
@@ -204,15 +204,15 @@ async fn create_active_workload_under(
     besides: &[(&str, Uuid)],
 ) -> ActiveWorkload {
     let (id, slug) = remote.create_workload().await;
-    let mut bound = vec![
+    let mut versions = vec![
         ("orchestration_flow", create_flow(remote, yaml).await.required_id("asset_version_id")),
         ("policy_bundle", remote.create_version("policy_bundle", policy).await),
     ];
-    bound.extend(besides);
+    versions.extend(besides);
     let body = json!({ "workload_id": id, "environment": "dev" });
     let release = remote.create("/v1/releases", &body).await.required_id("release_id");
     let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
-    for (role, version) in bound {
+    for (role, version) in versions {
         remote.create(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
     }
     remote.create(&path("transition"), &json!({ "to_state": "review_ready" })).await;
@@ -262,17 +262,17 @@ async fn create_many_tools_agent(remote: &ApiClient) -> ActiveWorkload {
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
-    let mut bound = vec![("model_policy", remote.create_version("model_policy", models).await)];
+    let mut versions = vec![("model_policy", remote.create_version("model_policy", models).await)];
     for number in 0..TOOL_COUNT {
-        let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
+        let member = |index: usize| (format!("m{index}"), json!({ "type": "string", "description": "d".repeat(200) }));
         let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
         let tool = json!({
             "name": format!("search_{number}"), "input_schema": { "type": "object", "properties": members },
             "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
         });
-        bound.push(("tool_definition", remote.create_version("tool_definition", tool).await));
+        versions.push(("tool_definition", remote.create_version("tool_definition", tool).await));
     }
-    create_active_workload(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &versions).await
 }
 
 /// Adds a document to a knowledge base, and creates an agent that searches it.
@@ -289,12 +289,12 @@ async fn create_search_agent(remote: &ApiClient, knowledge_base: Uuid, version: 
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
-    let bound = [
+    let versions = [
         ("model_policy", remote.create_version("model_policy", models).await),
         ("tool_definition", remote.create_version("tool_definition", tool).await),
         ("knowledge_base", version),
     ];
-    create_active_workload(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &versions).await
 }
 
 /// Creates a knowledge base. Returns its asset, slug and version.

@@ -44,8 +44,9 @@ async fn resumed_run_writes_one_turn() {
     let (first_provider, second_provider) =
         (StubProvider::new(ProviderBehaviour::Answers("one".to_owned())), StubProvider::new(ProviderBehaviour::Blocks));
     let first_server = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
-    let held = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(wait_until_ended(&server, &held["execution_id"]).await["status"], "completed");
+    let pending_run =
+        message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(wait_until_ended(&server, &pending_run["execution_id"]).await["status"], "completed");
     // The second run waits for its model when its worker dies.
     first_provider.set_behaviour(ProviderBehaviour::Blocks);
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);

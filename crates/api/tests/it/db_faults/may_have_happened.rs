@@ -38,19 +38,19 @@ const SINGLE_COMMITS: [&str; 6] = [
 fn is_named(response: &Response) -> bool {
     let detail = response.expect_refusal(503, "unavailable");
     assert!(response.header("retry-after").is_some(), "{response}");
-    let said = detail.get("may_have_happened");
-    assert!(said.is_none_or(|said| *said == Value::Bool(true)), "{response}");
-    said.is_some()
+    let may_have_happened = detail.get("may_have_happened");
+    assert!(may_have_happened.is_none_or(|value| *value == Value::Bool(true)), "{response}");
+    may_have_happened.is_some()
 }
 
 /// Sends a request once, with the configured fault. Returns the response, and whether the change is committed.
 async fn send_once(harness: &FaultHarness, request: Request) -> (Response, bool) {
-    let (before, cuts) = (harness.settled_rows().await, harness.proxy.injected().len());
+    let (rows_before, faults_before) = (harness.settled_rows().await, harness.proxy.injected().len());
     harness.proxy.set_fault(harness.fault.clone());
     let response = request.to_server(&harness.proxied).await;
     harness.proxy.set_fault(ProxyFault::None);
-    assert!(harness.proxy.injected().len() > cuts, "{:?} was not injected: {response}", harness.fault);
-    (response, !added_rows(&before, &harness.settled_rows().await).is_empty())
+    assert!(harness.proxy.injected().len() > faults_before, "{:?} was not injected: {response}", harness.fault);
+    (response, !added_rows(&rows_before, &harness.settled_rows().await).is_empty())
 }
 
 #[tokio::test]
@@ -59,17 +59,17 @@ async fn sent_commits_without_a_response_are_named() {
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
     warm_up(&fixture).await;
-    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
-        harness.fault = ProxyFault::Once(COMMIT, cut);
+    for fault in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
+        harness.fault = ProxyFault::Once(COMMIT, fault);
         for operation in SINGLE_COMMITS {
-            for key in [None, Some(format!("{operation}-{cut:?}"))] {
+            for key in [None, Some(format!("{operation}-{fault:?}"))] {
                 let request = with_key(
                     key.as_deref().filter(|_| operation != "change_environment_settings"),
                     changing_request(&fixture, operation).await,
                 );
-                let (answer, happened) = send_once(&harness, request).await;
-                assert!(happened, "{cut:?}: {operation} is committed: {answer}");
-                assert!(is_named(&answer), "{cut:?}: {operation} is committed, and not named: {answer}");
+                let (response, has_changed) = send_once(&harness, request).await;
+                assert!(has_changed, "{fault:?}: {operation} is committed: {response}");
+                assert!(is_named(&response), "{fault:?}: {operation} is committed, and not named: {response}");
             }
         }
     }
@@ -86,8 +86,8 @@ async fn commits_that_were_not_sent_are_plain_refusals() {
     harness.fault = ProxyFault::Matching(COMMIT);
     for operation in SINGLE_COMMITS {
         let request = changing_request(&fixture, operation).await;
-        let (answer, happened) = send_once(&harness, request).await;
-        assert!(!happened && !is_named(&answer), "{operation} was not sent: {answer}");
+        let (response, has_changed) = send_once(&harness, request).await;
+        assert!(!has_changed && !is_named(&response), "{operation} was not sent: {response}");
     }
 }
 
@@ -101,11 +101,11 @@ async fn changes_whose_reads_fail_after_the_commit_are_named() {
     let mut unnamed = Vec::new();
     for route in changing_routes() {
         let request = changing_request(&fixture, route.operation_id()).await;
-        let before = harness.settled_rows().await;
+        let rows_before = harness.settled_rows().await;
         harness.proxy.set_fault(ProxyFault::DownAfter(COMMIT));
         let response = request.to_server(&harness.proxied).await;
         harness.proxy.set_fault(ProxyFault::None);
-        assert!(harness.settled_rows().await != before, "{} is committed: {response}", route.operation_id());
+        assert!(harness.settled_rows().await != rows_before, "{} is committed: {response}", route.operation_id());
         if response.status >= 300 && !is_named(&response) {
             unnamed.push(format!("{}: {response}", route.operation_id()));
         }
@@ -136,7 +136,7 @@ async fn refused_versions(
         let asset = fixture.successful_request("create_asset").await.await.expect(201);
         assets.push(asset["asset_id"].as_str().unwrap().to_owned());
     }
-    let cuts = harness.proxy.injected().len();
+    let faults_before = harness.proxy.injected().len();
     for round in 0..MAX_ROUNDS {
         let request = |asset: &String| {
             let content = json!({ "content": { "system_prompt": format!("Round {round}") } });
@@ -146,18 +146,18 @@ async fn refused_versions(
         let responses = join_all(assets.iter().map(|asset| async { request(asset).await })).await;
         harness.proxy.set_fault(ProxyFault::None);
         harness.settled_rows().await;
-        let mut refused = Vec::new();
-        for (asset, answer) in assets.iter().zip(&responses) {
+        let mut refusals = Vec::new();
+        for (asset, response) in assets.iter().zip(&responses) {
             let sql = "SELECT count(*) FROM asset_version WHERE asset_id::text = $1 AND content LIKE $2";
             let row = harness.owner.query_one(sql, &[asset, &format!("%Round {round}\"%")]).await.unwrap();
             let exists = row.get::<_, i64>(0) == 1;
-            match answer.status {
-                201 => assert!(exists, "{answer}"),
-                _ => refused.push((is_named(answer), exists)),
+            match response.status {
+                201 => assert!(exists, "{response}"),
+                _ => refusals.push((is_named(response), exists)),
             }
         }
-        if harness.proxy.injected().len() > cuts {
-            return refused;
+        if harness.proxy.injected().len() > faults_before {
+            return refusals;
         }
     }
     panic!("no group commit in {MAX_ROUNDS} rounds");
@@ -171,13 +171,16 @@ async fn group_commits_name_their_changes_if_they_were_sent() {
     let unsent = refused_versions(&harness, &fixture, &ProxyFault::Matching(VERSION_BATCH)).await;
     assert!(unsent.len() > 1, "the batch was refused: {unsent:?}");
     assert!(unsent.iter().all(|refusal| *refusal == (false, false)), "(named, exists): {unsent:?}");
-    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
-        let response = refused_versions(&harness, &fixture, &ProxyFault::Once(VERSION_BATCH, cut)).await;
-        assert!(response.len() > 1, "{cut:?} refused the batch: {response:?}");
+    for fault in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
+        let refusals = refused_versions(&harness, &fixture, &ProxyFault::Once(VERSION_BATCH, fault)).await;
+        assert!(refusals.len() > 1, "{fault:?} refused the batch: {refusals:?}");
         // Requests that wait behind the statement with the withheld response are refused before their own statement
         // is sent.
-        assert!(response.iter().all(|(named, exists)| named == exists), "{cut:?}, (named, exists): {response:?}");
-        assert!(response.contains(&(true, true)), "{cut:?}, (named, exists): {response:?}");
+        assert!(
+            refusals.iter().all(|(is_named, exists)| is_named == exists),
+            "{fault:?}, (named, exists): {refusals:?}"
+        );
+        assert!(refusals.contains(&(true, true)), "{fault:?}, (named, exists): {refusals:?}");
     }
 }
 

@@ -33,9 +33,9 @@ async fn run_continues_after_the_wait_budget() {
     assert_eq!(body, json!({ "execution_id": id, "state": "queued" }));
     let location = accepted.header("location").unwrap();
     assert_eq!(location, format!("/v1/executions/{}", id.as_str().unwrap()));
-    let read = app.get(location).await.expect(200);
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
-    assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
+    let execution = app.get(location).await.expect(200);
+    assert_eq!((&execution["status"], &execution["outcome"]), (&json!("running"), &Value::Null));
+    assert_eq!((&execution["queued_result"], &execution["completed_at"]), (&Value::Null, &Value::Null));
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     // The evidence of a run can be read while the run is active.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
@@ -104,13 +104,13 @@ async fn shutdown_waits_for_running_runs() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let other_server = TestApp::builder().sharing_storage_of(&app).start().await;
-    let waiting = tokio::spawn(run(&app, &workload).into_future());
+    let pending_run = tokio::spawn(run(&app, &workload).into_future());
     provider.wait_for_calls(1).await;
-    let stopped = tokio::spawn(app.drain());
+    let drain = tokio::spawn(app.drain());
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
-    let answer = waiting.await.unwrap().expect(200);
-    assert_eq!(answer["output"], "billing");
-    stopped.await.unwrap();
-    let ended_run = wait_until_ended(&other_server, &answer["execution_id"]).await;
+    let run_result = pending_run.await.unwrap().expect(200);
+    assert_eq!(run_result["output"], "billing");
+    drain.await.unwrap();
+    let ended_run = wait_until_ended(&other_server, &run_result["execution_id"]).await;
     assert_eq!(ended_run["outcome"], "success");
 }
