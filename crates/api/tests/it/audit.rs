@@ -97,11 +97,11 @@ async fn entries_have_a_total_order_without_gaps() {
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (first_workspace, other_workspace) =
+    let (workspace_id, other_workspace) =
         (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
     let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
-    let namespace = namespace(&first_workspace).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
-    let own_workload = fixtures.in_workspace(&first_workspace).active_workload("ours").await;
+    let namespace = namespace(&workspace_id).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
+    let own_workload = fixtures.in_workspace(&workspace_id).active_workload("ours").await;
     let other_workload = fixtures.in_workspace(&other_workspace).active_workload("theirs").await;
     let sibling_workload = fixtures.in_workspace(&other_workspace).workload("sibling").await;
     for workload in [&own_workload, &other_workload] {
@@ -110,14 +110,14 @@ async fn auditors_read_the_events_of_their_scope() {
     }
     for (actor, kind, scope) in [
         ("user:of-namespace", "namespace", namespace.as_str()),
-        ("user:of-workspace", "workspace", &first_workspace),
+        ("user:of-workspace", "workspace", &workspace_id),
         ("user:of-workload", "workload", &other_workload.workload_id),
-        ("user:of-both", "workspace", &first_workspace),
+        ("user:of-both", "workspace", &workspace_id),
         ("user:of-both", "workload", &other_workload.workload_id),
     ] {
         fixtures.bind_role(actor, "auditor", kind, Some(scope)).await;
     }
-    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&first_workspace)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&workspace_id)).await;
     let all_events = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
@@ -126,16 +126,13 @@ async fn auditors_read_the_events_of_their_scope() {
         events
     };
     let of_workspace = async |id: &str| events_of(format!("&workspace_id={id}"), "user:local").await;
-    let (workspace_events, other_workspace_events) =
-        (of_workspace(&first_workspace).await, of_workspace(&other_workspace).await);
+    let (own_events, other_events) = (of_workspace(&workspace_id).await, of_workspace(&other_workspace).await);
     assert!(
-        workspace_events.len() > 10
-            && other_workspace_events.len() > 10
-            && all_events.len() > workspace_events.len() + other_workspace_events.len()
+        own_events.len() > 10 && other_events.len() > 10 && all_events.len() > own_events.len() + other_events.len()
     );
     for actor in ["user:of-namespace", "user:of-workspace"] {
-        assert_eq!(events_of(String::new(), actor).await, workspace_events, "{actor}");
-        assert_eq!(events_of(format!("&workspace_id={first_workspace}"), actor).await, workspace_events, "{actor}");
+        assert_eq!(events_of(String::new(), actor).await, own_events, "{actor}");
+        assert_eq!(events_of(format!("&workspace_id={workspace_id}"), actor).await, own_events, "{actor}");
     }
     // The scope of a workload covers its releases, runs and role bindings, and no other workload.
     let of_workload = events_of(String::new(), "user:of-workload").await;
@@ -149,10 +146,10 @@ async fn auditors_read_the_events_of_their_scope() {
     assert_eq!(of_workload.iter().filter(is_role_binding).count(), 2);
     let workload_scope_events: Vec<Value> =
         of_workload.iter().filter(|event| event["kind"] != "role_binding.created").cloned().collect();
-    assert!(workload_scope_events.iter().all(|event| other_workspace_events.contains(event)));
+    assert!(workload_scope_events.iter().all(|event| other_events.contains(event)));
     assert_eq!(events_of(format!("&workspace_id={other_workspace}"), "user:of-workload").await, workload_scope_events);
-    assert_eq!(events_of(format!("&workspace_id={first_workspace}"), "user:of-workload").await, Vec::<Value>::new());
-    let mut events_of_both: Vec<Value> = workspace_events.iter().chain(&of_workload).cloned().collect();
+    assert_eq!(events_of(format!("&workspace_id={workspace_id}"), "user:of-workload").await, Vec::<Value>::new());
+    let mut events_of_both: Vec<Value> = own_events.iter().chain(&of_workload).cloned().collect();
     events_of_both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
     assert_eq!(events_of(String::new(), "user:of-both").await, events_of_both);
     // The limit applies to the combined list of both scopes.
@@ -161,7 +158,7 @@ async fn auditors_read_the_events_of_their_scope() {
     // A caller without the permission gets 403 with the permission's name, also for a workspace that it cannot see.
     for (query, actor) in [
         (String::new(), "user:viewer"),
-        (format!("?workspace_id={first_workspace}"), "user:viewer"),
+        (format!("?workspace_id={workspace_id}"), "user:viewer"),
         (format!("?workspace_id={other_workspace}"), "user:of-workspace"),
     ] {
         let refusal =

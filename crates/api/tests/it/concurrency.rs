@@ -143,10 +143,10 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             let request = app.post(format!("/v1/releases/{release}/transition"), body);
             async move { (release, request.await) }
         });
-        let mut activations_by_lane: BTreeMap<String, usize> = BTreeMap::new();
+        let mut activations: BTreeMap<String, usize> = BTreeMap::new();
         for (release, response) in join_all(attempts).await {
             if is_activated(&response) {
-                *activations_by_lane.entry(release).or_default() += 1;
+                *activations.entry(release).or_default() += 1;
             }
         }
         let lane_holders = holders(&app, &workload).await;
@@ -161,7 +161,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
         };
         for (release, state) in &states {
             let holds = lane_holders.values().any(|holder| holder == release);
-            let expected = match (holds, activations_by_lane.contains_key(release)) {
+            let expected = match (holds, activations.contains_key(release)) {
                 (true, _) => "active",
                 (false, true) => "superseded",
                 (false, false) => "approved",
@@ -170,8 +170,8 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
         }
         if !by_lane {
             assert!(
-                activations_by_lane.values().all(|times| *times == 1),
-                "a release is activated once for all lanes: {activations_by_lane:?}"
+                activations.values().all(|times| *times == 1),
+                "a release is activated once for all lanes: {activations:?}"
             );
             assert_eq!(lane_holders.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
         }
@@ -184,10 +184,9 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             WHERE workload_id = $1::text::uuid ORDER BY lane, revision";
         let mut last_holders: BTreeMap<String, Option<String>> = BTreeMap::new();
         for row in owner.query(sql, &[&workload]).await.unwrap() {
-            let (lane, from_release, to_release): (String, Option<String>, Option<String>) =
-                (row.get(0), row.get(1), row.get(2));
-            assert_eq!(last_holders.get(&lane).cloned().flatten(), from_release, "round {round}, {lane}");
-            last_holders.insert(lane, to_release);
+            let (lane, from_id, to_id): (String, Option<String>, Option<String>) = (row.get(0), row.get(1), row.get(2));
+            assert_eq!(last_holders.get(&lane).cloned().flatten(), from_id, "round {round}, {lane}");
+            last_holders.insert(lane, to_id);
         }
         for lane in LANES {
             assert_eq!(last_holders[lane].as_ref(), lane_holders.get(lane), "round {round}, {lane}");

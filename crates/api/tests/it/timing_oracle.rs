@@ -303,10 +303,10 @@ async fn relative_difference(pair: &RequestPair, count: usize) -> f64 {
     let mut times = [Vec::with_capacity(count), Vec::with_capacity(count)];
     for turn in 0..count {
         for side in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let request = if at == 0 { pair.foreign_request() } else { pair.unknown_request() };
+            let request = if side == 0 { pair.foreign_request() } else { pair.unknown_request() };
             let started_at = Instant::now();
             request.await;
-            times[at].push(started_at.elapsed());
+            times[side].push(started_at.elapsed());
         }
     }
     let [foreign, unknown] = times.map(|mut times| {
