@@ -82,9 +82,9 @@ impl AuditedServer {
         let folder = setup.work_dir.path().join("data/facts/checkpoints").join(TENANT);
         let last_of = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
         // The archive has two levels of folders below the tenant's folder.
-        let newest = last_of(last_of(last_of(folder)));
+        let newest_checkpoint = last_of(last_of(last_of(folder)));
         owner.batch_execute(KEEP).await.unwrap();
-        Self { database, setup, key, newest }
+        Self { database, setup, key, newest: newest_checkpoint }
     }
 
     /// Runs an audit. Returns its exit code and the first line of its output.
@@ -184,12 +184,15 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
 #[tokio::test]
 async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
     let audited = AuditedServer::prepare().await;
-    let newest = audited.newest.to_str().unwrap();
-    let (code, output) = audited.audit(&["--checkpoint", newest]);
+    let newest_checkpoint = audited.newest.to_str().unwrap();
+    let (code, output) = audited.audit(&["--checkpoint", newest_checkpoint]);
     assert!(code == Some(0) && output.contains(&format!("tenant {TENANT}: ")), "{output}");
     let forged = audited.setup.work_dir.path().join("forged");
-    fs::write(&forged, fs::read_to_string(newest).unwrap().replacen(TENANT, "00000000-0000-7000-8000-000000000002", 1))
-        .unwrap();
+    fs::write(
+        &forged,
+        fs::read_to_string(newest_checkpoint).unwrap().replacen(TENANT, "00000000-0000-7000-8000-000000000002", 1),
+    )
+    .unwrap();
     let (code, output) = audited.audit(&["--checkpoint", forged.to_str().unwrap(), "--tenant", TENANT]);
     assert!(code == Some(1) && output.contains("the checkpoint is of another tenant"), "{output}");
     fs::write(&forged, "no checkpoint").unwrap();
@@ -268,14 +271,14 @@ fn random_change(random: &mut RandomSource) -> (&'static str, String, String) {
             format!("{index}: {OTHER_ENTRY}"),
         ),
         4 => {
-            let other = (index + 1 + random.below(CHANGED - 1)) % CHANGED;
-            let (first, second) = (index.min(other), index.max(other));
+            let other_index = (index + 1 + random.below(CHANGED - 1)) % CHANGED;
+            let (lower_index, higher_index) = (index.min(other_index), index.max(other_index));
             let swap_sql = format!(
-                "UPDATE fact_order SET index = 1000000 WHERE {of_tenant} AND index = {first};
-                 UPDATE fact_order SET index = {first} WHERE {of_tenant} AND index = {second};
-                 UPDATE fact_order SET index = {second} WHERE {of_tenant} AND index = 1000000"
+                "UPDATE fact_order SET index = 1000000 WHERE {of_tenant} AND index = {lower_index};
+                 UPDATE fact_order SET index = {lower_index} WHERE {of_tenant} AND index = {higher_index};
+                 UPDATE fact_order SET index = {higher_index} WHERE {of_tenant} AND index = 1000000"
             );
-            ("swap", swap_sql, format!("{first}: {OTHER_ENTRY}"))
+            ("swap", swap_sql, format!("{lower_index}: {OTHER_ENTRY}"))
         }
         5 => (
             "truncate",

@@ -60,9 +60,9 @@ impl Paths {
         let release = remote.create_approved_release(workload).await;
         remote.create(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
         let versions = format!("/v1/assets/{}/versions", remote.create_asset("policy_bundle").await);
-        let first = remote.post(&execute, &execute_body(), None).await.unwrap();
+        let first_response = remote.post(&execute, &execute_body(), None).await.unwrap();
         Self {
-            execution: format!("/v1/executions/{}", first.execution_id().unwrap()),
+            execution: format!("/v1/executions/{}", first_response.execution_id().unwrap()),
             execute,
             versions,
             active: format!("/v1/workloads/{workload}/active-release?environment=dev"),
@@ -134,10 +134,10 @@ async fn assert_low_processor_use(server: &Server, paths: &Paths) {
         assert!(response.is_unavailable_with_retry_after(), "{response:?}");
         number += 1;
     }
-    let (elapsed, used) = (started_at.elapsed(), server.processor_time() - before);
+    let (elapsed, processor_time) = (started_at.elapsed(), server.processor_time() - before);
     assert!(
-        used * PROCESSOR_SHARE_DIVISOR < elapsed,
-        "used {used:?} of processor time in {elapsed:?} without a database"
+        processor_time * PROCESSOR_SHARE_DIVISOR < elapsed,
+        "used {processor_time:?} of processor time in {elapsed:?} without a database"
     );
 }
 

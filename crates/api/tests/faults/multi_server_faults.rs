@@ -152,8 +152,8 @@ struct Fleet {
 
 impl Fleet {
     async fn start(postgres: &CrashablePostgres, workers: usize) -> Self {
-        let first = postgres.create_server_setup().await;
-        let setups = [ServerSetup::sharing_storage_of(&first), first];
+        let first_setup = postgres.create_server_setup().await;
+        let setups = [ServerSetup::sharing_storage_of(&first_setup), first_setup];
         let mut front_servers = Vec::new();
         for setup in setups {
             let mut server = setup.spawn_without_worker();

@@ -204,19 +204,19 @@ async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let first_path = format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "one").await);
     let second_path =
         format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "other").await);
-    let refused = |response: &fairway_testkit::app::Response, path: &str, code: &str| {
+    let assert_refused = |response: &fairway_testkit::app::Response, path: &str, code: &str| {
         let detail = response.expect_refusal(400, "invalid_content");
         assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
     };
     app.post(&first_path, knowledge_base("handbook", false)).await.expect(201);
     app.post(&first_path, knowledge_base("handbook", false)).await.expect(201);
     let response = app.post(&second_path, knowledge_base("handbook", false)).await;
-    refused(&response, "content.access_contract.contract_id", "contract_of_another_asset");
+    assert_refused(&response, "content.access_contract.contract_id", "contract_of_another_asset");
     app.post(&second_path, knowledge_base("another", false)).await.expect(201);
     app.post(&first_path, knowledge_base("handbook", true)).await.expect(201);
     app.post(&first_path, knowledge_base("handbook", true)).await.expect(201);
     let restored = app.post(&first_path, knowledge_base("handbook", false)).await;
-    refused(&restored, "content.access_contract.revoked", "contract_revoked");
+    assert_refused(&restored, "content.access_contract.revoked", "contract_revoked");
     app.post(&first_path, knowledge_base("handbook-2", false)).await.expect(201);
     // Contract names are unique within a tenant, so another tenant can use the same name.
     let other_tenant = fixtures.tenant("abroad").await;

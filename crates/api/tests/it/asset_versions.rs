@@ -315,10 +315,10 @@ async fn location_of_a_created_version_is_readable() {
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
     let flow_content = json!({ "content_yaml": ECHO_FLOW });
     let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
-    for made in [
+    for created in [
         create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await,
         app.post(path, flow_content).await,
     ] {
-        assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
+        assert_eq!(app.get(created.header("location").unwrap()).await.expect(200), created.expect(201));
     }
 }

@@ -68,16 +68,16 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let base = fixtures.policy("base").await;
-    let (middle, top) = (
+    let (middle_asset, top_asset) = (
         fixtures.asset_without_versions("skill", "middle").await,
         fixtures.asset_without_versions("agent", "top").await,
     );
     // Only the first version of `middle` references `base`. References to `top` and `middle` name a version or none.
-    let v1 = insert_referring_version(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
-    let v2 = insert_referring_version(&app, &middle, "v2", &[]).await;
-    let pinned_to_v1 = insert_referring_version(&app, &top, "v1", &[("middle", Some("v1"))]).await;
-    let pinned_to_v2 = insert_referring_version(&app, &top, "v2", &[("middle", Some("v2"))]).await;
-    let unpinned = insert_referring_version(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
+    let v1 = insert_referring_version(&app, &middle_asset, "v1", &[("base", Some("v1")), ("top", None)]).await;
+    let v2 = insert_referring_version(&app, &middle_asset, "v2", &[]).await;
+    let pinned_to_v1 = insert_referring_version(&app, &top_asset, "v1", &[("middle", Some("v1"))]).await;
+    let pinned_to_v2 = insert_referring_version(&app, &top_asset, "v2", &[("middle", Some("v2"))]).await;
+    let unpinned = insert_referring_version(&app, &top_asset, "v3", &[("other", None), ("middle", None)]).await;
     let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for (version, kind) in
@@ -100,7 +100,7 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
     assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
     // An asset within a reference cycle depends on itself, through the other asset of the cycle.
-    let radius = blast_radius(&app, &middle).await;
+    let radius = blast_radius(&app, &middle_asset).await;
     assert_eq!(radius["truncated"], false);
     assert_eq!(ids(&radius["via"], "asset_slug"), ["top", "top", "top"]);
 }
@@ -112,9 +112,9 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let hidden = fixtures.workspace("hidden", "hidden").await;
     let base = fixtures.policy("base").await;
     let between = fixtures.in_workspace(&hidden).asset_without_versions("skill", "between").await;
-    let top = fixtures.asset_without_versions("agent", "top").await;
+    let top_asset = fixtures.asset_without_versions("agent", "top").await;
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
-    let visible = insert_referring_version(&app, &top, "v1", &[("between", None)]).await;
+    let visible = insert_referring_version(&app, &top_asset, "v1", &[("between", None)]).await;
     let hidden_workload = fixtures.in_workspace(&hidden).workload("theirs").await;
     let their_release = draft_binding(&app, &hidden_workload, &hidden_version, "skill").await;
     let visible_workload = fixtures.workload("ours").await;

@@ -32,9 +32,9 @@ fn values_beyond(property: &Value) -> Vec<Value> {
     let list = |length: u64| Value::from(vec![text_of(8); usize::try_from(length).unwrap()]);
     [
         bound("maxLength").map(|limit| json!(text_of(limit + 1))),
-        bound("minLength").filter(|limit| *limit > 0).map(|bound| json!(text_of(bound - 1))),
+        bound("minLength").filter(|limit| *limit > 0).map(|limit| json!(text_of(limit - 1))),
         bound("maximum").map(|limit| json!(limit + 1)),
-        bound("minimum").filter(|limit| *limit > 0).map(|bound| json!(bound - 1)),
+        bound("minimum").filter(|limit| *limit > 0).map(|limit| json!(limit - 1)),
         bound("maxItems").filter(|_| property["items"]["type"] == "string").map(|limit| list(limit + 1)),
     ]
     .into_iter()

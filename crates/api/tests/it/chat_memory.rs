@@ -38,27 +38,27 @@ async fn release_versions(fixtures: &Fixtures, slug: &str) -> Vec<Version> {
     ]
 }
 
-/// An active workload with a memory asset. `more` extends the content of the asset.
-async fn active_with_memory(fixtures: &Fixtures, slug: &str, more: Value) -> ActiveWorkload {
-    active_with_memory_and_bases(fixtures, slug, more, Vec::new()).await
+/// An active workload with a memory asset. `overrides` extends the content of the asset.
+async fn active_with_memory(fixtures: &Fixtures, slug: &str, overrides: Value) -> ActiveWorkload {
+    active_with_memory_and_bases(fixtures, slug, overrides, Vec::new()).await
 }
 
 /// Like `active_with_memory`, but with knowledge bases in the release.
 async fn active_with_memory_and_bases(
     fixtures: &Fixtures,
     slug: &str,
-    more: Value,
+    overrides: Value,
     bases: Vec<Version>,
 ) -> ActiveWorkload {
     let mut versions = release_versions(fixtures, slug).await;
-    versions.push(fixtures.asset_with_version("memory", &format!("{slug}-memory"), memory_content(&more)).await);
+    versions.push(fixtures.asset_with_version("memory", &format!("{slug}-memory"), memory_content(&overrides)).await);
     versions.extend(bases);
     fixtures.active_workload_with_bindings(slug, versions).await
 }
 
-fn memory_content(more: &Value) -> Value {
+fn memory_content(overrides: &Value) -> Value {
     let mut content = json!({ "scope": "session", "type": "buffer" });
-    content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    content.as_object_mut().unwrap().extend(overrides.as_object().unwrap().clone());
     content
 }
 

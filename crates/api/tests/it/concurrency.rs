@@ -209,7 +209,7 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let responses =
         join_all([bind(&first_policy), bind(&second_policy), bind(&first_policy), bind(&second_policy)]).await;
     assert_eq!(responses.iter().filter(|response| response.status == 201).count(), 1, "{responses:?}");
-    for response in responses.iter().filter(|answer| answer.status != 201) {
+    for response in responses.iter().filter(|response| response.status != 201) {
         response.expect_refusal(409, "duplicate_role");
     }
     let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
@@ -218,7 +218,7 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
     let responses = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
     assert_eq!(responses.iter().filter(|response| response.status == 201).count(), 1);
-    for response in responses.iter().filter(|answer| answer.status != 201) {
+    for response in responses.iter().filter(|response| response.status != 201) {
         response.expect_refusal(409, "duplicate_slug");
     }
     // Concurrent versions get unique generated labels.
@@ -226,8 +226,10 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");
     let responses = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
-    let mut labels: Vec<String> =
-        responses.iter().map(|answer| answer.expect(201)["version_label"].as_str().unwrap()[1..].to_owned()).collect();
+    let mut labels: Vec<String> = responses
+        .iter()
+        .map(|response| response.expect(201)["version_label"].as_str().unwrap()[1..].to_owned())
+        .collect();
     labels.sort_by_key(|label| label.parse::<u32>().unwrap());
     assert_eq!(labels, (1..=20).map(|number| number.to_string()).collect::<Vec<_>>());
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;

@@ -222,8 +222,8 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
                 !rolled_back.contains(&(lane.as_str(), to)),
                 "{lane} was rolled back to a release that was rolled back earlier"
             );
-        } else if let Some(from) = from {
-            first_lanes.entry(to).or_insert(from);
+        } else if let Some(from_release) = from {
+            first_lanes.entry(to).or_insert(from_release);
         }
     }
     for lane in LANES {
@@ -257,7 +257,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let (workload, versions, first_release) = active_workload(&app).await;
     let is_finished = Arc::new(AtomicBool::new(false));
     let owner = app.database().connect_as_owner().await.unwrap();
-    let watcher = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&is_finished)));
+    let lane_watch = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&is_finished)));
     let mut releases = vec![first_release];
     let mut response_counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let started = Instant::now();
@@ -284,12 +284,12 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
         for (request, response) in join_all(attempts).await.into_iter().flatten() {
             *response_counts.entry((request, classify_response(request, &response))).or_default() += 1;
         }
-        assert!(!watcher.is_finished(), "seed {seed}, round {round}: {:?}", watcher.await);
+        assert!(!lane_watch.is_finished(), "seed {seed}, round {round}: {:?}", lane_watch.await);
         round += 1;
     }
     let took = started.elapsed();
     is_finished.store(true, Ordering::Relaxed);
-    let checks = watcher.await.unwrap();
+    let checks = lane_watch.await.unwrap();
     let lane_changes = assert_consistent_history(&app, &workload).await;
     println!(
         "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {lane_changes} lane changes, {checks} checks"

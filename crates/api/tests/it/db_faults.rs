@@ -86,7 +86,7 @@ struct FaultHarness {
 /// One attempt of a request, with its request identifier.
 struct Attempt {
     request_id: String,
-    answer: Response,
+    response: Response,
 }
 
 /// Every route that reads rows.
@@ -140,14 +140,14 @@ async fn changing_request(fixture: &WorkspaceFixture<'_>, operation: &str) -> Re
 
 /// The identifiers of runs in the responses.
 fn named_runs(attempts: &[Attempt]) -> BTreeSet<String> {
-    let runs = attempts.iter().map(|attempt| attempt.answer.json());
+    let runs = attempts.iter().map(|attempt| attempt.response.json());
     let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
     runs.filter_map(|run| run.as_str().map(str::to_owned)).collect()
 }
 
 impl std::fmt::Debug for Attempt {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "\n{}: {}", self.request_id, self.answer)
+        write!(out, "\n{}: {}", self.request_id, self.response)
     }
 }
 

@@ -460,17 +460,17 @@ async fn inbox_stream_resumes_after_the_last_event() {
 }
 
 /// Recomputes the digest of an announcement's text, and finds the digest in the audit log, only with API responses.
-async fn prove_text(app: &Client, made: &Value) {
-    let salt = made["text_salt"].as_str().unwrap();
+async fn prove_text(app: &Client, announcement: &Value) {
+    let salt = announcement["text_salt"].as_str().unwrap();
     let bytes = (0..16).map(|position| u8::from_str_radix(&salt[2 * position..2 * position + 2], 16).unwrap());
     let text = format!(
         "{{\"announcement_id\":{},\"body\":{},\"title\":{}}}",
-        made["announcement_id"], made["body"], made["title"]
+        announcement["announcement_id"], announcement["body"], announcement["title"]
     );
     let digest = Sha256::new().chain_update(bytes.collect::<Vec<u8>>()).chain_update(text).finalize();
     let digest = digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"));
-    assert_eq!(made["text_digest"], digest);
-    let id = made["announcement_id"].as_str().unwrap();
+    assert_eq!(announcement["text_digest"], digest);
+    let id = announcement["announcement_id"].as_str().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let events = app.get(format!("/v1/audit/events?subject_id={id}")).await.expect(200);
@@ -497,12 +497,12 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
         "title": "Maintenance tonight", "body": "From ten to eleven.",
         "audience": { "roles": ["viewer"], "workspaces": [fixture.workspace.as_str()] },
     });
-    for refused in [
+    for response in [
         app.get(profile).await,
         app.put(profile, chosen.clone()).await,
         app.post(announcements, announcement.clone()).await,
     ] {
-        let detail = refused.expect_refusal(403, "enterprise_capability_required");
+        let detail = response.expect_refusal(403, "enterprise_capability_required");
         assert_eq!(detail["setting"], "advanced_notifications_enabled");
     }
     let settings = json!({ "advanced_notifications_enabled": true });

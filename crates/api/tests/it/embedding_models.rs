@@ -43,8 +43,8 @@ pub(crate) fn text_document(document_id: &str, text: &str) -> Value {
     json!({ "documents": [{ "document_id": document_id, "text": text }] })
 }
 
-pub(crate) fn warning_codes(answer: &Value) -> Vec<&str> {
-    answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+pub(crate) fn warning_codes(result: &Value) -> Vec<&str> {
+    result["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
 /// Creates a knowledge base with these retrieval settings.

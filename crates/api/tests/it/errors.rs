@@ -225,9 +225,9 @@ fn documented_codes_match_the_sources() {
             let body = body.split("\n    }\n").next().unwrap();
             known_codes.extend(code_literals(body).map(str::to_owned));
         }
-        for excerpt in excerpts_after(source, "StatusCode::", 120).filter(|made| !made.starts_with("from_u16")) {
-            let first_argument = excerpt.split_once(',').map(|(_, rest)| rest.trim_start());
-            if let Some(literal) = first_argument.filter(|rest| rest.starts_with('"')) {
+        for excerpt in excerpts_after(source, "StatusCode::", 120).filter(|text| !text.starts_with("from_u16")) {
+            let first_argument = excerpt.split_once(',').map(|(_, after_comma)| after_comma.trim_start());
+            if let Some(literal) = first_argument.filter(|argument| argument.starts_with('"')) {
                 known_codes.extend(code_literals(literal).next().map(str::to_owned));
             }
         }

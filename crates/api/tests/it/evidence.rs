@@ -97,8 +97,8 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
     }
     let mut actual: BTreeSet<(String, String, String)> = BTreeSet::new();
     for edge in graph["edges"].as_array().unwrap() {
-        let end = |side: &str| types[edge[side].as_str().unwrap()].clone();
-        actual.insert((edge["relationship"].as_str().unwrap().to_owned(), end("source"), end("target")));
+        let type_of = |side: &str| types[edge[side].as_str().unwrap()].clone();
+        actual.insert((edge["relationship"].as_str().unwrap().to_owned(), type_of("source"), type_of("target")));
     }
     let expected_relationships =
         RELATIONSHIPS.map(|(name, source, target)| (name.to_owned(), source.to_owned(), target.to_owned()));

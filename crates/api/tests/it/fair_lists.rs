@@ -21,17 +21,22 @@ async fn server_without_load_shedding() -> TestApp {
 
 /// Blocks many list requests of one caller on a locked table, and asserts that requests of the other caller succeed.
 /// Blocked requests are repeated until the end, so the outcome does not depend on the machine's speed.
-async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
-    for request in other {
+async fn assert_served_during_blocked_lists(
+    app: &TestApp,
+    table: &str,
+    large_list: Request,
+    other_requests: &[Request],
+) {
+    for request in other_requests {
         request.clone().await.expect(200);
     }
-    crowded.clone().await.expect(200);
+    large_list.clone().await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let mut flooding_requests = JoinSet::new();
     for _ in 0..CONCURRENT_LISTS {
-        let (is_over, request) = (Arc::clone(&is_over), crowded.clone());
+        let (is_over, request) = (Arc::clone(&is_over), large_list.clone());
         flooding_requests.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
                 request.clone().await.expect_refusal(503, "unavailable");
@@ -43,7 +48,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
         while blocked_statements(app).await == 0 {
             tokio::task::yield_now().await;
         }
-        for request in other {
+        for request in other_requests {
             let response = request.clone().await;
             assert_eq!(response.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {response}");
         }
@@ -51,7 +56,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
     is_over.store(true, Ordering::Relaxed);
     flooding_requests.join_all().await;
     owner.batch_execute("ROLLBACK").await.unwrap();
-    crowded.await.expect(200);
+    large_list.await.expect(200);
 }
 
 /// The number of database statements that wait for a lock.

@@ -61,8 +61,8 @@ async fn metric_labels_are_a_closed_set() {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         for (label, allowed) in [("method", None), ("route", Some(&patterns))] {
             let marker = format!("{label}=\"");
-            let Some((_, rest)) = line.split_once(&marker) else { continue };
-            let value = rest.split('"').next().unwrap();
+            let Some((_, line_value)) = line.split_once(&marker) else { continue };
+            let value = line_value.split('"').next().unwrap();
             routes.insert(value.to_owned());
             match allowed {
                 Some(patterns) => assert!(patterns.contains(value), "{line}"),
@@ -229,7 +229,7 @@ async fn omits_server_timing_for_refusals_and_guests() {
     for (request, is_refusal) in refused_requests
         .into_iter()
         .map(|request| (request, true))
-        .chain(anonymous_requests.into_iter().map(|one| (one, false)))
+        .chain(anonymous_requests.into_iter().map(|request| (request, false)))
     {
         let response = request.await;
         assert_eq!(response.status >= 400, is_refusal, "{response}");

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 const ANSWER: &str = "write to ada@example.com";
 
-/// A workload with the obligation `human_review`, and with the obligations `more`.
-async fn active_reviewed_workload(fixtures: &Fixtures, slug: &str, more: &[&str]) -> ActiveWorkload {
-    let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
+/// A workload with the obligation `human_review`, and with the obligations `other_obligations`.
+async fn active_reviewed_workload(fixtures: &Fixtures, slug: &str, other_obligations: &[&str]) -> ActiveWorkload {
+    let obligations: Vec<&str> = ["human_review"].into_iter().chain(other_obligations.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
     let policy = fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await;
@@ -369,8 +369,8 @@ async fn one_of_many_concurrent_verdicts_counts() {
     });
     let responses = join_all(verdicts).await;
     assert_eq!(responses.iter().filter(|response| response.status == 200).count(), 1);
-    responses.iter().filter(|response| response.status != 200).for_each(|answer| {
-        answer.expect_refusal(409, "review_not_pending");
+    responses.iter().filter(|response| response.status != 200).for_each(|response| {
+        response.expect_refusal(409, "review_not_pending");
     });
     assert_eq!(facts_of_kind(&app, "execution.reviewed").await.len(), 1);
     let status = app.get(execution_path(&id, "")).await.expect(200)["status"].clone();

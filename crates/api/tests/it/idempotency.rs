@@ -142,13 +142,13 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     let create_asset = |slug: &str| app.post("/v1/assets", asset(slug)).idempotency_key("shared");
     let mut asset_ids = BTreeSet::new();
-    for answer in [
+    for response in [
         create_asset("one").as_actor("user:ada").await,
         create_asset("two").as_actor("user:grace").await,
         create_asset("three").await,
     ] {
-        assert!(!is_replayed(&answer));
-        asset_ids.insert(answer.expect(201)["asset_id"].to_string());
+        assert!(!is_replayed(&response));
+        asset_ids.insert(response.expect(201)["asset_id"].to_string());
     }
     assert_eq!(asset_ids.len(), 3);
     let workload = json!({ "slug": "one", "owner_ref": "team:a", "invocation_mode": "api" });

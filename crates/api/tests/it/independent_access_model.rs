@@ -154,9 +154,9 @@ impl<'a> AccessScenario<'a> {
     }
 }
 
-fn question(grants: &Value, operation: &str, at: &str, request: bool) -> Value {
+fn question(grants: &Value, operation: &str, scope: &str, request: bool) -> Value {
     json!({
-        "tenant": format!("tenant:{TENANT}"), "grants": grants, "operation": operation, "at": at, "request": request,
+        "tenant": format!("tenant:{TENANT}"), "grants": grants, "operation": operation, "at": scope, "request": request,
     })
 }
 

@@ -119,10 +119,10 @@ impl Parts {
     }
 
     /// Creates a request from these parts. Method and headers are those of `like`.
-    fn request(&self, like: &Request) -> Request {
+    fn request(&self, original: &Request) -> Request {
         let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
-        let request = like.clone().with_path(self.segments.join("/") + &query);
+        let request = original.clone().with_path(self.segments.join("/") + &query);
         match &self.body {
             Some(body) => request.json(Value::Object(body.clone())),
             None => request,

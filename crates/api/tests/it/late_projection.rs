@@ -18,8 +18,8 @@ async fn set_status(fixture: &WorkspaceFixture<'_>, status: &str) {
     fixture.app.patch(path, json!({ "status": status })).await.expect(200);
 }
 
-fn is_suspension(one: &Value) -> bool {
-    one["source_event"]["kind"] == "workload.changed"
+fn is_suspension(notification: &Value) -> bool {
+    notification["source_event"]["kind"] == "workload.changed"
 }
 
 /// Sends anonymous runs to a public workload whose policy denies every run.

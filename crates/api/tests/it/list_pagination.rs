@@ -14,9 +14,9 @@ fn next_page_path(response: &Response) -> Option<String> {
 }
 
 /// All rows of a list, read page by page.
-pub(crate) async fn all_rows(app: &TestApp, first: String) -> Vec<Value> {
+pub(crate) async fn all_rows(app: &TestApp, first_path: String) -> Vec<Value> {
     let mut rows = Vec::new();
-    let mut path = Some(first);
+    let mut path = Some(first_path);
     while let Some(page_path) = path {
         let page = app.get(page_path).await;
         rows.extend(page.expect(200).as_array().unwrap().clone());

@@ -27,9 +27,9 @@ fn large_interface() -> Value {
 }
 
 /// Creates `many` workloads with large interfaces, and returns their slugs.
-async fn create_large_workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
+async fn create_large_workloads(app: &TestApp, count: usize) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
-    for number in 0..many {
+    for number in 0..count {
         let slug = format!("large-{number}");
         let workload = app.fixtures().workload(&slug).await;
         let body = json!({ "interface_config": large_interface() });
@@ -154,19 +154,19 @@ async fn status_of_withheld_body(address: SocketAddr, actor: &'static str, bytes
 #[tokio::test]
 async fn serves_named_callers_while_anonymous_ones_at_the_same_address_withhold_bodies() {
     let app = TestApp::start().await;
-    let mut withheld = JoinSet::new();
+    let mut withheld_requests = JoinSet::new();
     for _ in 0..40 {
-        withheld.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
+        withheld_requests.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
     }
     // A refusal shows that the sender's share of memory is exhausted. The accepted bodies occupy it until their
     // timeout.
-    let response = timeout(DEADLINE, withheld.join_next()).await.expect("the server accepted every body");
+    let response = timeout(DEADLINE, withheld_requests.join_next()).await.expect("the server accepted every body");
     assert_eq!(response.unwrap().unwrap(), "503");
     for bytes in [200_000, 700_000] {
         let text = json!({ "slug": "x", "note": "x".repeat(bytes) });
         app.post("/v1/workloads", text).await.expect_refusal(422, "validation_error");
     }
-    withheld.abort_all();
+    withheld_requests.abort_all();
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
 
 fn explained(response: &Response, channel: &str) -> (bool, String) {
     let preferences = response.expect(200);
-    let entry = preferences.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
+    let entry = preferences.as_array().unwrap().iter().find(|entry| entry["channel"] == channel).unwrap();
     (entry["enabled"].as_bool().unwrap(), entry["scope"].as_str().unwrap().to_owned())
 }
 

@@ -278,7 +278,7 @@ impl RequiredPermissions {
     fn all_permissions(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
-            Permission(one) | Visibility(one) | OneOf(one, _) => vec![one],
+            Permission(permission) | Visibility(permission) | OneOf(permission, _) => vec![permission],
             AllOf(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
             Release(others) => std::iter::once(RELEASE_VISIBILITY).chain(others.iter().copied()).collect(),
@@ -286,22 +286,26 @@ impl RequiredPermissions {
     }
 
     /// The expected outcome for a caller with these permissions.
-    fn expected_outcome(self, held: &BTreeSet<&str>) -> Outcome {
+    fn expected_outcome(self, held_permissions: &BTreeSet<&str>) -> Outcome {
         match self {
             Nothing | Membership => Outcome::Success,
-            Visibility(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
+            Visibility(sight) | Below(sight, _) if !held_permissions.contains(sight) => Outcome::NotFound,
             Visibility(_) => Outcome::Success,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Outcome::NotFound,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) => {
+            Release(_)
+                if !held_permissions.contains(RELEASE_VISIBILITY) && !held_permissions.contains("workload.view") =>
+            {
+                Outcome::NotFound
+            }
+            Release(_) if !held_permissions.contains(RELEASE_VISIBILITY) => {
                 Outcome::MissingPermission(RELEASE_VISIBILITY.to_owned())
             }
-            Permission(needed) if !held.contains(needed) => Outcome::MissingPermission(needed.to_owned()),
+            Permission(needed) if !held_permissions.contains(needed) => Outcome::MissingPermission(needed.to_owned()),
             Permission(_) => Outcome::Success,
-            OneOf(one, other) if held.contains(one) || held.contains(other) => Outcome::Success,
+            OneOf(one, other) if held_permissions.contains(one) || held_permissions.contains(other) => Outcome::Success,
             OneOf(one, _) => Outcome::MissingPermission(one.to_owned()),
             AllOf(needed) | Below(_, needed) | Release(needed) => needed
                 .iter()
-                .find(|needed| !held.contains(**needed))
+                .find(|needed| !held_permissions.contains(**needed))
                 .map_or(Outcome::Success, |needed| Outcome::MissingPermission((*needed).to_owned())),
         }
     }

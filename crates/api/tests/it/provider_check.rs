@@ -41,8 +41,8 @@ async fn check(settings: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     (output.status.success(), text)
 }
 
-fn account(slot: &str, kind: &str, base_url: &str, more: &str) -> String {
-    format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{more}\n")
+fn account(slot: &str, kind: &str, base_url: &str, settings: &str) -> String {
+    format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{settings}\n")
 }
 
 /// Starts a server that responds to a TLS handshake in plain HTTP.

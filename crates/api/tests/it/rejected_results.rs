@@ -103,7 +103,12 @@ impl ReviewedServer {
     }
 
     /// Like `responses_about`, but asserts that the run has at least `least` artifacts.
-    async fn responses_about_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
+    async fn responses_about_artifacts(
+        &self,
+        id: &Value,
+        everything: bool,
+        min_artifacts: usize,
+    ) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(execution_path(id, "/evidence-graph")).await.expect(200);
         let artifacts: Vec<&str> = graph["evidence_artifacts"]
@@ -112,7 +117,7 @@ impl ReviewedServer {
             .iter()
             .map(|artifact| artifact["artifact_id"].as_str().unwrap())
             .collect();
-        assert!(artifacts.len() >= least, "{graph}");
+        assert!(artifacts.len() >= min_artifacts, "{graph}");
         let mut requests = Vec::new();
         let about = |route: &&Route| {
             route.method == "get"

@@ -27,8 +27,8 @@ pub(crate) async fn bind(app: &TestApp, release: &str, version: &Version) -> Res
     app.post(format!("/v1/releases/{release}/bindings"), body).await
 }
 
-pub(crate) async fn transition_to(app: &TestApp, release: &str, to: &str) -> Response {
-    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
+pub(crate) async fn transition_to(app: &TestApp, release: &str, state: &str) -> Response {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": state })).await
 }
 
 #[tokio::test]

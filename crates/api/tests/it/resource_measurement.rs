@@ -14,15 +14,15 @@ const MAX_KIBIBYTES: u64 = 32 << 10;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Awaits `work`, and panics if it exceeds the limits for bad input. `what` describes the work in the panic message.
-pub(crate) async fn assert_bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
+pub(crate) async fn assert_bounded<T>(description: &str, work: impl IntoFuture<Output = T>) -> T {
     // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let (memory_before, cpu_before) = (status_kib("VmRSS:"), process_cpu_time());
     let output = work.into_future().await;
     let (growth_kib, took) =
         (status_kib("VmHWM:").saturating_sub(memory_before), process_cpu_time().saturating_sub(cpu_before));
-    assert!(took < MAX_CPU_TIME, "{what} took {took:?}");
-    assert!(growth_kib < MAX_KIBIBYTES, "{what} took {growth_kib} KiB");
+    assert!(took < MAX_CPU_TIME, "{description} took {took:?}");
+    assert!(growth_kib < MAX_KIBIBYTES, "{description} took {growth_kib} KiB");
     output
 }
 

@@ -82,9 +82,9 @@ impl RetrievalWorkload {
         self.app.post(self.workload.execute_path(), body).await
     }
 
-    async fn get_of_execution(&self, execution: &Value, rest: &str) -> Value {
+    async fn get_of_execution(&self, execution: &Value, suffix: &str) -> Value {
         let id = execution.as_str().unwrap();
-        self.app.get(format!("/v1/executions/{id}/{rest}")).await.expect(200)
+        self.app.get(format!("/v1/executions/{id}/{suffix}")).await.expect(200)
     }
 
     /// The evidence artifacts of one kind of a run.
@@ -188,8 +188,8 @@ async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows(
     let other_response = setup.app.get(&cited).as_actor("user:reader").await.expect(200);
     assert_eq!(other_response["citations"], json!([]), "without the result there are no citations");
     setup.revoke_contract().await;
-    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
-    assert_eq!(setup.app.get(&cited).await.expect(200)["citations"], json!([withheld]));
+    let withheld_document = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(setup.app.get(&cited).await.expect(200)["citations"], json!([withheld_document]));
     setup.app.get(format!("{path}?include=everything")).await.expect_refusal(422, "validation_error");
 }
 
@@ -199,8 +199,8 @@ async fn withholds_passages_of_runs_that_masked_texts() {
     let setup = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
     let response = setup.execute("How many days of leave?").await.expect(200);
     let path = format!("/v1/executions/{}?include=citations", response["execution_id"].as_str().unwrap());
-    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
-    assert_eq!(setup.app.get(path).await.expect(200)["citations"], json!([withheld]));
+    let withheld_document = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(setup.app.get(path).await.expect(200)["citations"], json!([withheld_document]));
 }
 
 /// T42: if a queued result contains documents, only the submitter reads it, and only until its retention ends.

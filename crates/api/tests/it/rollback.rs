@@ -204,17 +204,17 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
         let lane = ["restricted", "guided", "standard"][client % 3];
         roll_back(&app, &releases[2], json!({ "reason": "x", "lane": lane }))
     });
-    let mut succeeded = BTreeSet::new();
+    let mut successful_releases = BTreeSet::new();
     for response in join_all(attempts).await {
         match response.status {
-            200 => assert!(succeeded.insert(response.json()["lane"].to_string()), "{response}"),
+            200 => assert!(successful_releases.insert(response.json()["lane"].to_string()), "{response}"),
             409 => {
                 assert!(["invalid_transition", "no_previous_release"].contains(&response.code().as_str()), "{response}")
             }
             _ => panic!("{response}"),
         }
     }
-    assert_eq!(succeeded.len(), 3);
+    assert_eq!(successful_releases.len(), 3);
     assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
     assert_eq!(release_state(&app, &releases[2]).await, "superseded");
     let path = format!("/v1/releases/{}/evidence-artifacts", releases[2]);

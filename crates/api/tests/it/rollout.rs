@@ -235,7 +235,7 @@ async fn one_of_two_concurrent_advances_succeeds() {
     let mut statuses: Vec<u16> = responses.iter().map(|response| response.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
-    for response in responses.iter().filter(|answer| answer.status == 409) {
+    for response in responses.iter().filter(|response| response.status == 409) {
         assert_eq!(response.code(), "invalid_transition", "{response}");
     }
     assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "guided");

@@ -30,7 +30,7 @@ pub(crate) struct Event {
 
 /// Parses the events of a response body.
 fn parse_events(text: &str) -> Vec<Event> {
-    let of = |block: &str| {
+    let parse_block = |block: &str| {
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         Some(Event {
             id: field("id: ")?.parse().unwrap(),
@@ -38,7 +38,7 @@ fn parse_events(text: &str) -> Vec<Event> {
             data: serde_json::from_str(&field("data: ").unwrap()).unwrap(),
         })
     };
-    text.split("\n\n").filter_map(of).collect()
+    text.split("\n\n").filter_map(parse_block).collect()
 }
 
 pub(crate) fn parse_event_stream(response: &Response) -> Vec<Event> {
@@ -74,9 +74,9 @@ impl EventStream {
     }
 
     /// Sends a request with this request line (without version), headers and body.
-    async fn send(client: &Client, line: &str, headers: &str, body: &str) -> Self {
+    async fn send(client: &Client, request_line: &str, headers: &str, body: &str) -> Self {
         let (read_half, mut write_half) = TcpStream::connect(client.address()).await.unwrap().into_split();
-        let head = format!("{line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
+        let head = format!("{request_line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
         write_half.write_all(head.as_bytes()).await.unwrap();
         Self { lines: BufReader::new(read_half).lines(), _write: write_half }
     }

@@ -237,13 +237,13 @@ async fn scripts_end_at_the_time_limit() {
 fn child_pids() -> Vec<i32> {
     let own_pid = std::process::id().to_string();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let parent = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own_pid))
             && !status.contains("State:\tZ")
     };
-    pids.filter(parent).collect()
+    processes.filter(parent).collect()
 }
 
 /// Waits until a child has ended.
@@ -265,8 +265,8 @@ async fn ends_prepared_children_that_get_no_script() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         // Before a child waits, it lowers its priority and closes inherited descriptors.
         let open_count = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-        let is_asleep = state.contains("poll") || status.contains("State:\tS");
-        is_asleep && open_count == 3
+        let is_waiting = state.contains("poll") || status.contains("State:\tS");
+        is_waiting && open_count == 3
     };
     let gateway = embedded_gateway();
     let ready = async |language| {

@@ -21,10 +21,10 @@ const SECRET_NUMBER: u64 = 8_412_973_650_417_239;
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
 #[track_caller]
-fn assert_no_trace(what: &str, text: &str) {
+fn assert_no_trace(source: &str, text: &str) {
     for trace in TRACES {
         let found = text.lines().find(|line| line.contains(trace));
-        assert!(found.is_none(), "{what}: {found:?}");
+        assert!(found.is_none(), "{source}: {found:?}");
     }
 }
 

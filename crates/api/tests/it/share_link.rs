@@ -234,9 +234,9 @@ async fn refused_runs_consume_no_use() {
     assert_eq!(query_number(&app, keys).await, 2);
 }
 
-fn count_outcomes(answers: &[Response]) -> BTreeMap<(u16, String), usize> {
+fn count_outcomes(responses: &[Response]) -> BTreeMap<(u16, String), usize> {
     let mut status_counts = BTreeMap::new();
-    for response in answers {
+    for response in responses {
         *status_counts.entry((response.status, response.code())).or_default() += 1;
     }
     status_counts

@@ -16,14 +16,14 @@ async fn start_with_short_timeouts() -> TestApp {
     TestApp::builder().setting("FAIRWAY_HEADER_TIMEOUT", "1s").setting("FAIRWAY_BODY_TIMEOUT", "1s").start().await
 }
 
-/// Sends `start`, then `more` every 50 ms, and reads until the server closes the connection. Returns the received
+/// Sends `start`, then `part` every 50 ms, and reads until the server closes the connection. Returns the received
 /// text and the elapsed time.
-async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
+async fn trickle(app: &TestApp, start: &str, part: &str) -> (String, Duration) {
     let started_at = Instant::now();
     let stream = TcpStream::connect(app.address()).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
     writing.write_all(start.as_bytes()).await.unwrap();
-    let chunk = more.to_owned();
+    let chunk = part.to_owned();
     let sending = tokio::spawn(async move {
         let mut interval = tokio::time::interval(Duration::from_millis(50));
         loop {

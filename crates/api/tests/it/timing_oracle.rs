@@ -88,19 +88,19 @@ impl CallerView<'_> {
         !is_known && !UNPROTECTED_PARAMETERS.contains(&name)
     }
 
-    /// Creates a pair from a request that contains the identifier `place`.
-    fn request_pair(&self, what: String, request: Request, place: &str) -> RequestPair {
+    /// Creates a pair from a request that contains the identifier `original`.
+    fn request_pair(&self, name: String, request: Request, original: &str) -> RequestPair {
         // The query names the caller's own workspace. Other pairs cover foreign workspaces.
         let to_own_workspace = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
-        let mask = |text: &str| text.replace(place, PLACEHOLDER);
+        let mask = |text: &str| text.replace(original, PLACEHOLDER);
         let (path, body) = (request.path().to_owned(), request.body_text());
         let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
         let query = if query.is_empty() { String::new() } else { format!("?{}", to_own_workspace(&mask(query))) };
         let foreign = with_target(&request, mask(route) + &query, &to_own_workspace(&mask(&body))).as_actor(self.actor);
         RequestPair {
-            description: format!("{what} by {}", self.actor),
+            description: format!("{name} by {}", self.actor),
             template: foreign,
-            identifier: place.to_owned(),
+            identifier: original.to_owned(),
         }
     }
 

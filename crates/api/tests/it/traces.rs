@@ -94,7 +94,7 @@ async fn exports_no_messages_of_a_tool_server() {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         format!("event: message\ndata: {message}\n\n")
     };
-    let answer = |id: u32, result: Value| {
+    let rpc_response = |id: u32, result: Value| {
         let message = json!({ "jsonrpc": "2.0", "id": id, "result": result });
         ScriptedResponse::events([
             notification("notifications/message", json!({ "level": "info", "data": { CANARY: CANARY } })),
@@ -111,10 +111,10 @@ async fn exports_no_messages_of_a_tool_server() {
     let tools = json!({ "tools": [{ "name": name, "description": "Tells it.", "inputSchema": schema }] });
     let gives = json!({ "content": [{ "type": "text", "text": "17" }] });
     endpoint.respond_in_sequence([
-        answer(0, initialize_result),
+        rpc_response(0, initialize_result),
         ScriptedResponse::status(202, ""),
-        answer(1, tools),
-        answer(2, gives),
+        rpc_response(1, tools),
+        rpc_response(2, gives),
     ]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let response = server.client.post(workload.execute_path(), body).await.expect(200);

@@ -61,14 +61,14 @@ async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let counts = count(&owner, unresponsive).await;
-        let Counts { held, ended, delayed } = counts;
-        assert!(held <= MAX_PER_RECEIVER, "the unresponsive receiver has {held} attempts at the same time");
+        let Counts { held: held_count, ended, delayed } = counts;
+        assert!(held_count <= MAX_PER_RECEIVER, "the unresponsive receiver has {held_count} attempts at the same time");
         if is_met(&counts) {
             return;
         }
         assert!(
             Instant::now() < deadline,
-            "to the unresponsive receiver: {held} held, {ended} ended; to the others: {delayed} wait"
+            "to the unresponsive receiver: {held_count} held, {ended} ended; to the others: {delayed} wait"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -13,8 +13,8 @@ fn create(fixture: &WorkspaceFixture<'_>, bundle: &Value) -> Request {
     fixture.app.post(fixture.use_case_path(""), json!({ "source_description": DESCRIPTION, "bundle": bundle }))
 }
 
-async fn publish(fixture: &WorkspaceFixture<'_>, made: &Value) -> Response {
-    let path = fixture.use_case_path(&format!("/{}/publish", made["use_case_id"].as_str().unwrap()));
+async fn publish(fixture: &WorkspaceFixture<'_>, created: &Value) -> Response {
+    let path = fixture.use_case_path(&format!("/{}/publish", created["use_case_id"].as_str().unwrap()));
     fixture.app.post(path, json!({})).await
 }
 

@@ -121,8 +121,8 @@ async fn every_validation_error_is_reported_with_its_path() {
     ];
     assert_eq!(reported, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
     assert!(!response.text().contains("canary"), "{response}");
-    let read = app.get(&path).await;
-    assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
+    let current = app.get(&path).await;
+    assert_eq!((current.header("etag"), &current.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
     for invalid_value in [json!("form"), json!([]), json!(1), json!(true)] {
         let response = app.patch(&path, json!({ "interface_config": invalid_value })).await;
         assert_eq!(refused_fields(&response), [("interface_config".to_owned(), "invalid".to_owned())]);

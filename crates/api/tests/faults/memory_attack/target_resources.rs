@@ -192,8 +192,8 @@ async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
 
 /// Creates a workload with an active release. It binds a flow, a policy that allows everything, and the versions
 /// `besides`.
-async fn create_active_workload(remote: &ApiClient, yaml: &str, besides: &[(&str, Uuid)]) -> ActiveWorkload {
-    create_active_workload_under(remote, yaml, allow_all_policy(), besides).await
+async fn create_active_workload(remote: &ApiClient, yaml: &str, other_versions: &[(&str, Uuid)]) -> ActiveWorkload {
+    create_active_workload_under(remote, yaml, allow_all_policy(), other_versions).await
 }
 
 /// Like [`create_active_workload`], but with the given policy.
@@ -201,14 +201,14 @@ async fn create_active_workload_under(
     remote: &ApiClient,
     yaml: &str,
     policy: Value,
-    besides: &[(&str, Uuid)],
+    other_versions: &[(&str, Uuid)],
 ) -> ActiveWorkload {
     let (id, slug) = remote.create_workload().await;
     let mut versions = vec![
         ("orchestration_flow", create_flow(remote, yaml).await.required_id("asset_version_id")),
         ("policy_bundle", remote.create_version("policy_bundle", policy).await),
     ];
-    versions.extend(besides);
+    versions.extend(other_versions);
     let body = json!({ "workload_id": id, "environment": "dev" });
     let release = remote.create("/v1/releases", &body).await.required_id("release_id");
     let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
@@ -242,10 +242,10 @@ fn policy_with_obligation(obligation: &str) -> Value {
 }
 
 /// A policy that allows every request. It has `count` patterns, each near the maximum compiled size.
-pub(super) fn policy_with_patterns(count: usize, word: &str) -> Value {
+pub(super) fn policy_with_patterns(count: usize, keyword: &str) -> Value {
     let rule = |number: usize| {
         json!({
-            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{word}{number}[a-z]{{1,200}}$')"),
+            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{keyword}{number}[a-z]{{1,200}}$')"),
             "outcome": "deny", "reason_code": "matched",
         })
     };

@@ -93,8 +93,8 @@ impl FaultHarness {
     /// attempts. Returns all attempts.
     pub(super) async fn send(&mut self, request: &Request, tries: usize) -> Vec<Attempt> {
         let attempts = send_until_final(request, &self.proxied, tries).await;
-        for Attempt { answer, .. } in &attempts {
-            *self.statuses.entry(answer.status).or_default() += 1;
+        for Attempt { response, .. } in &attempts {
+            *self.statuses.entry(response.status).or_default() += 1;
         }
         attempts
     }
@@ -129,7 +129,7 @@ async fn send_until_final(request: &Request, server: &Client, tries: usize) -> V
         let request_id = Uuid::now_v7().to_string();
         let response = request.clone().to_server(server).header("X-Request-Id", &request_id).await;
         let is_final = !invites_retry(&response);
-        attempts.push(Attempt { request_id, answer: response });
+        attempts.push(Attempt { request_id, response });
         if is_final || attempts.len() == tries {
             return attempts;
         }
@@ -175,7 +175,7 @@ impl FaultHarness {
         let requests: Vec<String> = attempts.iter().map(|attempt| attempt.request_id.clone()).collect();
         let facts = added.get("fact").copied().unwrap_or_default();
         assert_eq!(self.fact_count_of_requests(&requests).await, facts, "{operation}: {attempts:?}");
-        let last_response = &attempts.last().unwrap().answer;
+        let last_response = &attempts.last().unwrap().response;
         if last_response.status == 503 {
             assert!(!keyed, "{operation} got no final response: {attempts:?}");
             assert!(added.is_empty() || added == expected, "{operation}, all or nothing: {added:?}");
@@ -207,7 +207,7 @@ impl FaultHarness {
         let added = added_rows(&rows_before, &self.settled_rows().await);
         let runs = added.get("execution").copied().unwrap_or_default();
         let requests: Vec<String> = attempts.iter().map(|attempt| attempt.request_id.clone()).collect();
-        let last_response = &attempts.last().unwrap().answer;
+        let last_response = &attempts.last().unwrap().response;
         let mut existing_runs = 0;
         for run in named_runs(&attempts) {
             let execution = self.direct.get(format!("/v1/executions/{run}")).await;
@@ -246,7 +246,7 @@ impl FaultHarness {
         self.proxy.set_fault(self.fault.clone());
         let attempts = self.send(&request, MAX_ATTEMPTS).await;
         self.proxy.set_fault(ProxyFault::None);
-        assert_eq!(timeless(&attempts.last().unwrap().answer), expected, "{operation}");
+        assert_eq!(timeless(&attempts.last().unwrap().response), expected, "{operation}");
     }
 
     /// Sends concurrent requests whose commits the server groups. Asserts that each request has its effect once.
@@ -273,13 +273,13 @@ impl FaultHarness {
         assert_eq!((added["fact"], added["idempotency_key"]), (2 * request_count, 2 * request_count), "{added:?}");
         let mut created_ids = BTreeSet::new();
         for attempts in &attempts_by_request {
-            let body = attempts.last().unwrap().answer.json();
-            assert!(attempts.last().unwrap().answer.status < 300, "{attempts:?}");
+            let body = attempts.last().unwrap().response.json();
+            assert!(attempts.last().unwrap().response.status < 300, "{attempts:?}");
             for name in ["asset_version_id", "execution_id"] {
                 created_ids.extend(body[name].as_str().map(str::to_owned));
             }
-            for Attempt { answer, .. } in attempts {
-                *self.statuses.entry(answer.status).or_default() += 1;
+            for Attempt { response, .. } in attempts {
+                *self.statuses.entry(response.status).or_default() += 1;
             }
         }
         assert_eq!(created_ids.len(), 2 * CONCURRENT_REQUESTS, "each request gets its own resource");

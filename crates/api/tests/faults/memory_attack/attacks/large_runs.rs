@@ -63,8 +63,8 @@ pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, sca
             post(target.copying.execute_path(), &body).with_actor("user:operator").with_aim(Aim::at("run to read"));
         let Some(run) = send_one(target, &mut counts, run).await.json_id("execution_id") else { continue };
         let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
-        let read = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);
-        reads.extend(std::iter::repeat_n(read, READERS_PER_RUN * scale));
+        let read_output = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);
+        reads.extend(std::iter::repeat_n(read_output, READERS_PER_RUN * scale));
     }
     counts.add(send_concurrently(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
     counts

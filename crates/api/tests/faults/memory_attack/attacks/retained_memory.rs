@@ -35,9 +35,9 @@ pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, sca
     let large = post(target.reviewed.execute_path(), &large_execute_body(random, 900_000)).with_actor("user:operator");
     let large = large.with_aim(Aim::at("large run under review").proved_by("\"review\":\"pending\""));
     let Some(run) = send_one(target, &mut counts, large).await.json_id("execution_id") else { return counts };
-    let read = get(format!("/v1/executions/{run}/review")).with_actor("user:approver");
-    let read = read.with_aim(Aim::at("output for a reviewer").proved_by("\"output\""));
-    counts.add(send_all(target, random, vec![read; 24 * scale]).await);
+    let read_review = get(format!("/v1/executions/{run}/review")).with_actor("user:approver");
+    let read_review = read_review.with_aim(Aim::at("output for a reviewer").proved_by("\"output\""));
+    counts.add(send_all(target, random, vec![read_review; 24 * scale]).await);
     counts
 }
 
@@ -101,8 +101,8 @@ pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, s
         let run = run.with_aim(Aim::at("run with evidence"));
         let Some(run) = send_one(target, &mut counts, run).await.json_id("execution_id") else { continue };
         for actor in ["user:operator", "user:auditor"] {
-            let read = get(format!("/v1/executions/{run}/evidence-graph")).with_actor(actor);
-            reads.extend(vec![read.with_aim(Aim::at("evidence graph").proved_by("execution")); 12 * scale]);
+            let read_graph = get(format!("/v1/executions/{run}/evidence-graph")).with_actor(actor);
+            reads.extend(vec![read_graph.with_aim(Aim::at("evidence graph").proved_by("execution")); 12 * scale]);
         }
     }
     counts.add(send_all(target, random, reads).await);
