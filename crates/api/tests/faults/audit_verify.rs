@@ -182,7 +182,7 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
 }
 
 #[tokio::test]
-async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
+async fn audit_accepts_a_saved_checkpoint_and_retired_keys() {
     let audited = AuditedServer::prepare().await;
     let newest_checkpoint = audited.newest.to_str().unwrap();
     let (code, output) = audited.audit(&["--checkpoint", newest_checkpoint]);

@@ -110,7 +110,7 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_server_returns_what_it_has_not_sent() {
+async fn stopping_server_releases_unsent_deliveries() {
     let database = TestDatabase::create().await.unwrap();
     let owner = database.connect_as_owner().await.unwrap();
     let receiver = ScriptedEndpoint::start().await;

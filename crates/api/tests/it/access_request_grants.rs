@@ -134,7 +134,7 @@ async fn grant_that_activates_withdraws_the_other_requests() {
 
 /// The clocks of servers differ, so only the database's clock decides whether a request has expired.
 #[tokio::test]
-async fn the_clock_of_the_database_decides_on_expiry() {
+async fn database_clock_decides_on_expiry() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = pending(&fixture, &["crm"]).await;

@@ -332,7 +332,7 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
 }
 
 #[tokio::test]
-async fn without_keys_the_server_is_unavailable_and_never_open() {
+async fn unreachable_signing_keys_return_503_and_admit_no_caller() {
     let issuer = issuer().await;
     let (_local, app) = start_with(&issuer, |builder| builder).await;
     let token = issuer.person("root", &[]);
@@ -441,7 +441,7 @@ async fn only_own_hosts_are_served() {
 }
 
 #[tokio::test]
-async fn production_needs_a_model_that_thinks() {
+async fn production_releases_in_oidc_mode_require_a_real_model() {
     let (issuer, local, app) = start().await;
     let fixtures = local.fixtures();
     let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.policy("b").await];

@@ -154,7 +154,7 @@ async fn calls_a_tool_only_while_its_definition_matches_the_pin() {
 }
 
 #[tokio::test]
-async fn quarantines_a_drifted_server_if_its_definition_says_so() {
+async fn quarantines_a_drifted_server_if_its_definition_requires_it() {
     let servers = ServerPair::new().await;
     let overrides = json!({ "on_drift": "quarantine", "protocol_versions": ["2026-07-28"] });
     let workload = servers.active_workload(&overrides).await;

@@ -40,7 +40,7 @@ async fn shows_every_issuer_without_secrets() {
 }
 
 #[tokio::test]
-async fn fails_with_a_sentence_for_each_contradiction_of_issuers() {
+async fn reports_each_contradiction_between_issuers() {
     let folder = tempfile::TempDir::new().unwrap();
     let invalid_certificate = folder.path().join("garbage.pem");
     std::fs::write(&invalid_certificate, "CANARY").unwrap();

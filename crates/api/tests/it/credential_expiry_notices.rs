@@ -36,7 +36,7 @@ async fn notices(app: &TestApp, connection: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn notices_are_given_once_each_by_the_clock_of_the_database() {
+async fn each_notice_is_created_once_by_the_database_clock() {
     let app = TestApp::start().await;
     let connection = create(&app, "crm", Some(in_days(20))).await;
     let (expiring, unlimited) = (create(&app, "soon", Some(in_days(2))).await, create(&app, "endless", None).await);
@@ -66,7 +66,7 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
 }
 
 #[tokio::test]
-async fn notice_that_fails_stops_no_other() {
+async fn failed_notice_does_not_stop_other_notices() {
     let app = TestApp::start().await;
     let broken_connection = create(&app, "broken", None).await;
     // Corrupts a connection that expires first, so that no server version can read it. A single statement does this,

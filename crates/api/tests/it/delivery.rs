@@ -258,7 +258,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
 }
 
 #[tokio::test]
-async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
+async fn queued_deliveries_of_disabled_settings_and_destinations_are_not_sent() {
     let (app, _secrets) = server(KEY).await;
     let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
@@ -353,7 +353,7 @@ async fn accepted_message_is_sent_once_though_its_response_never_ends() {
 }
 
 #[tokio::test]
-async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
+async fn projection_failure_of_one_tenant_does_not_delay_others() {
     let app = TestApp::start().await;
     let other_tenant = WorkspaceFixture::in_other_tenant(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();

@@ -61,7 +61,7 @@ async fn email_arrives_as_text_and_html() {
 }
 
 #[tokio::test]
-async fn texts_of_people_stay_texts_in_mails() {
+async fn emails_escape_markup_in_texts_of_people() {
     let (app, smtp) = server().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let settings = json!({ "advanced_notifications_enabled": true });
@@ -140,7 +140,7 @@ async fn digest_reaches_the_verified_mailbox_of_its_person() {
 }
 
 #[tokio::test]
-async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
+async fn burst_is_sent_as_three_emails_and_one_summary() {
     let (app, smtp) = server().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let settings = json!({ "advanced_notifications_enabled": true });

@@ -181,7 +181,7 @@ async fn concurrent_refinements_with_one_key_have_one_successor() {
 }
 
 #[tokio::test]
-async fn questions_use_up_no_key() {
+async fn questions_do_not_consume_the_key() {
     let app = TestApp::start().await;
     let bundle = generate(&app, DESCRIPTION).await.expect(200)["bundle"].clone();
     let created = create(&app, "Invoices", &bundle).await.expect(201);

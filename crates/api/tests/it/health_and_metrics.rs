@@ -272,7 +272,7 @@ async fn not_found_is_an_html_page_for_browsers() {
 
 /// An operator starts another server after this message, so it must follow everything that the server stops.
 #[tokio::test]
-async fn the_log_reports_the_stop_after_everything_has_stopped() {
+async fn stop_is_logged_after_all_components_have_stopped() {
     let (telemetry, _database) = CapturedServer::start("info").await.shut_down().await;
     let lines = telemetry.log_lines();
     let position = |message: &str| lines.iter().position(|line| line["message"] == message);

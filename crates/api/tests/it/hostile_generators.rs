@@ -121,7 +121,7 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
 
 /// Instructions in a description are data: they reach neither the model's instructions nor any other operation.
 #[tokio::test]
-async fn orders_in_descriptions_and_notes_are_data() {
+async fn instructions_in_descriptions_and_notes_are_data() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let fixture = WorkspaceFixture::create(&app).await;

@@ -57,7 +57,7 @@ async fn server_without_notifications_leaves_them_to_another() {
 }
 
 #[tokio::test]
-async fn facts_of_a_time_without_notifications_are_recorded_and_not_made_up_for() {
+async fn facts_of_disabled_notifications_are_recorded_and_not_sent_later() {
     let app = TestApp::builder().without_notifications().start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;

@@ -64,7 +64,7 @@ async fn bind_people(fixture: &WorkspaceFixture<'_>) {
 }
 
 #[tokio::test]
-async fn suspension_reaches_those_who_act_in_its_workspace_once() {
+async fn suspension_notifies_each_actor_of_its_workspace_once() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
@@ -133,7 +133,7 @@ fn explained(response: &Response, channel: &str) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn preferences_of_four_scopes_decide_the_deepest_first() {
+async fn preference_of_the_narrowest_scope_decides() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let workspace = format!("/v1/notifications/workspaces/{}", fixture.workspace);
@@ -418,7 +418,7 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
 }
 
 #[tokio::test]
-async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
+async fn disabled_notifications_are_refused_recorded_and_never_sent_later() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;

@@ -89,7 +89,7 @@ async fn destination_lives_in_its_scope_from_creation_to_deletion() {
 }
 
 #[tokio::test]
-async fn no_answer_and_no_fact_shows_a_secret() {
+async fn responses_and_facts_contain_no_secret() {
     let app = TestApp::start().await;
     let metadata = json!({
         "url": format!("https://ada:{SECRET}@hooks.example/in?token={SECRET}&room=7"),
@@ -231,7 +231,7 @@ async fn disabled_notifications_refuse_destinations() {
 }
 
 #[tokio::test]
-async fn destinations_without_what_their_type_needs_are_refused_with_the_field() {
+async fn destinations_without_required_fields_are_refused_with_the_field() {
     let app = TestApp::start().await;
     for (kind, metadata, secret_ref, path, code) in [
         ("webhook", json!({}), Value::Null, "redacted_metadata.url", "missing"),

@@ -64,7 +64,7 @@ fn chat_response() -> ScriptedResponse {
 }
 
 #[tokio::test]
-async fn says_in_one_sentence_why_an_account_fails() {
+async fn reports_the_cause_of_each_account_failure() {
     let endpoint = ScriptedEndpoint::start().await;
     let settings = account("first", "openai", &endpoint.url("/v1"), "secret_ref = \"env:KEY\"\ntest_model = \"small\"");
     let error = |message: &str| json!({ "error": { "message": message } }).to_string();

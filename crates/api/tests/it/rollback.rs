@@ -277,7 +277,7 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
 }
 
 #[tokio::test]
-async fn release_that_cannot_be_evaluated_stops_no_other() {
+async fn release_that_cannot_be_evaluated_does_not_stop_others() {
     let app = TestApp::start().await;
     let [broken_workload, failing_workload] =
         [app.active_workload("broken").await, app.active_workload("failing").await];

@@ -45,7 +45,7 @@ async fn active_connections_are_checked_once_a_day() {
 }
 
 #[tokio::test]
-async fn check_that_fails_stops_no_other() {
+async fn failed_check_does_not_stop_other_checks() {
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::status(200, "{}"));

@@ -332,7 +332,7 @@ async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it(
 }
 
 #[tokio::test]
-async fn access_tokens_replace_no_address_and_no_groups_that_they_leave_out() {
+async fn access_tokens_without_address_and_groups_keep_the_stored_ones() {
     let setup = SignInSetup::start().await;
     let claims = json!({"preferred_username": "ada", "email": "ada@example.org", "email_verified": true});
     setup.issuer.set_person(claims, json!({"groups": ["ops"]}));
@@ -361,7 +361,7 @@ async fn access_tokens_replace_no_address_and_no_groups_that_they_leave_out() {
 }
 
 #[tokio::test]
-async fn renewal_takes_nothing_from_the_first_token() {
+async fn renewal_uses_no_claims_of_the_first_token() {
     let setup = SignInSetup::start().await;
     setup.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
     let browser = setup.sign_in().await;
@@ -483,7 +483,7 @@ async fn a_refused_sign_in_keeps_the_earlier_session() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_names_itself_must_do_so() {
+async fn callback_without_the_announced_issuer_parameter_is_refused() {
     let setup = SignInSetup::start().await;
     setup.issuer.announce_issuer_parameter();
     let (callback, attempt) = setup.begin("").await;
@@ -543,7 +543,7 @@ async fn refuses_callbacks_of_other_sign_ins() {
 }
 
 #[tokio::test]
-async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
+async fn stored_sessions_contain_no_secret_and_changed_cookies_are_refused() {
     let setup = SignInSetup::start().await;
     let browser = setup.sign_in().await;
     let database = connect(setup.app.database_url()).await.unwrap();
@@ -583,7 +583,7 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_server_without_portal_client_or_provider_says_so() {
+async fn sign_in_page_reports_a_missing_portal_client_or_provider() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = TestApp::builder().oidc(&issuer).start().await;
     let page = app.get("/sign-in").await;

@@ -98,7 +98,7 @@ async fn a_sign_in_ends_ten_minutes_after_its_begin() {
 }
 
 #[tokio::test]
-async fn sign_out_says_what_its_form_lacks() {
+async fn sign_out_reports_missing_and_invalid_form_fields() {
     let setup = SignInSetup::start().await;
     let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
@@ -135,7 +135,7 @@ async fn sign_out_says_what_its_form_lacks() {
 }
 
 #[tokio::test]
-async fn the_page_of_a_wrong_nonce_says_that_the_token_belongs_to_another_sign_in() {
+async fn page_of_a_wrong_nonce_reports_a_token_of_another_sign_in() {
     let setup = SignInSetup::start().await;
     for claims in [json!({"nonce": "other"}), json!({"nonce": null})] {
         setup.issuer.set_person(claims, json!({}));

@@ -158,7 +158,7 @@ async fn rejects_invalid_environments_owners_labels_and_names() {
 }
 
 #[tokio::test]
-async fn refused_environments_say_what_a_slug_is() {
+async fn refused_environments_explain_the_slug_format() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let draft = json!({ "workload_id": workload.workload_id, "environment": "Production" });

@@ -75,7 +75,7 @@ async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&
 }
 
 #[tokio::test]
-async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
+async fn unresponsive_receiver_delays_only_its_own_deliveries() {
     let (app, _secrets) = server("").await;
     let fixture = WorkspaceFixture::create(&app).await;
     let hole = ScriptedEndpoint::start().await;

@@ -54,7 +54,7 @@ async fn send_once(harness: &FaultHarness, request: Request) -> (Response, bool)
 }
 
 #[tokio::test]
-async fn sent_commits_without_a_response_are_named() {
+async fn sent_commits_without_a_response_report_may_have_happened() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
@@ -76,7 +76,7 @@ async fn sent_commits_without_a_response_are_named() {
 }
 
 #[tokio::test]
-async fn commits_that_were_not_sent_are_plain_refusals() {
+async fn unsent_commits_do_not_report_may_have_happened() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
@@ -93,7 +93,7 @@ async fn commits_that_were_not_sent_are_plain_refusals() {
 
 /// After the commit of each change, all reads fail. The server must report `may_have_happened`.
 #[tokio::test]
-async fn changes_whose_reads_fail_after_the_commit_are_named() {
+async fn failed_reads_after_a_commit_report_may_have_happened() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
@@ -164,7 +164,7 @@ async fn refused_versions(
 }
 
 #[tokio::test]
-async fn group_commits_name_their_changes_if_they_were_sent() {
+async fn group_commits_report_may_have_happened_if_they_were_sent() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
@@ -185,7 +185,7 @@ async fn group_commits_name_their_changes_if_they_were_sent() {
 }
 
 #[tokio::test]
-async fn refused_reads_name_no_change() {
+async fn refused_reads_do_not_report_may_have_happened() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let fixture = WorkspaceFixture::create(&direct).await;
