@@ -24,7 +24,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 const ON_LOOPBACK: (&str, &str) = ("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
 
-async fn number(owner: &Client, sql: &str) -> i64 {
+async fn query_number(owner: &Client, sql: &str) -> i64 {
     owner.query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -51,7 +51,7 @@ async fn suspend(client: &ApiClient, workload: &str) {
 }
 
 /// The received messages by identifier. Fails if a repeated message differs from the first one.
-fn ledger(requests: &[RecordedRequest]) -> BTreeMap<String, Vec<u8>> {
+fn bodies_by_delivery(requests: &[RecordedRequest]) -> BTreeMap<String, Vec<u8>> {
     let mut bodies_by_id = BTreeMap::new();
     for request in requests {
         let id = request.header("webhook-id").unwrap().to_owned();
@@ -91,19 +91,23 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
         servers[surviving_index].pause();
         // A claim that the server sent before the pause may still commit, so the test waits for the end of all
         // statements.
-        wait_until("no statement runs", RECOVERY_TIMEOUT, async || number(&owner, RUNNING).await == 0).await;
+        wait_until("no statement runs", RECOVERY_TIMEOUT, async || query_number(&owner, RUNNING).await == 0).await;
         let claimed = "SELECT count(*) FROM notification_delivery WHERE status = 'claimed'";
-        in_progress += number(&owner, claimed).await;
+        in_progress += query_number(&owner, claimed).await;
         database.move_clock(LEASE_SECONDS * i64::try_from(round + 1).unwrap()).await.unwrap();
         servers[surviving_index].resume();
         servers[killed_index] = setups[killed_index].start().await;
     }
-    wait_until("every delivery is sent", RECOVERY_TIMEOUT, async || number(&owner, UNSENT).await == 0).await;
+    wait_until("every delivery is sent", RECOVERY_TIMEOUT, async || query_number(&owner, UNSENT).await == 0).await;
     let requests = receiver.requests();
-    let delivered_ids: BTreeSet<Uuid> = ledger(&requests).keys().map(|id| id.parse().unwrap()).collect();
+    let delivered_ids: BTreeSet<Uuid> = bodies_by_delivery(&requests).keys().map(|id| id.parse().unwrap()).collect();
     let facts = "SELECT count(*) FROM fact WHERE kind = 'workload.changed'
         AND position('\"categories\"' IN convert_from(body, 'UTF8')) > 0";
-    assert_eq!(i64::try_from(delivered_ids.len()).unwrap(), number(&owner, facts).await, "one message for each fact");
+    assert_eq!(
+        i64::try_from(delivered_ids.len()).unwrap(),
+        query_number(&owner, facts).await,
+        "one message for each fact"
+    );
     assert_eq!(delivered_ids.len(), rounds * FACTS_PER_ROUND);
     let repeated = i64::try_from(requests.len() - delivered_ids.len()).unwrap();
     assert!(repeated <= in_progress, "{repeated} repetitions, {in_progress} in progress at the kills");
@@ -123,11 +127,11 @@ async fn stopping_server_releases_unsent_deliveries() {
     server.terminate();
     assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
     let returned = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
-    assert_eq!(number(&owner, returned).await, 1, "{}", server.read_log());
+    assert_eq!(query_number(&owner, returned).await, 1, "{}", server.read_log());
     // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either case.
     database.move_clock(LEASE_SECONDS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let _server = setup.start().await;
-    wait_until("the delivery is sent", RECOVERY_TIMEOUT, async || number(&owner, UNSENT).await == 0).await;
-    assert_eq!(ledger(&receiver.requests()).len(), 1);
+    wait_until("the delivery is sent", RECOVERY_TIMEOUT, async || query_number(&owner, UNSENT).await == 0).await;
+    assert_eq!(bodies_by_delivery(&receiver.requests()).len(), 1);
 }

@@ -5,7 +5,7 @@ use fairway_testkit::{TestApp, app::Request};
 use serde_json::{Value, json};
 
 /// Creates a use case that waits for access to these connections, because its author may not create connections.
-async fn pending(fixture: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
+async fn create_pending_use_case(fixture: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
     let use_case = fixture.create_use_case(connections).await;
     fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
     let path = fixture.use_case_path(&format!("/{use_case}/publish"));
@@ -57,7 +57,7 @@ async fn connection(fixture: &WorkspaceFixture<'_>, change: Value) -> String {
 async fn grant_keeps_the_settings_of_a_usable_connection() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&fixture, &["crm"]).await;
+    let use_case = create_pending_use_case(&fixture, &["crm"]).await;
     let path = connection(&fixture, json!({ "status": "active" })).await;
     let before = app.get(&path).await;
     let request = request_for(&fixture, &use_case, "crm").await;
@@ -93,7 +93,7 @@ async fn grant_changes_the_named_settings_and_makes_the_connection_usable() {
     ] {
         let app = TestApp::start().await;
         let fixture = WorkspaceFixture::create(&app).await;
-        let use_case = pending(&fixture, &["crm"]).await;
+        let use_case = create_pending_use_case(&fixture, &["crm"]).await;
         let path = connection(&fixture, unusable).await;
         let request = request_for(&fixture, &use_case, "crm").await;
         grant(&fixture, &request, body.clone()).await.expect(200);
@@ -116,7 +116,7 @@ async fn grant_changes_the_named_settings_and_makes_the_connection_usable() {
 async fn grant_that_activates_withdraws_the_other_requests() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&fixture, &["crm", "mail"]).await;
+    let use_case = create_pending_use_case(&fixture, &["crm", "mail"]).await;
     let (crm, mail) = (request_for(&fixture, &use_case, "crm").await, request_for(&fixture, &use_case, "mail").await);
     // The connection already exists before its access request is decided.
     fixture.create_connection("mail").await;
@@ -137,7 +137,7 @@ async fn grant_that_activates_withdraws_the_other_requests() {
 async fn database_clock_decides_on_expiry() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&fixture, &["crm"]).await;
+    let use_case = create_pending_use_case(&fixture, &["crm"]).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let expiry_sql = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let expires_at: String = owner.query_one(expiry_sql, &[]).await.unwrap().get(0);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const SECRET: &str = "hunter2";
 
 /// Each reported field as `path code`.
-fn reported(response: &Response) -> Vec<String> {
+fn reported_errors(response: &Response) -> Vec<String> {
     let refusal = response.expect_refusal(422, "validation_error");
     let fields = refusal["fields"].as_array().unwrap().iter();
     fields.map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect()
@@ -61,7 +61,7 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
                 let response = app.request_by_method_name(&route.method, path).json(body).await;
                 let location = format!("{} {field}", route.operation_id());
                 assert!(
-                    reported(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))),
+                    reported_errors(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))),
                     "{location}"
                 );
                 assert!(!response.text().contains(SECRET), "{location}: {response}");
@@ -77,7 +77,7 @@ async fn lengths_count_characters() {
     let app = TestApp::start().await;
     let send = |slug: &str, name: String| app.post("/v1/tenants", json!({ "slug": slug, "name": name }));
     send("umlauts", "ä".repeat(200)).await.expect(201);
-    assert_eq!(reported(&send("more", "ä".repeat(201)).await), ["name invalid_name"]);
+    assert_eq!(reported_errors(&send("more", "ä".repeat(201)).await), ["name invalid_name"]);
 }
 
 #[tokio::test]
@@ -99,13 +99,13 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
         "documents[2].document_id invalid_document_id",
         "documents[2].text missing",
     ];
-    assert_eq!(reported(&response), expected);
+    assert_eq!(reported_errors(&response), expected);
     assert!(!response.text().contains(SECRET), "{response}");
     let workload = app.fixtures().active_workload("main").await;
     let path = format!("/v1/releases/{}/transition", workload.release_id);
     let plan = json!({ "lane_sequence": ["guided", "guided"], "soak_duration_minutes": 43_201 });
     let body = json!({ "to_state": "retired", "lane": "canary", "rollout_plan": plan });
-    let mut problems = reported(&app.post(&path, body).await);
+    let mut problems = reported_errors(&app.post(&path, body).await);
     problems.sort();
     let expected = [
         "lane invalid",
@@ -117,7 +117,7 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
     assert_eq!(problems, expected);
     let plan = json!({ "lane_sequence": ["guided"], "soak_duration_minutes": 0 });
     let body = json!({ "to_state": "active", "lane": "standard", "rollout_plan": plan });
-    assert_eq!(reported(&app.post(&path, body).await), ["lane invalid"]);
+    assert_eq!(reported_errors(&app.post(&path, body).await), ["lane invalid"]);
 }
 
 /// For large bodies, the server checks the permission first, so that a caller without permission cannot make it read
@@ -133,9 +133,9 @@ async fn large_bodies_are_validated_after_authorization() {
         app.post(&path, body).as_actor(actor)
     };
     send(&app, "user:reader", 70_000).await.expect_refusal(403, "forbidden");
-    assert_eq!(reported(&send(&app, "user:local", 70_000).await), ["change_note invalid_text"]);
+    assert_eq!(reported_errors(&send(&app, "user:local", 70_000).await), ["change_note invalid_text"]);
     // A small body is read and validated before authorization.
-    assert_eq!(reported(&send(&app, "user:reader", 2_001).await), ["change_note invalid_text"]);
+    assert_eq!(reported_errors(&send(&app, "user:reader", 2_001).await), ["change_note invalid_text"]);
     send(&app, "user:reader", 2_000).await.expect_refusal(403, "forbidden");
 }
 
@@ -146,7 +146,7 @@ async fn forbidden_names_are_refused_before_values() {
         "workspace_id": WORKSPACE, "workload_slug": "-", "environment": "-", "language": "perl", "code": "result = 1",
     });
     let expected = ["environment invalid_slug", "language invalid", "workload_slug invalid_slug"];
-    assert_eq!(reported(&app.post("/v1/runtime/code", body.clone()).await), expected);
+    assert_eq!(reported_errors(&app.post("/v1/runtime/code", body.clone()).await), expected);
     body["actor_ref"] = json!("user:mia");
     app.post("/v1/runtime/code", body).await.expect_refusal(422, "forbidden_field");
 }

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The identifiers of the deliveries that an actor lists.
-async fn seen(app: &Client, actor: &str, query: &str) -> BTreeSet<String> {
+async fn visible_ids(app: &Client, actor: &str, query: &str) -> BTreeSet<String> {
     let listed = app.get(format!("{DELIVERIES}?limit=200{query}")).as_actor(actor).await;
     let rows = listed.expect(200).as_array().unwrap().clone();
     assert_eq!(listed.header("x-total-count"), Some(rows.len().to_string().as_str()), "{actor} {query}");
     rows.iter().map(|delivery| delivery["delivery_id"].as_str().unwrap().to_owned()).collect()
 }
 
-fn set<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
+fn id_set<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
     ids.map(str::to_owned).into()
 }
 
@@ -27,8 +27,8 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
     let other_workspace = WorkspaceFixture::in_other_workspace(&app).await;
     let other_tenant = WorkspaceFixture::in_other_tenant(&app).await;
     let workspace_delivery = fixture.create_failed_delivery().await;
-    let delivery_of_other_workspace = other_workspace.create_failed_delivery().await;
-    let delivery_of_other_tenant = other_tenant.create_failed_delivery().await;
+    let other_delivery = other_workspace.create_failed_delivery().await;
+    let foreign_delivery = other_tenant.create_failed_delivery().await;
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&fixture).await;
     let is_of_workload = |delivery: &Value| delivery["workload_id"] == fixture.workload.workload_id.as_str();
@@ -49,20 +49,24 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
     other_tenant.fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant.tenant)).await;
     let in_workspace = format!("&workspace_id={}", fixture.workspace);
     for actor in ["user:operator", "user:auditor", "user:manager"] {
-        assert_eq!(seen(&app, actor, "").await, set([&workspace_delivery, workload_delivery]), "{actor}");
-        assert_eq!(seen(&app, actor, &in_workspace).await, set([&workspace_delivery, workload_delivery]), "{actor}");
+        assert_eq!(visible_ids(&app, actor, "").await, id_set([&workspace_delivery, workload_delivery]), "{actor}");
+        assert_eq!(
+            visible_ids(&app, actor, &in_workspace).await,
+            id_set([&workspace_delivery, workload_delivery]),
+            "{actor}"
+        );
     }
-    assert_eq!(seen(&app, "user:neighbour", "").await, set([&delivery_of_other_workspace]));
-    assert_eq!(seen(&app, "user:narrow", "").await, set([workload_delivery]));
+    assert_eq!(visible_ids(&app, "user:neighbour", "").await, id_set([&other_delivery]));
+    assert_eq!(visible_ids(&app, "user:narrow", "").await, id_set([workload_delivery]));
     assert_eq!(
-        seen(&app, "user:admin", "").await,
-        set([&workspace_delivery, &delivery_of_other_workspace, workload_delivery])
+        visible_ids(&app, "user:admin", "").await,
+        id_set([&workspace_delivery, &other_delivery, workload_delivery])
     );
-    assert_eq!(seen(&app, "user:admin", &in_workspace).await, set([&workspace_delivery, workload_delivery]));
-    let foreign = seen(&app, "user:stranger", "").await;
+    assert_eq!(visible_ids(&app, "user:admin", &in_workspace).await, id_set([&workspace_delivery, workload_delivery]));
+    let foreign = visible_ids(&app, "user:stranger", "").await;
     assert!(
-        foreign.contains(&delivery_of_other_tenant)
-            && foreign.is_disjoint(&set([&workspace_delivery, &delivery_of_other_workspace, workload_delivery])),
+        foreign.contains(&foreign_delivery)
+            && foreign.is_disjoint(&id_set([&workspace_delivery, &other_delivery, workload_delivery])),
         "{foreign:?}"
     );
     let list = |query: &str, actor: &str| app.get(format!("{DELIVERIES}?{query}")).as_actor(actor);
@@ -80,9 +84,9 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
     for (id, actor) in [
         (workspace_delivery.as_str(), "user:neighbour"),
         (workspace_delivery.as_str(), "user:stranger"),
-        (delivery_of_other_workspace.as_str(), "user:manager"),
-        (delivery_of_other_tenant.as_str(), "user:admin"),
-        (delivery_of_other_tenant.as_str(), "user:manager"),
+        (other_delivery.as_str(), "user:manager"),
+        (foreign_delivery.as_str(), "user:admin"),
+        (foreign_delivery.as_str(), "user:manager"),
     ] {
         retry(id, actor).await.expect_refusal(404, "not_found");
     }

@@ -28,7 +28,7 @@ const TABLES: [&str; 8] = [
 ];
 
 /// The number of rows in each of [`TABLES`], after every committed fact is sequenced.
-async fn rows(app: &TestApp) -> Vec<i64> {
+async fn row_counts(app: &TestApp) -> Vec<i64> {
     audit_log(app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let mut counts = Vec::new();
@@ -42,7 +42,7 @@ fn preview(app: &TestApp, asset: &str, content: Value, arguments: Value) -> Requ
     app.post(format!("/v1/assets/{asset}/prompt-preview"), json!({ "content": content, "arguments": arguments }))
 }
 
-fn attempt(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request {
+fn try_policy(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request {
     app.post(format!("/v1/assets/{asset}/policy-trial"), json!({ "content": content, "input": input }))
 }
 
@@ -72,7 +72,7 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     });
     let arguments = json!({ "who": "@asset-ref:tone", "count": 2.5, "tags": ["a", 1], "free": true, "unused": 1 });
     let empty = fixtures.asset_without_versions("prompt_template", "main").await;
-    let state_before = (rows(&app).await, artifacts.put_count());
+    let state_before = (row_counts(&app).await, artifacts.put_count());
     let preview_text = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
     let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
     assert_eq!(preview_text, json!({ "text": expected }));
@@ -81,7 +81,7 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     assert_eq!(replay.expect(200), json!({ "text": "x" }));
     let response = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
     response.expect_refusal(422, "prompt_malformed_token");
-    assert_eq!((rows(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
+    assert_eq!((row_counts(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
 
     fixtures.add_version(&empty, content).await;
     let main =
@@ -152,7 +152,7 @@ async fn a_preview_refuses_what_a_version_refuses() {
     let skill = fixtures.asset_without_versions("skill", "skill").await;
     for response in [
         preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
-        attempt(&app, &asset, &json!({ "rules": [] }), json!({})).await,
+        try_policy(&app, &asset, &json!({ "rules": [] }), json!({})).await,
     ] {
         let refusal = response.expect_refusal(422, "validation_error");
         assert_eq!(refusal["fields"][0]["code"], "wrong_asset_kind", "{response}");
@@ -217,9 +217,9 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
         // A trial accepts a bundle whose tests fail, because authors use trials to find the cause.
         "tests": [{ "name": "t", "input": { "inputs": { "n": 1 } }, "expect": { "outcome": "allow" } }],
     });
-    let state_before = (rows(&app).await, artifacts.put_count());
+    let state_before = (row_counts(&app).await, artifacts.put_count());
     let decision =
-        attempt(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
+        try_policy(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
     let clause = |source: &str, holds: &str, missing: Value| json!({ "source": source, "holds": holds, "missing_field": missing });
     let dev = |holds: &str, second_condition: Value| {
         json!({
@@ -240,14 +240,14 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
             }],
         })
     );
-    let failed = attempt(&app, &policy, &content, json!({ "environment": "dev" })).await.expect(200);
+    let failed = try_policy(&app, &policy, &content, json!({ "environment": "dev" })).await.expect(200);
     assert_eq!(failed["decision"]["reason_code"], "policy_evaluation_error");
     let failure = |rule: &str| json!({ "rule": rule, "missing_field": "n" });
     assert_eq!(failed["decision"]["failed_rules"], json!([failure("dev"), failure("reviewed")]));
     assert_eq!(failed["rules"][0], dev("failed", clause("inputs.n > 9", "failed", json!("n"))));
     let canary = "canary-of-a-secret";
     for invalid_input in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-        let response = attempt(&app, &policy, &content, invalid_input).await;
+        let response = try_policy(&app, &policy, &content, invalid_input).await;
         let refusal = response.expect_refusal(422, "validation_error");
         let field = (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]);
         assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{response}");
@@ -255,11 +255,11 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     }
     // A bundle that is invalid as a version.
     let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
-    let response = attempt(&app, &policy, &invalid, json!({})).await;
+    let response = try_policy(&app, &policy, &invalid, json!({})).await;
     response.expect_refusal(400, "invalid_content");
     let created = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
     assert_eq!(detail(&response), detail(&created));
-    assert_eq!((rows(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
+    assert_eq!((row_counts(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
     let listed = app.get(format!("/v1/assets/{policy}/versions?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
@@ -279,7 +279,8 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     // The estimate counts every value of the input, so a few rules exhaust the permitted steps.
     let numbers: Vec<usize> = (0..45).collect();
     let input = json!({ "inputs": { "list": numbers, "unread": numbers } });
-    let decision = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
+    let decision =
+        assert_bounded("a costly policy", try_policy(&app, &policy, &content, input.clone())).await.expect(200);
     assert_eq!(decision["rules"].as_array().unwrap().len(), 200);
 
     let asset = fixtures.asset_without_versions("prompt_template", "mine").await;

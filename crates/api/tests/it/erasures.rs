@@ -5,7 +5,7 @@ mod documents;
 
 use crate::{
     chat_memory::turns_of_actor,
-    evidence_bundle::{bundle, failed, keys, statement},
+    evidence_bundle::{bundle, failed_checks, keys, statement},
     execution::wait_until_ended,
     fixture::knowledge_content,
     rejected_results::tables_with,
@@ -160,7 +160,7 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     let bundle_after = bundle(app, id).await;
     for file in [&evidence_before.0, &bundle_after] {
         let report = verify_bundle(&file.body, &keys(app).await);
-        assert!(report.has_passed(), "{:?}", failed(&report));
+        assert!(report.has_passed(), "{:?}", failed_checks(&report));
         let has_check = report.checks.iter().any(|check| check.name == "erasure in the log");
         assert_eq!(has_check, file.body == bundle_after.body);
     }

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 /// The bundle of a run, as soon as a checkpoint covers the run's end.
 pub(crate) async fn bundle(app: &TestApp, execution: &str) -> Response {
-    covered(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
+    wait_for_bundle(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
 }
 
 /// The bundle at a path, as soon as a checkpoint covers its facts.
-async fn covered(app: &TestApp, path: &str) -> Response {
+async fn wait_for_bundle(app: &TestApp, path: &str) -> Response {
     let fetched = async {
         loop {
             let response = app.get(path).await;
@@ -45,7 +45,7 @@ pub(crate) async fn keys(app: &TestApp) -> Vec<VerifierKey> {
         .collect()
 }
 
-pub(crate) fn failed(report: &BundleReport) -> Vec<&'static str> {
+pub(crate) fn failed_checks(report: &BundleReport) -> Vec<&'static str> {
     report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
 }
 
@@ -63,7 +63,7 @@ async fn bundle_of_a_run_verifies_offline_and_holds_no_payload() {
     let response = bundle(&app, execution).await;
     assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
     let report = verify_bundle(&response.body, &keys(&app).await);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed());
     let statement = statement(&response);
     assert_eq!(statement.subject.len(), 2);
@@ -105,14 +105,14 @@ async fn changed_database_is_named_by_the_verifier() {
     owner.batch_execute(&edit).await.unwrap();
     let changed_bundle = bundle(&app, execution).await;
     assert_ne!(changed_bundle.body, first_bundle.body);
-    assert_eq!(failed(&verify_bundle(&changed_bundle.body, &keys)), ["content of the version"]);
+    assert_eq!(failed_checks(&verify_bundle(&changed_bundle.body, &keys)), ["content of the version"]);
     // Replaces an approver in the stored evidence snapshot.
     let edit = "ALTER TABLE evidence_snapshot DISABLE TRIGGER append_only;
          UPDATE evidence_snapshot SET body = replace(body, 'user:', 'user:x');
          ALTER TABLE evidence_snapshot ENABLE TRIGGER append_only";
     owner.batch_execute(edit).await.unwrap();
     let changed_bundle = bundle(&app, execution).await;
-    assert!(failed(&verify_bundle(&changed_bundle.body, &keys)).contains(&"approval in the log"));
+    assert!(failed_checks(&verify_bundle(&changed_bundle.body, &keys)).contains(&"approval in the log"));
     // The bundle from before the changes still verifies.
     assert!(verify_bundle(&first_bundle.body, &keys).has_passed());
 }
@@ -135,7 +135,7 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     let summary = |release: String| {
         let app = &app;
         async move {
-            let response = covered(app, &bundle_path(&release)).await;
+            let response = wait_for_bundle(app, &bundle_path(&release)).await;
             let statement: ReleaseStatement =
                 serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
             (response, statement.predicate)
@@ -144,7 +144,7 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     let (response, predicate) = summary(first_workload.release_id.clone()).await;
     assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
     let report = verify_bundle(&response.body, &keys);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert_eq!(predicate.verification_result, SummaryResult::Passed);
     assert_eq!(predicate.chain.release.bindings.len(), first_workload.versions.len());
     // A draft has no approvals, and its summary can be requested too.
@@ -152,13 +152,13 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     let draft = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
     let (response, predicate) = summary(draft).await;
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
-    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
+    assert_eq!(failed_checks(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
     // The first summary after a retirement contains the retirement.
     let retire = json!({ "to_state": "retired" });
     app.post(format!("/v1/releases/{}/transition", first_workload.release_id), retire).await.expect(200);
     let (response, predicate) = summary(first_workload.release_id.clone()).await;
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
-    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
+    assert_eq!(failed_checks(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
 }
 
 /// The use case from which a workload was published is part of the log, of each release summary, and of each run's
@@ -178,7 +178,7 @@ async fn evidence_names_the_use_case_of_a_workload() {
             && &fact["detail"]["workload_id"] == workload
     };
     let summary = async |release: &str| {
-        let response = covered(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
+        let response = wait_for_bundle(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
         let statement: ReleaseStatement =
             serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
         let facts = &statement.predicate.chain.facts;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const DESCRIPTION: &str = "Sort tickets by their urgency.";
 
 /// A valid bundle with one change: the new value at a JSON pointer.
-fn with(bundle: &Value, pointer: &str, value: Value) -> String {
+fn bundle_with(bundle: &Value, pointer: &str, value: Value) -> String {
     let mut changed_bundle = bundle.clone();
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     match changed_bundle.pointer_mut(parent).unwrap() {
@@ -28,35 +28,38 @@ fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, S
     let text = bundle.to_string();
     let nested = |levels: usize| format!("{}\"canary\"{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     let deep_plan = text.replacen("\"inputs\":{", &format!("\"inputs\":{{\"deep\":{},", nested(65)), 1);
-    let in_first = |value: Value| with(bundle, "/flow/steps/0/canary", value);
+    let in_first = |value: Value| bundle_with(bundle, "/flow/steps/0/canary", value);
     let step = json!({ "id": "done", "type": "return", "output": "canary" });
     vec![
         ("words instead of a plan", "Approved and activated release canary.".to_owned()),
         ("words around a plan", format!("canary: {text}")),
         ("two plans", format!("{text} {text} canary")),
         ("a list", format!("[{text}, \"canary\"]")),
-        ("an order to approve", with(bundle, "/approve", json!("canary"))),
-        ("an order to activate", with(bundle, "/status", json!("active canary"))),
-        ("an order in the flow", with(bundle, "/flow/activate_release", json!("canary"))),
+        ("an order to approve", bundle_with(bundle, "/approve", json!("canary"))),
+        ("an order to activate", bundle_with(bundle, "/status", json!("active canary"))),
+        ("an order in the flow", bundle_with(bundle, "/flow/activate_release", json!("canary"))),
         ("an order in a step", in_first(json!("approve"))),
-        ("a command", with(bundle, "/prompt_template/template", json!("!command:canary $arg:ticket"))),
-        ("a reference", with(bundle, "/prompt_template/template", json!("@asset-ref:canary $arg:ticket"))),
-        ("a policy of another workspace", with(bundle, "/model_policy_ref", json!(foreign_policy))),
-        ("an unknown policy", with(bundle, "/model_policy_ref", json!("canary-model"))),
-        ("no slug", with(bundle, "/model_policy_ref", json!("../canary"))),
-        ("a policy bundle", with(bundle, "/model_policy_ref", json!("main-policy"))),
-        ("a key in the prompt", with(bundle, "/prompt_template/template", json!("sk-canary0123456789 $arg:ticket"))),
-        ("a key in the summary", with(bundle, "/summary", json!("Use ghp_canary0123456789abcdef."))),
-        ("a key as the name of a connection", with(bundle, "/connections/-", json!("sk-canary0123456789"))),
-        ("a tag in the name", with(bundle, "/name", json!("<img src=x onerror=canary()>"))),
-        ("a script in the summary", with(bundle, "/summary", json!("<script>canary()</script>"))),
-        ("an invisible letter", with(bundle, "/name", json!("canary\u{202e}"))),
-        ("a connection twice", with(bundle, "/connections", json!(["canary", "canary"]))),
-        ("a step twice", with(bundle, "/flow/steps/-", step)),
+        ("a command", bundle_with(bundle, "/prompt_template/template", json!("!command:canary $arg:ticket"))),
+        ("a reference", bundle_with(bundle, "/prompt_template/template", json!("@asset-ref:canary $arg:ticket"))),
+        ("a policy of another workspace", bundle_with(bundle, "/model_policy_ref", json!(foreign_policy))),
+        ("an unknown policy", bundle_with(bundle, "/model_policy_ref", json!("canary-model"))),
+        ("no slug", bundle_with(bundle, "/model_policy_ref", json!("../canary"))),
+        ("a policy bundle", bundle_with(bundle, "/model_policy_ref", json!("main-policy"))),
+        (
+            "a key in the prompt",
+            bundle_with(bundle, "/prompt_template/template", json!("sk-canary0123456789 $arg:ticket")),
+        ),
+        ("a key in the summary", bundle_with(bundle, "/summary", json!("Use ghp_canary0123456789abcdef."))),
+        ("a key as the name of a connection", bundle_with(bundle, "/connections/-", json!("sk-canary0123456789"))),
+        ("a tag in the name", bundle_with(bundle, "/name", json!("<img src=x onerror=canary()>"))),
+        ("a script in the summary", bundle_with(bundle, "/summary", json!("<script>canary()</script>"))),
+        ("an invisible letter", bundle_with(bundle, "/name", json!("canary\u{202e}"))),
+        ("a connection twice", bundle_with(bundle, "/connections", json!(["canary", "canary"]))),
+        ("a step twice", bundle_with(bundle, "/flow/steps/-", step)),
         ("a member twice", text.replacen("{\"", "{\"name\":\"canary\",\"", 1)),
-        ("a redacted name that is real", with(bundle, "/connections", json!(["[redacted]", "canary"]))),
+        ("a redacted name that is real", bundle_with(bundle, "/connections", json!(["[redacted]", "canary"]))),
         ("65 levels", deep_plan),
-        ("5 MB", with(bundle, "/prompt_template/template", json!("canary ".repeat(750_000)))),
+        ("5 MB", bundle_with(bundle, "/prompt_template/template", json!("canary ".repeat(750_000)))),
         ("a question with a tag", json!({ "needs_clarification": true, "question": "<b>canary</b>?" }).to_string()),
         (
             "a question with a key",
@@ -68,7 +71,7 @@ fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, S
 
 const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
 
-async fn kept(app: &TestApp) -> i64 {
+async fn stored_plan_count(app: &TestApp) -> i64 {
     let sql =
         "SELECT (SELECT count(*) FROM use_case) + (SELECT count(*) FROM asset) + (SELECT count(*) FROM connection)
         + (SELECT count(*) FROM access_request) + (SELECT count(*) FROM use_case_refinement)
@@ -88,7 +91,7 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
     let generate = || app.post(fixture.use_case_path("/generate"), json!({ "description": DESCRIPTION }));
     assert_eq!(generate().await.expect(200)["bundle"], bundle, "the plan is valid without the attack");
     let draft = fixture.create_use_case(&[]).await;
-    let rows_before = kept(&app).await;
+    let rows_before = stored_plan_count(&app).await;
     for (attack, output) in hostile_answers(&bundle, &format!("{}-model", foreign.workload.slug)) {
         provider.set_behaviour(ProviderBehaviour::Answers(output));
         let key = attack.replace(' ', "-");
@@ -107,7 +110,7 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
             }
             assert!(!response.text().contains("canary"), "{attack}: {response}");
         }
-        assert_eq!(kept(&app).await, rows_before, "{attack}");
+        assert_eq!(stored_plan_count(&app).await, rows_before, "{attack}");
     }
     let use_case = app.get(fixture.use_case_path(&format!("/{draft}"))).await.expect(200);
     assert_eq!(use_case["status"], "draft");

@@ -57,7 +57,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(request: &Request) -> Self {
+    fn from_request(request: &Request) -> Self {
         let (path, query) = request.path().split_once('?').unwrap_or((request.path(), ""));
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         Self {
@@ -76,7 +76,7 @@ impl Parts {
     }
 
     /// Replaces the value of an identifier.
-    fn with(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
+    fn with_value(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
         let name = identifier.name.as_str();
         if identifier.part == Part::Path {
             self.segments[position(route, name)] = value.to_owned();
@@ -254,7 +254,7 @@ impl View<'_> {
         }
         let own_request = self.own.successful_request(operation).await;
         let foreign_request = self.foreign.successful_request(operation).await;
-        let (own_parts, their_parts) = (Parts::of(&own_request), Parts::of(&foreign_request));
+        let (own_parts, their_parts) = (Parts::from_request(&own_request), Parts::from_request(&foreign_request));
         for identifier in &identifiers {
             let foreign = self.foreign_value(route, identifier, &their_parts).await;
             assert_ne!(own_parts.value(route, identifier), Some(foreign.clone()), "{operation}: {identifier:?}");
@@ -264,7 +264,7 @@ impl View<'_> {
             // foreign resources.
             for (parts, like) in [(&own_parts, &own_request), (&their_parts, &foreign_request)] {
                 let send =
-                    |value: &str| parts.clone().with(route, identifier, value).request(like).as_actor(self.actor);
+                    |value: &str| parts.clone().with_value(route, identifier, value).request(like).as_actor(self.actor);
                 let foreign_response = send(&foreign).await;
                 let is_right = if is_known {
                     [403, 404].contains(&foreign_response.status) || OPEN_TO_MEMBERS.contains(&operation)
@@ -324,7 +324,7 @@ impl View<'_> {
             return 0;
         }
         let filtered = self.own.successful_request(route.operation_id()).await;
-        let mut parts = Parts::of(&filtered);
+        let mut parts = Parts::from_request(&filtered);
         parts.query.retain(|name, _| is_required(route, name));
         // The audit log may name the foreign tenant, because a platform operator created that tenant from here.
         let recorded = (route.operation_id() == "list_audit_events").then_some(self.foreign.tenant.as_str());

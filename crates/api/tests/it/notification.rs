@@ -47,7 +47,7 @@ async fn suspend(fixture: &WorkspaceFixture<'_>) -> Value {
     fixture.await_notification("user:local", is_new).await
 }
 
-fn about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
+fn notifications_about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
     inbox.iter().filter(|notification| notification["source_event"] == event["source_event"]).collect()
 }
 
@@ -76,10 +76,10 @@ async fn suspension_notifies_each_actor_of_its_workspace_once() {
     let workload = fixture.workload.workload_id.as_str();
     assert_eq!(suspension["link"], format!("/console/workloads/{workload}?workspace={}", fixture.workspace));
     assert_eq!(suspension["body"], format!("workload {workload}, by user:local"));
-    let notification_count = about(&inbox(&app, "user:operator").await, &suspension).len();
+    let notification_count = notifications_about(&inbox(&app, "user:operator").await, &suspension).len();
     assert_eq!(notification_count, 1, "the operator can resume the workload");
     for other_actor in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
-        assert_eq!(about(&inbox(&app, other_actor).await, &suspension).len(), 0, "{other_actor}");
+        assert_eq!(notifications_about(&inbox(&app, other_actor).await, &suspension).len(), 0, "{other_actor}");
     }
     // The source event of the notification is the fact in the audit log.
     let events = app.get("/v1/audit/events?limit=200").await.expect(200);
@@ -93,7 +93,7 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     let fixture = WorkspaceFixture::create(&app).await;
     bind_people(&fixture).await;
     let event = suspend(&fixture).await;
-    let operator_notification = about(&inbox(&app, "user:operator").await, &event)[0].clone();
+    let operator_notification = notifications_about(&inbox(&app, "user:operator").await, &event)[0].clone();
     let path = format!("{INBOX}/{}", operator_notification["notification_id"].as_str().unwrap());
     for other_actor in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
         app.patch(&path, json!({ "status": "read" })).as_actor(other_actor).await.expect_refusal(404, "not_found");
@@ -126,7 +126,7 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     assert!(!unread.as_array().unwrap().is_empty(), "the inbox of another recipient stays as it is");
 }
 
-fn explained(response: &Response, channel: &str) -> (bool, String) {
+fn effective_preference(response: &Response, channel: &str) -> (bool, String) {
     let preferences = response.expect(200);
     let entry = preferences.as_array().unwrap().iter().find(|entry| entry["channel"] == channel).unwrap();
     (entry["enabled"].as_bool().unwrap(), entry["scope"].as_str().unwrap().to_owned())
@@ -143,9 +143,9 @@ async fn preference_of_the_narrowest_scope_decides() {
         "{PREFERENCES}/effective?category=incidents&workspace_id={}&workload_id={}&environment=dev",
         fixture.workspace, fixture.workload.workload_id
     );
-    let explain = async || explained(&app.get(&effective).await, "email");
+    let explain = async || effective_preference(&app.get(&effective).await, "email");
     assert_eq!(explain().await, (false, "fallback".to_owned()));
-    assert_eq!(explained(&app.get(&effective).await, "portal"), (true, "fallback".to_owned()));
+    assert_eq!(effective_preference(&app.get(&effective).await, "portal"), (true, "fallback".to_owned()));
     let defaults = json!([
         { "profile_ref": "platform_admin", "category": "incidents", "channel": "email", "enabled": true },
         { "profile_ref": "viewer", "category": "incidents", "channel": "email", "enabled": false },
@@ -182,7 +182,10 @@ async fn preference_of_the_narrowest_scope_decides() {
     set_tenant(&app, json!({ "advanced_notifications_enabled": false })).await;
     assert_eq!(explain().await, (true, "workspace".to_owned()));
     // Preferences of other people have no effect.
-    assert_eq!(explained(&app.get(&effective).as_actor("user:ada").await, "email"), (false, "fallback".to_owned()));
+    assert_eq!(
+        effective_preference(&app.get(&effective).as_actor("user:ada").await, "email"),
+        (false, "fallback".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -330,7 +333,7 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
     let suspension = suspend(&fixture).await;
-    assert_eq!(about(&inbox(&app, "user:operator").await, &suspension).len(), 0);
+    assert_eq!(notifications_about(&inbox(&app, "user:operator").await, &suspension).len(), 0);
     let path = format!("/v1/notifications/suppressed-decisions?workspace_id={}", fixture.workspace);
     let records = app.get(&path).as_actor("user:auditor").await.expect(200);
     let records: Vec<&Value> = records

@@ -32,7 +32,7 @@ async fn start_app(gateway: &Arc<StubScriptGateway>) -> TestApp {
     app
 }
 
-fn succeeding(result: Value, stdout: &str) -> ScriptGatewayBehaviour {
+fn successful_behaviour(result: Value, stdout: &str) -> ScriptGatewayBehaviour {
     ScriptGatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(result), stdout: stdout.to_owned() }))
 }
 
@@ -49,7 +49,7 @@ async fn execution_facts(app: &TestApp) -> Vec<Value> {
 
 #[tokio::test]
 async fn script_is_recorded_as_a_run() {
-    let gateway = StubScriptGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!({ "sum": 2 }), "hello\n"));
     let app = start_app(&gateway).await;
     let response = run_script(&app).await.expect(200);
     assert_eq!(
@@ -79,7 +79,7 @@ async fn script_is_recorded_as_a_run() {
 
 #[tokio::test]
 async fn failed_script_returns_its_code_and_output() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
     for failure in ScriptFailure::ALL {
         gateway.set_behaviour(ScriptGatewayBehaviour::Answers(Ok(ScriptResult {
@@ -94,7 +94,7 @@ async fn failed_script_returns_its_code_and_output() {
 
 #[tokio::test]
 async fn scripts_pass_the_same_checks_as_runs() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
     let fixtures = app.fixtures();
     let run_script_of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
@@ -150,7 +150,7 @@ async fn limits_concurrent_scripts_per_tenant() {
     body["workspace_id"] = json!(workspace);
     let other_request = tokio::spawn(app.post("/v1/runtime/code", body).in_tenant(&tenant).into_future());
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT + 1).await;
-    gateway.set_behaviour(succeeding(json!(1), ""));
+    gateway.set_behaviour(successful_behaviour(json!(1), ""));
     for response in join_all(blocked).await.into_iter().chain([other_request.await]) {
         response.unwrap().expect(200);
     }
@@ -174,7 +174,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
         (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
     run_script(&app).await.expect_refusal(429, "too_many_scripts");
-    gateway.set_behaviour(succeeding(json!(1), ""));
+    gateway.set_behaviour(successful_behaviour(json!(1), ""));
     let first_response = duplicates.next().await.unwrap().unwrap().expect(200);
     for response in join_all(other_requests).await {
         response.unwrap().expect(200);
@@ -195,7 +195,7 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(request.await.unwrap().expect(200)["status"], "cancelled");
 
-    gateway.set_behaviour(succeeding(json!("ada@example.com"), "grace@example.com\n"));
+    gateway.set_behaviour(successful_behaviour(json!("ada@example.com"), "grace@example.com\n"));
     let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
@@ -229,7 +229,7 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn disconnected_clients_leave_no_unfinished_run() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
     let body = script_body("main").to_string();
     let head = format!(
@@ -288,7 +288,7 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
 /// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
 #[tokio::test]
 async fn replay_takes_no_permit() {
-    let gateway = StubScriptGateway::new(succeeding(json!(2), ""));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!(2), ""));
     let app = start_app(&gateway).await;
     run_script(&app).idempotency_key("k").await.expect(200);
     let (prepared, _) = gateway.preparation_counts();
@@ -299,7 +299,7 @@ async fn replay_takes_no_permit() {
 
 #[tokio::test]
 async fn idempotency_key_identifies_one_script() {
-    let gateway = StubScriptGateway::new(succeeding(json!(2), "hello\n"));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!(2), "hello\n"));
     let app = start_app(&gateway).await;
     let first_response = run_script(&app).idempotency_key("k").await;
     let replay = run_script(&app).idempotency_key("k").await;
@@ -312,7 +312,7 @@ async fn idempotency_key_identifies_one_script() {
     let slow_request = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");
-    gateway.set_behaviour(succeeding(json!(2), ""));
+    gateway.set_behaviour(successful_behaviour(json!(2), ""));
     slow_request.await.unwrap().expect(200);
     assert_eq!(gateway.script_count(), 2);
 }

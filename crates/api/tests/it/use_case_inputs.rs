@@ -30,7 +30,7 @@ async fn activate(fixture: &WorkspaceFixture<'_>, published: &Value) -> Value {
 }
 
 /// A bundle plan whose flow declares these inputs.
-fn declaring(fixture: &WorkspaceFixture<'_>, inputs: Value) -> Value {
+fn bundle_with_inputs(fixture: &WorkspaceFixture<'_>, inputs: Value) -> Value {
     let mut bundle = fixture.bundle(&[]);
     bundle["flow"]["trigger"] = json!({ "type": "api_request", "inputs_schema": inputs });
     bundle
@@ -41,7 +41,7 @@ async fn typed_inputs_are_published_as_typed_fields_and_run() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
     let types = json!({ "ticket": "text", "amount": "number", "count": "integer", "urgent": "boolean", "due": "date" });
-    let mut bundle = declaring(&fixture, types);
+    let mut bundle = bundle_with_inputs(&fixture, types);
     bundle["prompt_template"]["template"] =
         json!("Sort $arg:ticket: $arg:amount euro, $arg:count items, urgent $arg:urgent, due $arg:due.");
     let created = create(&fixture, &bundle).await.expect(201);
@@ -94,10 +94,18 @@ async fn inputs_without_a_form_field_are_refused_at_creation() {
             "bundle.flow".to_owned(),
             "invalid_field_name",
         ),
-        (declaring(&fixture, json!({ "ticket": "text", "Due": "date" })), format!("{path}.Due"), "invalid_field_name"),
-        (declaring(&fixture, json!({ "ticket": "object" })), format!("{path}.ticket"), "not_one_of"),
-        (declaring(&fixture, json!({ "ticket": "text", "tags": "array" })), format!("{path}.tags"), "not_one_of"),
-        (declaring(&fixture, many_inputs), path.to_owned(), "invalid_flow"),
+        (
+            bundle_with_inputs(&fixture, json!({ "ticket": "text", "Due": "date" })),
+            format!("{path}.Due"),
+            "invalid_field_name",
+        ),
+        (bundle_with_inputs(&fixture, json!({ "ticket": "object" })), format!("{path}.ticket"), "not_one_of"),
+        (
+            bundle_with_inputs(&fixture, json!({ "ticket": "text", "tags": "array" })),
+            format!("{path}.tags"),
+            "not_one_of",
+        ),
+        (bundle_with_inputs(&fixture, many_inputs), path.to_owned(), "invalid_flow"),
     ] {
         let refusal = create(&fixture, &bundle).await.expect_refusal(422, "validation_error");
         assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const DESCRIPTION: &str = "Sort tickets by their urgency.";
 const STATUSES: [&str; 4] = ["draft", "pending_access", "active", "archived"];
 
-async fn act(fixture: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> Response {
+async fn post_action(fixture: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> Response {
     let body = match verb {
         "refine" => json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": use_case }),
         _ => json!({}),
@@ -22,8 +22,8 @@ async fn in_status(fixture: &WorkspaceFixture<'_>, status: &str) -> String {
     }
     let use_case = fixture.create_use_case(&[]).await;
     match status {
-        "active" => assert_eq!(act(fixture, &use_case, "publish").await.expect(200)["status"], "active"),
-        "archived" => assert_eq!(act(fixture, &use_case, "archive").await.expect(200)["status"], "archived"),
+        "active" => assert_eq!(post_action(fixture, &use_case, "publish").await.expect(200)["status"], "active"),
+        "archived" => assert_eq!(post_action(fixture, &use_case, "archive").await.expect(200)["status"], "archived"),
         _ => {}
     }
     use_case
@@ -42,7 +42,7 @@ async fn each_status_allows_exactly_its_operations() {
     ] {
         for verb in ["publish", "activate", "reopen", "refine", "archive"] {
             let use_case = in_status(&fixture, state).await;
-            let response = act(&fixture, &use_case, verb).await;
+            let response = post_action(&fixture, &use_case, verb).await;
             let use_case_view = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
             let expected_state = match (state, verb) {
                 ("draft", "publish") => "active",
@@ -109,7 +109,7 @@ async fn archiving_withdraws_requests() {
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = in_status(&fixture, "pending_access").await;
     assert_eq!(fixture.request_of(&use_case).await["status"], "pending");
-    act(&fixture, &use_case, "archive").await.expect(200);
+    post_action(&fixture, &use_case, "archive").await.expect(200);
     assert_eq!(fixture.request_of(&use_case).await["status"], "withdrawn");
 }
 
@@ -176,9 +176,9 @@ async fn publication_requires_a_reachable_model_policy() {
     let body = json!({ "source_description": DESCRIPTION, "bundle": bundle });
     let created = app.post(fixture.use_case_path(""), body).await.expect(201);
     let use_case = created["use_case_id"].as_str().unwrap();
-    act(&fixture, use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
+    post_action(&fixture, use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
     let use_case_view: Value = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
     assert_eq!(use_case_view["status"], "draft");
     fixture.fixtures.add_version(&policy.asset_id, json!({ "provider_route": route("local") })).await;
-    assert_eq!(act(&fixture, use_case, "publish").await.expect(200)["status"], "active");
+    assert_eq!(post_action(&fixture, use_case, "publish").await.expect(200)["status"], "active");
 }

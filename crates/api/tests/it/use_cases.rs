@@ -9,7 +9,7 @@ async fn status(fixture: &WorkspaceFixture<'_>, use_case: &str) -> String {
     use_case_view["status"].as_str().unwrap().to_owned()
 }
 
-async fn act(fixture: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> fairway_testkit::app::Response {
+async fn post_action(fixture: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> fairway_testkit::app::Response {
     fixture.app.post(fixture.use_case_path(&format!("/{use_case}/{verb}")), json!({})).await
 }
 
@@ -23,7 +23,7 @@ async fn published_use_case_without_connections_is_active_and_runs() {
         bundle_before["pieces"][0],
         json!({ "piece": "flow", "kind": "orchestration_flow", "ref": null, "id": null })
     );
-    let published = act(&fixture, &use_case, "publish").await.expect(200);
+    let published = post_action(&fixture, &use_case, "publish").await.expect(200);
     assert_eq!(published["status"], "active");
     let release = published["release_id"].as_str().unwrap();
     let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
@@ -54,14 +54,14 @@ async fn published_use_case_without_connections_is_active_and_runs() {
         app.post(run, json!({ "environment": "dev", "inputs": { "ticket": "A refund." } })).await.expect(200);
     assert_eq!(response["status"], "completed", "{response}");
     for verb in ["publish", "reopen", "activate"] {
-        let refusal = act(&fixture, &use_case, verb).await.expect_refusal(409, "invalid_transition");
+        let refusal = post_action(&fixture, &use_case, verb).await.expect_refusal(409, "invalid_transition");
         assert_eq!(
             (&refusal["current_state"], &refusal["valid_transitions"]),
             (&json!("active"), &json!(["archived"]))
         );
     }
-    assert_eq!(act(&fixture, &use_case, "archive").await.expect(200)["status"], "archived");
-    act(&fixture, &use_case, "archive").await.expect_refusal(409, "invalid_transition");
+    assert_eq!(post_action(&fixture, &use_case, "archive").await.expect(200)["status"], "archived");
+    post_action(&fixture, &use_case, "archive").await.expect_refusal(409, "invalid_transition");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn last_grant_activates_in_one_commit() {
     let fixture = WorkspaceFixture::create(&app).await;
     let use_case = fixture.create_use_case(&["crm", "mail"]).await;
     // A caller that may create the connections gets the names of the missing ones.
-    let refusal = act(&fixture, &use_case, "publish").await.expect_refusal(422, "connections_missing");
+    let refusal = post_action(&fixture, &use_case, "publish").await.expect_refusal(422, "connections_missing");
     assert_eq!(refusal["connections"], json!(["crm", "mail"]));
     assert_eq!(status(&fixture, &use_case).await, "draft");
     fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
@@ -80,7 +80,7 @@ async fn last_grant_activates_in_one_commit() {
         app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).as_actor("user:author").await.expect(200);
     let gap = |name: &str| json!({ "kind": "needs_access", "ref": name });
     assert_eq!(bundle["open_connection_gaps"], json!([gap("crm"), gap("mail")]));
-    let unresolved = act(&fixture, &use_case, "activate").await.expect_refusal(409, "connections_unresolved");
+    let unresolved = post_action(&fixture, &use_case, "activate").await.expect_refusal(409, "connections_unresolved");
     assert_eq!(unresolved["connections"], json!(["crm", "mail"]));
     let list_path = format!("/v1/access-requests?workspace_id={}&status=pending", fixture.workspace);
     let requests = app.get(&list_path).await.expect(200);
@@ -111,13 +111,13 @@ async fn reopening_withdraws_requests_and_republishing_reuses_pieces() {
     let use_case = fixture.create_pending_use_case("crm").await;
     let first_response = app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200);
     let request = fixture.request_of(&use_case).await;
-    assert_eq!(act(&fixture, &use_case, "reopen").await.expect(200)["status"], "draft");
+    assert_eq!(post_action(&fixture, &use_case, "reopen").await.expect(200)["status"], "draft");
     assert_eq!(fixture.request_of(&use_case).await["status"], "withdrawn");
     let grant = format!("/v1/access-requests/{}/grant", request["access_request_id"].as_str().unwrap());
     let refusal = app.post(grant, json!({})).await.expect_refusal(409, "invalid_transition");
     assert_eq!(refusal["current_state"], "withdrawn");
     fixture.create_connection("crm").await;
-    let republished = act(&fixture, &use_case, "publish").await.expect(200);
+    let republished = post_action(&fixture, &use_case, "publish").await.expect(200);
     assert_eq!((&republished["status"], &republished["release_id"]), (&json!("active"), &first_response["release_id"]));
 }
 
@@ -143,10 +143,10 @@ async fn denial_keeps_the_use_case_pending_until_the_connection_exists() {
     {
         change(unusable).await.expect(200);
         assert_eq!(app.get(&ready).await.expect(200), json!([]));
-        act(&fixture, &use_case, "activate").await.expect_refusal(409, "connections_unresolved");
+        post_action(&fixture, &use_case, "activate").await.expect_refusal(409, "connections_unresolved");
     }
     change(json!({ "expires_at": null })).await.expect(200);
-    assert_eq!(act(&fixture, &use_case, "activate").await.expect(200)["status"], "active");
+    assert_eq!(post_action(&fixture, &use_case, "activate").await.expect(200)["status"], "active");
 }
 
 #[tokio::test]
@@ -159,10 +159,10 @@ async fn publication_requires_an_approved_model_policy() {
         app.post(format!("/v1/assets/{}/{verb}", model.asset_id), json!({ "workspace_id": fixture.workspace }))
     };
     retire("retire").await.expect(200);
-    act(&fixture, &use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
+    post_action(&fixture, &use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
     assert_eq!(status(&fixture, &use_case).await, "draft");
     retire("activate").await.expect(200);
-    act(&fixture, &use_case, "publish").await.expect(200);
+    post_action(&fixture, &use_case, "publish").await.expect(200);
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn readers_without_connection_read_get_a_redacted_bundle() {
 /// Publishes a new use case. Returns the slug of its policy bundle.
 async fn published_policy(fixture: &WorkspaceFixture<'_>) -> String {
     let use_case = fixture.create_use_case(&[]).await;
-    act(fixture, &use_case, "publish").await.expect(200);
+    post_action(fixture, &use_case, "publish").await.expect(200);
     let bundle = fixture.app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
     bundle["pieces"][3]["ref"].as_str().unwrap().to_owned()
 }

@@ -19,16 +19,16 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const OTHER_KEY: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 /// The path of a tool that `cargo xtask test` installed, from an environment variable.
-fn installed(variable: &str) -> std::ffi::OsString {
+fn installed_path(variable: &str) -> std::ffi::OsString {
     env::var_os(variable).unwrap()
 }
 
 /// The commands of the verifiers, by language.
 fn verifiers() -> [(&'static str, Command); 2] {
-    let mut python = Command::new(installed("FAIRWAY_TEST_RECEIVERS_PYTHON"));
+    let mut python = Command::new(installed_path("FAIRWAY_TEST_RECEIVERS_PYTHON"));
     python.arg(format!("{ROOT}/tools/receivers/verify.py"));
-    let mut javascript = Command::new(installed("FAIRWAY_TEST_NODE"));
-    javascript.arg(format!("{ROOT}/tools/receivers/verify.mjs")).arg(installed("FAIRWAY_TEST_RECEIVERS_MODULES"));
+    let mut javascript = Command::new(installed_path("FAIRWAY_TEST_NODE"));
+    javascript.arg(format!("{ROOT}/tools/receivers/verify.mjs")).arg(installed_path("FAIRWAY_TEST_RECEIVERS_MODULES"));
     [("Python", python), ("JavaScript", javascript)]
 }
 

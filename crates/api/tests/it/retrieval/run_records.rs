@@ -3,7 +3,7 @@
 
 use super::{RETRIEVAL_FLOW, RetrievalWorkload};
 use crate::{
-    evidence_bundle::{bundle, failed, keys, statement},
+    evidence_bundle::{bundle, failed_checks, keys, statement},
     execution::wait_until_ended,
     fixture::knowledge_content,
 };
@@ -25,7 +25,7 @@ async fn bundle_names_decisions_documents_and_their_index_revision() {
     let execution = run(&setup).await;
     let response = bundle(&setup.app, execution.as_str().unwrap()).await;
     let report = verify_bundle(&response.body, &keys(&setup.app).await);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_named_records);
     let predicate = statement(&response).predicate;
     let [text] = predicate.records.as_slice() else { panic!("{:?}", predicate.records) };
@@ -79,7 +79,7 @@ async fn changed_records_are_named_by_the_verifier() {
         owner.batch_execute(&edit).await.unwrap();
         let changed_bundle = bundle(&setup.app, execution).await;
         assert_ne!(statement(&changed_bundle).predicate.records, statement(&first_bundle).predicate.records, "{edit}");
-        let failed = failed(&verify_bundle(&changed_bundle.body, &keys));
+        let failed = failed_checks(&verify_bundle(&changed_bundle.body, &keys));
         assert!(failed.contains(&"records that a fact names"), "{edit}: {failed:?}");
     }
 }
@@ -101,7 +101,7 @@ async fn queued_and_reviewed_runs_have_all_their_decisions() {
         wait_until_ended(&setup.app, &queued["execution_id"]).await;
         let response = bundle(&setup.app, queued["execution_id"].as_str().unwrap()).await;
         let report = verify_bundle(&response.body, &keys);
-        assert_eq!(failed(&report), Vec::<&str>::new(), "{verdict}: {report:#?}");
+        assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{verdict}: {report:#?}");
         let records: Vec<RunRecords> =
             statement(&response).predicate.records.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
         assert!(report.has_named_records && records.len() == 2, "{records:#?}");
