@@ -44,7 +44,7 @@ struct AuditedServer {
     /// The verifier key of the log.
     key: String,
     /// The file of the newest archived checkpoint.
-    newest: PathBuf,
+    newest_checkpoint: PathBuf,
 }
 
 impl AuditedServer {
@@ -84,7 +84,7 @@ impl AuditedServer {
         // The archive has two levels of folders below the tenant's folder.
         let newest_checkpoint = last_of(last_of(last_of(folder)));
         owner.batch_execute(KEEP).await.unwrap();
-        Self { database, setup, key, newest: newest_checkpoint }
+        Self { database, setup, key, newest_checkpoint }
     }
 
     /// Runs an audit. Returns its exit code and the first line of its output.
@@ -184,7 +184,7 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
 #[tokio::test]
 async fn audit_accepts_a_saved_checkpoint_and_retired_keys() {
     let audited = AuditedServer::prepare().await;
-    let newest_checkpoint = audited.newest.to_str().unwrap();
+    let newest_checkpoint = audited.newest_checkpoint.to_str().unwrap();
     let (code, output) = audited.audit(&["--checkpoint", newest_checkpoint]);
     assert!(code == Some(0) && output.contains(&format!("tenant {TENANT}: ")), "{output}");
     let forged = audited.setup.work_dir.path().join("forged");

@@ -210,7 +210,7 @@ const MAX_FAULT_ROUNDS: usize = 10;
 struct Creations {
     is_over: AtomicBool,
     /// Number of refusals that report `may_have_happened`.
-    named: AtomicUsize,
+    reported_count: AtomicUsize,
 }
 
 /// Creates assets without idempotency keys until the test ends. Returns the slug of each refused creation, and
@@ -226,7 +226,7 @@ async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(Str
         if response.status != 201 {
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
             let is_named = response.body.pointer("/detail/may_have_happened") == Some(&json!(true));
-            creations.named.fetch_add(usize::from(is_named), Ordering::Relaxed);
+            creations.reported_count.fetch_add(usize::from(is_named), Ordering::Relaxed);
             refusals.push((slug, is_named));
         }
     }
@@ -259,7 +259,7 @@ async fn refused_creations_say_whether_they_may_have_happened() {
         }
         tokio::time::sleep(CALM).await;
         // The faults of a round may interrupt only reads. Then another round follows.
-        if creations.named.load(Ordering::Relaxed) > 0 {
+        if creations.reported_count.load(Ordering::Relaxed) > 0 {
             break;
         }
     }
@@ -275,5 +275,10 @@ async fn refused_creations_say_whether_they_may_have_happened() {
         refusals.iter().filter(|(_, may_have_happened)| !may_have_happened).map(|(slug, _)| slug.as_str()).collect();
     let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain_refusals]).await.unwrap();
     assert!(refusals.len() > plain_refusals.len(), "no fault met a commit: {refusals:?}");
-    assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refusals.len());
+    assert!(
+        unnamed.is_empty(),
+        "{} of {} refused creations exist, and are not reported",
+        unnamed.len(),
+        refusals.len()
+    );
 }

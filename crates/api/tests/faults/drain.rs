@@ -23,13 +23,13 @@ const CONCURRENT_REQUESTS: usize = 12;
 /// A connection whose request is sent except for its last bytes.
 struct PartialRequest {
     stream: TcpStream,
-    rest: Vec<u8>,
+    last_bytes: Vec<u8>,
 }
 
 impl PartialRequest {
     async fn new(address: SocketAddr, path: &str) -> Self {
         let body = execute_body().to_string().into_bytes();
-        let (start, rest) = body.split_at(body.len() - 2);
+        let (start, last_bytes) = body.split_at(body.len() - 2);
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -37,12 +37,12 @@ impl PartialRequest {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(start).await.unwrap();
-        Self { stream, rest: rest.to_vec() }
+        Self { stream, last_bytes: last_bytes.to_vec() }
     }
 
     /// Sends the remaining bytes and reads the response. The connection stays open unless the server closes it.
     async fn complete(mut self) -> (String, TcpStream) {
-        self.stream.write_all(&self.rest).await.unwrap();
+        self.stream.write_all(&self.last_bytes).await.unwrap();
         let text = read_response(&mut self.stream).await;
         (text, self.stream)
     }

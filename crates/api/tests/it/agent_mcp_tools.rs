@@ -62,7 +62,7 @@ impl ServerPair {
         })
     }
 
-    /// The versions of a release whose agents call the tool. `more` extends the content of the MCP server asset.
+    /// The versions of a release whose agents call the tool. `overrides` extends the content of the MCP server asset.
     async fn versions(&self, slug: &str, overrides: &Value) -> Vec<Version> {
         let fixtures = self.local.fixtures();
         let route = json!({

@@ -133,7 +133,7 @@ fn classify_response(request: &str, response: &Response) -> String {
     code
 }
 
-/// Checks repeatedly, until `over` is set, that each lane has one holder and that exactly the holders are active.
+/// Checks repeatedly, until `is_finished` is set, that each lane has one holder and that exactly the holders are active.
 /// Returns the number of checks.
 async fn watch_lanes(
     app: Client,
@@ -179,8 +179,8 @@ async fn watch_lanes(
 
 struct LaneHistoryRow {
     lane: String,
-    from: Option<String>,
-    to: Option<String>,
+    from_release: Option<String>,
+    to_release: Option<String>,
     reason: String,
 }
 
@@ -192,8 +192,8 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     let history_row = |row: &tokio_postgres::Row| LaneHistoryRow {
         lane: row.get(0),
-        from: row.get(1),
-        to: row.get(2),
+        from_release: row.get(1),
+        to_release: row.get(2),
         reason: row.get(3),
     };
     rows.iter().map(history_row).collect()
@@ -211,19 +211,23 @@ async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, 
 async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     let moves = lane_history(app, workload).await;
     let mut last_holders: BTreeMap<&str, Option<&String>> = BTreeMap::new();
-    let mut first_lanes: BTreeMap<&String, &String> = BTreeMap::new();
+    let mut first_replaced: BTreeMap<&String, &String> = BTreeMap::new();
     let mut rolled_back: BTreeSet<(&str, &String)> = BTreeSet::new();
-    for LaneHistoryRow { lane, from, to, reason } in &moves {
-        assert_eq!(last_holders.insert(lane, to.as_ref()).flatten(), from.as_ref(), "{lane} has one path");
-        let to = to.as_ref().unwrap();
+    for LaneHistoryRow { lane, from_release, to_release, reason } in &moves {
+        assert_eq!(
+            last_holders.insert(lane, to_release.as_ref()).flatten(),
+            from_release.as_ref(),
+            "{lane} has one path"
+        );
+        let to_release = to_release.as_ref().unwrap();
         if reason == "rollback" {
-            rolled_back.insert((lane, from.as_ref().unwrap()));
+            rolled_back.insert((lane, from_release.as_ref().unwrap()));
             assert!(
-                !rolled_back.contains(&(lane.as_str(), to)),
+                !rolled_back.contains(&(lane.as_str(), to_release)),
                 "{lane} was rolled back to a release that was rolled back earlier"
             );
-        } else if let Some(from_release) = from {
-            first_lanes.entry(to).or_insert(from_release);
+        } else if let Some(from_release) = from_release {
+            first_replaced.entry(to_release).or_insert(from_release);
         }
     }
     for lane in LANES {
@@ -231,7 +235,7 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
         assert_eq!(app.get(path).await.expect(200)["release_id"].as_str(), last_holders[lane].map(String::as_str));
     }
     for (release, replaced) in superseded_releases(app, workload).await {
-        assert_eq!(replaced.as_ref(), first_lanes.get(&release).copied(), "first holder that {release} replaced");
+        assert_eq!(replaced.as_ref(), first_replaced.get(&release).copied(), "first holder that {release} replaced");
     }
     moves.len()
 }

@@ -332,7 +332,7 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Waits until `answers` responses of the provider are stored as progress.
+/// Waits until `count` responses of the provider are stored as progress.
 async fn wait_for_stored_responses(app: &TestApp, count: i64) {
     let wait = async {
         while query_count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < count {

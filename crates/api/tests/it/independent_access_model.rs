@@ -89,7 +89,7 @@ fn split(scope: &str) -> (&str, Option<&str>) {
 
 /// Scopes for the test: two workspaces in different namespaces, and a third workspace in the namespace of the first.
 struct AccessScenario<'a> {
-    here: WorkspaceFixture<'a>,
+    own_workspace: WorkspaceFixture<'a>,
     parents: BTreeMap<String, String>,
     /// Actors with their grants, in the form that the model reads.
     callers: Vec<(String, Value)>,
@@ -111,7 +111,7 @@ impl<'a> AccessScenario<'a> {
             let workload = format!("workload:{}", fixture.workload.workload_id);
             parents.insert(workload, format!("workspace:{}", fixture.workspace));
         }
-        let mut scenario = Self { here: own_workspace, parents, callers: Vec::new() };
+        let mut scenario = Self { own_workspace, parents, callers: Vec::new() };
         for number in 0..CALLERS {
             scenario.add_caller(&format!("user:caller-{number}"), number % 3 + 1, random).await;
         }
@@ -133,7 +133,7 @@ impl<'a> AccessScenario<'a> {
             let roles: Vec<Role> = Role::ALL.into_iter().filter(|role| role.may_be_bound_at(&bound_scope)).collect();
             let role = random.one_of(&roles).as_str();
             if grants.insert((role, scope.clone())) {
-                self.here.fixtures.bind_role(actor, role, kind, id).await;
+                self.own_workspace.fixtures.bind_role(actor, role, kind, id).await;
             }
         }
         let grants: Vec<Value> = grants.into_iter().map(|(role, scope)| json!([role, scope])).collect();
@@ -145,8 +145,8 @@ impl<'a> AccessScenario<'a> {
     }
 
     /// The scope of this kind that contains the first workload.
-    fn scope_here(&self, kind: &str) -> String {
-        let mut scope = format!("workload:{}", self.here.workload.workload_id);
+    fn own_scope(&self, kind: &str) -> String {
+        let mut scope = format!("workload:{}", self.own_workspace.workload.workload_id);
         while split(&scope).0 != kind {
             scope = self.parents[&scope].clone();
         }
@@ -233,14 +233,14 @@ async fn responses_agree_with_the_independent_model() {
     let mut differences = Vec::new();
     let mut counts = BTreeMap::<String, usize>::new();
     for &(operation, kind) in REQUESTED {
-        let scope = scenario.scope_here(kind);
+        let scope = scenario.own_scope(kind);
         let questions: Vec<Value> =
             scenario.callers.iter().map(|(_, grants)| question(grants, operation, &scope, true)).collect();
         let mut prepared = None;
         for ((actor, grants), verdict) in scenario.callers.iter().zip(model.answer(&questions)) {
             let request = match prepared.take() {
                 Some(request) => request,
-                None => scenario.here.successful_request(operation).await,
+                None => scenario.own_workspace.successful_request(operation).await,
             };
             let response = request.clone().as_actor(actor).await;
             let found = shown_verdict(&response);

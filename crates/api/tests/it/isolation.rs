@@ -118,7 +118,7 @@ impl Parts {
         }
     }
 
-    /// Creates a request from these parts. Method and headers are those of `like`.
+    /// Creates a request from these parts. Method and headers are those of `original`.
     fn request(&self, original: &Request) -> Request {
         let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
@@ -254,24 +254,25 @@ impl View<'_> {
         }
         let own_request = self.own.successful_request(operation).await;
         let foreign_request = self.foreign.successful_request(operation).await;
-        let (own_parts, their_parts) = (Parts::from_request(&own_request), Parts::from_request(&foreign_request));
+        let (own_parts, foreign_parts) = (Parts::from_request(&own_request), Parts::from_request(&foreign_request));
         for identifier in &identifiers {
-            let foreign = self.foreign_value(route, identifier, &their_parts).await;
+            let foreign = self.foreign_value(route, identifier, &foreign_parts).await;
             assert_ne!(own_parts.value(route, identifier), Some(foreign.clone()), "{operation}: {identifier:?}");
             let unknown = if Uuid::try_parse(&foreign).is_ok() { UNKNOWN_ID } else { UNKNOWN_SLUG };
             let is_known = self.shares_tenant() && KNOWN_TO_MEMBERS.contains(&identifier.name.as_str());
             // First replaces only the identifier in the caller's own request, then uses the complete request for the
             // foreign resources.
-            for (parts, like) in [(&own_parts, &own_request), (&their_parts, &foreign_request)] {
-                let send =
-                    |value: &str| parts.clone().with_value(route, identifier, value).request(like).as_actor(self.actor);
+            for (parts, original) in [(&own_parts, &own_request), (&foreign_parts, &foreign_request)] {
+                let send = |value: &str| {
+                    parts.clone().with_value(route, identifier, value).request(original).as_actor(self.actor)
+                };
                 let foreign_response = send(&foreign).await;
-                let is_right = if is_known {
+                let is_expected = if is_known {
                     [403, 404].contains(&foreign_response.status) || OPEN_TO_MEMBERS.contains(&operation)
                 } else {
                     self.verdict(operation, &foreign_response, &send(unknown).await)
                 };
-                if !is_right {
+                if !is_expected {
                     wrong.push(format!("{operation} by {}, {identifier:?}: {foreign_response}", self.actor));
                 }
             }

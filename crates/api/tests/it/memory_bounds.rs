@@ -26,7 +26,7 @@ fn large_interface() -> Value {
     json!({ "presentation_mode": "form", "input_fields": (0..40).map(field).collect::<Vec<_>>() })
 }
 
-/// Creates `many` workloads with large interfaces, and returns their slugs.
+/// Creates `count` workloads with large interfaces, and returns their slugs.
 async fn create_large_workloads(app: &TestApp, count: usize) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
     for number in 0..count {

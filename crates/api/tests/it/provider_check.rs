@@ -168,7 +168,7 @@ async fn reads_the_default_file_and_refuses_a_missing_named_one() {
     );
 }
 
-/// A model policy with routes to the accounts `first` and, if set, `second`.
+/// A model policy with a route to the account `primary` and, if set, a fallback route to `fallback`.
 fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
     let route = |account: &str| {
         json!({ "route_id": format!("to-{account}"), "provider": "acme", "model": "small", "account_slot": account,

@@ -102,7 +102,7 @@ impl ReviewedServer {
         self.responses_about_artifacts(id, everything, 6).await
     }
 
-    /// Like `responses_about`, but asserts that the run has at least `least` artifacts.
+    /// Like `responses_about`, but asserts that the run has at least `min_artifacts` artifacts.
     async fn responses_about_artifacts(
         &self,
         id: &Value,

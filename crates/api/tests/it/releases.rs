@@ -171,7 +171,7 @@ async fn lanes_list_their_holders_with_times() {
     assert_eq!((&later_entry["release_id"], &later_entry["to"]), (&json!(second_release), &json!(null)));
     assert_eq!((&earlier_entry["release_id"], &earlier_entry["to"]), (&json!(first_release), &later_entry["from"]));
     assert_eq!(later_entry["reason"], "activation");
-    // After `one` retired, no release held `standard`.
+    // After the first release retired, no release held `standard`.
     let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
     assert_eq!(only["release_id"], json!(first_release));
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());

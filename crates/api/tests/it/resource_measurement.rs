@@ -13,7 +13,7 @@ const MAX_KIBIBYTES: u64 = 32 << 10;
 /// `USER_HZ`, the unit of process times on every platform of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` describes the work in the panic message.
+/// Awaits `work`, and panics if it exceeds the limits for bad input. `description` names the work in the panic message.
 pub(crate) async fn assert_bounded<T>(description: &str, work: impl IntoFuture<Output = T>) -> T {
     // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();

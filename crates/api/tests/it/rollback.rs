@@ -114,7 +114,7 @@ async fn rollback_of_a_lane_skips_retired_releases() {
     app.post(format!("/v1/releases/{second_release}/transition"), json!({ "to_state": "retired" })).await.expect(200);
     activate(&app, fourth_release, Some("guided")).await.expect(200);
     activate(&app, fourth_release, Some("restricted")).await.expect(200);
-    // `four` does not hold `standard`.
+    // The fourth release does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
     let refusal = roll_back(&app, fourth_release, lane).await.expect_refusal(409, "no_previous_release");
     assert_eq!(refusal["message"], "the release does not hold this lane", "another cause than no earlier release");
@@ -129,7 +129,7 @@ async fn rollback_of_a_lane_skips_retired_releases() {
         (json!("active"), json!("active"))
     );
 
-    // `two` is retired, so both lanes of `three` return to `one`.
+    // The second release is retired, so both lanes of the third release return to the first.
     let result = roll_back(&app, third_release, rollback_body()).await.expect(200);
     let lanes: Vec<&Value> = result["lanes"].as_array().unwrap().iter().map(|lane| &lane["lane"]).collect();
     assert_eq!(lanes, ["guided", "standard"]);

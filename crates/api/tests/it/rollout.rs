@@ -186,14 +186,14 @@ async fn losing_the_current_lane_ends_a_rollout() {
     activate(&app, base, json!({})).await.expect(200);
     start_rollout(&app, first_release, rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     advance(&app, first_release).await.expect(200);
-    // `two` takes a lane that the rollout of `one` has already passed. The rollout of `one` continues, and does not
-    // take that lane again.
+    // The second release takes a lane that the rollout of the first has already passed. That rollout continues, and
+    // does not take the lane again.
     start_rollout(&app, second_release, rollout_plan(&["restricted", "standard"], 0, false)).await;
     assert_eq!(
         (rollout_status(&app, first_release).await, rollout_status(&app, second_release).await),
         (json!("in_progress"), json!("in_progress"))
     );
-    // `three` takes the lane at which the rollout of `one` currently is, so that rollout ends.
+    // The third release takes the lane at which the rollout of the first currently is, so that rollout ends.
     activate(&app, third_release, json!({ "lane": "guided" })).await.expect(200);
     assert_eq!(rollout_status(&app, first_release).await, "rolled_back");
     assert_eq!(app.get(format!("/v1/releases/{first_release}")).await.expect(200)["state"], "superseded");
@@ -207,7 +207,7 @@ async fn losing_the_current_lane_ends_a_rollout() {
     assert_eq!(rollout_status(&app, fourth_release).await, "rolled_back");
     assert_eq!(read_rollout(&app, fourth_release).await["hold_reason"], Value::Null);
     assert_eq!(lane_holders(&app, &workload).await, [json!(first_release), json!(third_release), Value::Null]);
-    // After the rollback, `one` holds a lane again, so it may start a new rollout.
+    // After the rollback, the first release holds a lane again, so it may start a new rollout.
     start_rollout(&app, first_release, rollout_plan(&["standard"], 0, false)).await;
     assert_eq!(rollout_status(&app, first_release).await, "in_progress");
     assert_eq!(advance(&app, first_release).await.expect(200)["rollout_state"]["status"], "completed");

@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 struct ServerProcess {
     client: Client,
     child: Child,
-    _home: TempDir,
+    _data_dir: TempDir,
 }
 
 impl ServerProcess {
@@ -56,7 +56,7 @@ impl ServerProcess {
             assert!(ended.is_none() && started_at.elapsed() < TIMEOUT, "{ended:?}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Self { client, child, _home: data_dir }
+        Self { client, child, _data_dir: data_dir }
     }
 }
 

@@ -114,7 +114,7 @@ impl fmt::Display for OutcomeCounts {
     }
 }
 
-/// Includes the start of the first unexpected response for each aim and status.
+/// Includes the last stored characters of the first unexpected response for each aim and status.
 impl fmt::Debug for OutcomeCounts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "{self}")?;

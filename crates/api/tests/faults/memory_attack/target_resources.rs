@@ -191,7 +191,7 @@ async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
 }
 
 /// Creates a workload with an active release. It binds a flow, a policy that allows everything, and the versions
-/// `besides`.
+/// `other_versions`.
 async fn create_active_workload(remote: &ApiClient, yaml: &str, other_versions: &[(&str, Uuid)]) -> ActiveWorkload {
     create_active_workload_under(remote, yaml, allow_all_policy(), other_versions).await
 }
