@@ -126,8 +126,8 @@ async fn stopping_server_releases_unsent_deliveries() {
     receiver.wait_for_requests(1).await;
     server.terminate();
     assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
-    let returned = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
-    assert_eq!(query_number(&owner, returned).await, 1, "{}", server.read_log());
+    let released_sql = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
+    assert_eq!(query_number(&owner, released_sql).await, 1, "{}", server.read_log());
     // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either case.
     database.move_clock(LEASE_SECONDS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(204, ""));

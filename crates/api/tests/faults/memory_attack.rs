@@ -74,7 +74,7 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resident_memory_stays_below_400_mib_under_attack() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     println!("before: {} MiB", server.memory().resident_kib >> 10);
     let mut random = Random::from_environment();
@@ -219,7 +219,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     let mut random = Random::from_environment();
     Attack::UnknownEnvironments.run(&target, &mut random, 1).await;
@@ -235,7 +235,7 @@ async fn unknown_environments_leave_nothing_in_memory() {
 async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Target::prepare(&server).await;
     let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
     let version_request = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());

@@ -34,7 +34,7 @@ async fn start_limited(database: &TestDatabase, hundredths: u64) -> (ServerSetup
 async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     let database = TestDatabase::create().await.unwrap();
     // The memory of the idle server already exceeds the limit, so every large request is refused.
-    let (_place, server) = start_limited(&database, 90).await;
+    let (_setup, server) = start_limited(&database, 90).await;
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.client.get(path).await.unwrap().status, 200, "{path}");
     }

@@ -242,10 +242,10 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
         (&created["tenant_id"], &json!("user:root@default"))
     );
     let settings = |tenant: &str| format!("/v1/tenants/{tenant}/settings");
-    let off = json!({"notifications_enabled": false});
-    app.patch(settings(acme), off.clone()).token(&root).await.expect(200);
+    let disabled = json!({"notifications_enabled": false});
+    app.patch(settings(acme), disabled.clone()).token(&root).await.expect(200);
     // A request of a visitor for its own tenant is recorded under the plain name.
-    app.patch(settings(DEFAULT_TENANT), off).token(&root).in_tenant(acme).await.expect(200);
+    app.patch(settings(DEFAULT_TENANT), disabled).token(&root).in_tenant(acme).await.expect(200);
     let owner = local.database().connect_as_owner().await.unwrap();
     let sql = "SELECT tenant_id::text, kind, convert_from(body, 'UTF8')::json ->> 'actor' FROM fact
         WHERE kind LIKE 'tenant.%' ORDER BY fact_id";

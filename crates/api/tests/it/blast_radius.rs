@@ -116,7 +116,7 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
     let visible = insert_referring_version(&app, &top_asset, "v1", &[("between", None)]).await;
     let hidden_workload = fixtures.in_workspace(&hidden).workload("theirs").await;
-    let their_release = draft_binding(&app, &hidden_workload, &hidden_version, "skill").await;
+    let hidden_release = draft_binding(&app, &hidden_workload, &hidden_version, "skill").await;
     let visible_workload = fixtures.workload("ours").await;
     let our_release = draft_binding(&app, &visible_workload, &visible, "agent").await;
     fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
@@ -128,7 +128,7 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
     let path_to_asset = &found["releases"][0]["path"];
     assert_eq!((&path_to_asset[0], &path_to_asset[1]["asset_slug"]), (&json!(null), &json!("top")));
-    for hidden_id in [&hidden_version, &between, &hidden_workload, &their_release, &hidden] {
+    for hidden_id in [&hidden_version, &between, &hidden_workload, &hidden_release, &hidden] {
         let text = response.text().replace(&format!("\"towards\":\"{hidden_version}\""), "");
         assert!(!text.contains(hidden_id.as_str()), "{hidden_id} in {text}");
     }

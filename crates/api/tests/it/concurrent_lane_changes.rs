@@ -133,8 +133,8 @@ fn classify_response(request: &str, response: &Response) -> String {
     code
 }
 
-/// Checks repeatedly, until `is_finished` is set, that each lane has one holder and that exactly the holders are active.
-/// Returns the number of checks.
+/// Checks repeatedly, until `is_finished` is set, that each lane has one holder and that exactly the holders are
+/// active. Returns the number of checks.
 async fn watch_lanes(
     app: Client,
     owner: tokio_postgres::Client,

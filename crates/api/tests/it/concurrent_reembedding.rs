@@ -110,8 +110,8 @@ impl Provider for GatedEmbedder {
 
 const ACCOUNTS: &[&str] = &["old", "new"];
 
-/// Starts a server that embeds through `gate` with the account `account`. If `other_server` is given, the server uses its
-/// database.
+/// Starts a server that embeds through `gate` with the account `account`. If `other_server` is given, the server uses
+/// its database.
 async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, other_server: Option<&TestApp>) -> TestApp {
     let builder = server_with_accounts(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
     match other_server {

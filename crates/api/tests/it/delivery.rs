@@ -387,8 +387,8 @@ async fn disabled_notifications_answer_every_route_with_the_setting() {
         requests.push((route.operation_id().to_owned(), fixture.successful_request(route.operation_id()).await));
     }
     assert!(requests.len() >= 30, "{}", requests.len());
-    let off = json!({ "notifications_enabled": false });
-    app.patch(format!("/v1/tenants/{TENANT}/settings"), off).await.expect(200);
+    let disabled = json!({ "notifications_enabled": false });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), disabled).await.expect(200);
     for (operation, request) in requests {
         let response = request.await;
         if operation == "read_effective_preferences" {

@@ -317,8 +317,10 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
         .await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-    let run_long = || app.post(workload.execute_path(), body.clone());
-    let mut runs = std::pin::pin!(async { tokio::join!(run_long(), run_long(), run_long(), run_long()) });
+    let execute_long_run = || app.post(workload.execute_path(), body.clone());
+    let mut runs = std::pin::pin!(async {
+        tokio::join!(execute_long_run(), execute_long_run(), execute_long_run(), execute_long_run())
+    });
     let other_requests = async {
         for _ in 0..10 {
             app.get("/healthz").await.expect(200);

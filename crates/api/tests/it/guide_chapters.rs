@@ -114,7 +114,7 @@ async fn every_chapter_of_the_guide_runs() {
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // Other tests run these chapters: `crates/cli/tests/it/guide.rs` those on the command line, and the browser
     // tests those on pages.
-    let run_elsewhere = [
+    let tested_elsewhere = [
         "cli.md",
         "console.md",
         "content.md",
@@ -131,7 +131,7 @@ async fn every_chapter_of_the_guide_runs() {
         "verify.md",
         "waiting.md",
     ];
-    let mut files: Vec<String> = files.filter(|file| !run_elsewhere.contains(&file.as_str())).collect();
+    let mut files: Vec<String> = files.filter(|file| !tested_elsewhere.contains(&file.as_str())).collect();
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
     assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is listed");
     for (chapter, expected_output) in CHAPTERS {

@@ -161,11 +161,11 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
         .idempotency_key("shared");
     assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource in the path.
-    let (a, b) = (
+    let (first_asset, second_asset) = (
         fixtures.asset_without_versions("prompt_template", "a").await,
         fixtures.asset_without_versions("prompt_template", "b").await,
     );
-    for asset in [a, b] {
+    for asset in [first_asset, second_asset] {
         let body = json!({ "content": { "system_prompt": "x" } });
         let response = app.post(format!("/v1/assets/{asset}/versions"), body).idempotency_key("v").await;
         assert_eq!(response.expect(201)["asset_id"], asset);

@@ -405,23 +405,23 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
     fixtures.transition(&release, "active").await;
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "the gate also covers active releases");
-    let served = async || {
+    let read_served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
-        let served = app
+        let served_revisions = app
             .services()
             .knowledge_bases
             .served_revisions(default_scope(), release, default_workspace(), &dev)
             .await
             .unwrap();
-        let revisions_of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
+        let revisions_of = |base: &Version| served_revisions.of(base.asset_id.parse::<Uuid>().unwrap().into());
         (revisions_of(&base), revisions_of(&empty))
     };
-    assert_eq!(served().await, (None, None));
+    assert_eq!(read_served().await, (None, None));
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
-    assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
+    assert_eq!(read_served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }
 
 /// R3: if an ingest commits but cannot be read back, the response reports `may_have_happened`.

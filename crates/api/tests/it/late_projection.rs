@@ -52,7 +52,7 @@ async fn server_without_notifications_leaves_them_to_another() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert_eq!(inbox(&app, "user:local").await, Vec::<Value>::new());
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
     fixture.await_notification("user:local", is_suspension).await;
 }
 
@@ -69,7 +69,7 @@ async fn facts_of_disabled_notifications_are_recorded_and_not_sent_later() {
     set_enabled(&app, true).await;
     set_status(&fixture, "registered").await;
     set_status(&fixture, "suspended").await;
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
     fixture.await_notification("user:local", is_suspension).await;
     let suspensions = inbox(&app, "user:local").await.into_iter().filter(is_suspension).count();
     assert_eq!(suspensions, 1, "the one after the settings went on");

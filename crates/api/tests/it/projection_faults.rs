@@ -38,7 +38,7 @@ async fn failed_batch_is_tried_again_with_fewer_facts() {
         assert!(Instant::now() < deadline, "facts are not sequenced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let suspensions = "SELECT count(*) FROM notification WHERE event_kind = 'workload.changed'
         AND recipient = 'user:local'";
     let expected = i64::try_from(FACTS).unwrap();

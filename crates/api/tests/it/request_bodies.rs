@@ -195,8 +195,8 @@ async fn accepts_only_uncompressed_utf8_json() {
     let absent = app.send_raw_bytes(format!("{head_without_type}\r\n")).await.expect_refusal(422, "validation_error");
     assert_eq!(absent["fields"][0]["code"], "missing");
     for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\""] {
-        let unlike = format!("x{}", kind.len());
-        let body = json!({ "slug": unlike, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
+        let other_kind = format!("x{}", kind.len());
+        let body = json!({ "slug": other_kind, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
         app.post(ASSETS, Value::Null).with_body(kind, body).await.expect(201);
     }
 }

@@ -120,8 +120,8 @@ async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
         for earlier_request in [String::new(), "\r\n\r\n".to_owned(), get.clone(), with_length.clone(), chunked.clone()]
         {
             let received = statuses(&app, &format!("{earlier_request}{malformed}{get}")).await;
-            let served = usize::from(earlier_request.contains("HTTP"));
-            assert_eq!(received.len(), served + 1, "{earlier_request:?} {malformed:?}: {received:?}");
+            let expected_responses = usize::from(earlier_request.contains("HTTP"));
+            assert_eq!(received.len(), expected_responses + 1, "{earlier_request:?} {malformed:?}: {received:?}");
             assert_eq!(received.last(), Some(&400), "{earlier_request:?} {malformed:?}: {received:?}");
         }
     }
@@ -187,7 +187,7 @@ async fn malformed_http_gets_the_standard_error_body() {
     let (_, refusal) = text
         .text()
         .split_once("HTTP/1.1 400")
-        .map(|(before_refusal, b)| (before_refusal.to_owned(), b.to_owned()))
+        .map(|(before_refusal, refusal_text)| (before_refusal.to_owned(), refusal_text.to_owned()))
         .unwrap();
     let body: Value = serde_json::from_str(refusal.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["detail"]["error"], "bad_request");

@@ -164,7 +164,7 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     let (mut random, mut used_addresses) = (Random::from_environment(), UniqueAddresses::default());
     let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };

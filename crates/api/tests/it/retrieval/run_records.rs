@@ -94,8 +94,8 @@ async fn queued_and_reviewed_runs_have_all_their_decisions() {
         let queued =
             setup.app.post(setup.workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
         let path = format!("/v1/executions/{}", queued["execution_id"].as_str().unwrap());
-        let awaited = async { while setup.app.get(&path).await.expect(200)["status"] != "awaiting_review" {} };
-        tokio::time::timeout(std::time::Duration::from_secs(60), awaited).await.unwrap();
+        let wait_for_review = async { while setup.app.get(&path).await.expect(200)["status"] != "awaiting_review" {} };
+        tokio::time::timeout(std::time::Duration::from_secs(60), wait_for_review).await.unwrap();
         let review = json!({ "outcome": verdict });
         setup.app.post(format!("{path}/review"), review).as_actor("user:reviewer").await.expect(200);
         wait_until_ended(&setup.app, &queued["execution_id"]).await;
