@@ -44,8 +44,8 @@ impl Response {
 
     /// Whether the response is a 503 with `Retry-After` in seconds.
     pub(crate) fn is_unavailable_with_retry_after(&self) -> bool {
-        let when = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
-        self.status == 503 && when.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+        let retry_after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        self.status == 503 && retry_after.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
     }
 }
 
@@ -160,7 +160,7 @@ impl ApiClient {
         let route = json!({
             "route_id": "main", "provider": account, "model": "rules", "account_slot": account, "state": "approved",
         });
-        let bound = [
+        let bindings = [
             ("prompt_template", self.create_version("prompt_template", prompt).await),
             ("model_policy", self.create_version("model_policy", json!({ "provider_route": route })).await),
             ("policy_bundle", self.create_version("policy_bundle", allow_all_policy()).await),
@@ -168,7 +168,7 @@ impl ApiClient {
         let body = json!({ "workload_id": workload, "environment": "dev" });
         let release = self.create("/v1/releases", &body).await.required_id("release_id");
         let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
-        for (role, version) in bound {
+        for (role, version) in bindings {
             self.create(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
         }
         self.create(&path("transition"), &json!({ "to_state": "review_ready" })).await;

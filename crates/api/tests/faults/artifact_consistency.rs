@@ -48,8 +48,8 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let (body, key) = (json!({ "content": allow_all_policy() }), Uuid::now_v7().to_string());
 
     // Replacing the directory with a file makes the store unwritable for root too; permissions would not.
-    let (artifacts, moved) = (setup.artifacts_dir(), setup.work_dir.path().join("aside"));
-    fs::rename(&artifacts, &moved).unwrap();
+    let (artifacts, moved_artifacts) = (setup.artifacts_dir(), setup.work_dir.path().join("aside"));
+    fs::rename(&artifacts, &moved_artifacts).unwrap();
     fs::write(&artifacts, "no directory").unwrap();
     for key in [Some(key.as_str()), None] {
         assert_unavailable(&remote.post(&path, &body, key).await.unwrap());
@@ -59,7 +59,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     assert_eq!(version_count(&owner).await, 0);
 
     fs::remove_file(&artifacts).unwrap();
-    fs::rename(&moved, &artifacts).unwrap();
+    fs::rename(&moved_artifacts, &artifacts).unwrap();
     assert_eq!(remote.get("/readyz").await.unwrap().status, 200);
     let created = remote.post(&path, &body, Some(&key)).await.unwrap();
     assert_eq!(created.status, 201, "{created:?}");
@@ -74,7 +74,7 @@ async fn store_faults_leave_no_row_without_artifact() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let asset = app.fixtures().asset_without_versions("policy_bundle", "things").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let (mut versions_made, mut refused) = (0, 0);
+    let (mut versions_made, mut refusals) = (0, 0);
     for round in 0..24 {
         let fault = match round % 4 {
             0 => ArtifactFault::Unavailable,
@@ -83,12 +83,12 @@ async fn store_faults_leave_no_row_without_artifact() {
         };
         faults.set_fault(fault);
         let (body, key) = (json!({ "content": allow_all_policy() }), Uuid::now_v7().to_string());
-        let first = app.post(path.clone(), body.clone()).idempotency_key(&key).await;
+        let first_response = app.post(path.clone(), body.clone()).idempotency_key(&key).await;
         if fault == ArtifactFault::None {
-            first.expect(201);
+            first_response.expect(201);
         } else {
-            first.expect_refusal(503, "unavailable");
-            refused += 1;
+            first_response.expect_refusal(503, "unavailable");
+            refusals += 1;
             faults.set_fault(ArtifactFault::None);
             app.post(path.clone(), body).idempotency_key(&key).await.expect(201);
         }
@@ -96,7 +96,7 @@ async fn store_faults_leave_no_row_without_artifact() {
         assert_eq!(version_count(&owner).await, versions_made);
         assert_rows_match_artifacts(&owner, &app.data_dir().join("artifacts")).await;
     }
-    assert_eq!(refused, 12);
+    assert_eq!(refusals, 12);
 }
 
 /// An identifier source that can rewind, so that request threads receive the same identifiers again. Other threads
@@ -122,13 +122,13 @@ impl IdSource for RewindableIds {
         if !is_request_thread {
             return Uuid::now_v7();
         }
-        let mut given = self.issued.lock().unwrap();
-        let position = given.1;
-        if position == given.0.len() {
-            given.0.push(Uuid::now_v7());
+        let mut issued = self.issued.lock().unwrap();
+        let position = issued.1;
+        if position == issued.0.len() {
+            issued.0.push(Uuid::now_v7());
         }
-        given.1 += 1;
-        given.0[position]
+        issued.1 += 1;
+        issued.0[position]
     }
 
     fn salt(&self) -> [u8; 16] {
@@ -163,7 +163,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     let asset = app.fixtures().asset_without_versions("policy_bundle", "things").await;
     let (path, body) = (format!("/v1/assets/{asset}/versions"), json!({ "content": allow_all_policy() }));
 
-    let mark = ids.position();
+    let position = ids.position();
     faults.set_fault(ArtifactFault::FailsAfterPut);
     app.post(path.clone(), body.clone()).await.expect_refusal(503, "unavailable");
     let orphans = artifact_files(&app.data_dir().join("artifacts"));
@@ -172,7 +172,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     fs::write(&orphans[0], b"{}").unwrap();
 
     faults.set_fault(ArtifactFault::None);
-    ids.rewind_to(mark);
+    ids.rewind_to(position);
     app.post(path.clone(), body.clone()).await.expect_refusal(503, "integrity_mismatch");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
     assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1);
@@ -180,7 +180,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "the store overwrote the existing file");
 
     fs::write(&orphans[0], original).unwrap();
-    ids.rewind_to(mark);
+    ids.rewind_to(position);
     app.post(path, body).await.expect(201);
     assert_eq!(artifact_files(&app.data_dir().join("artifacts")), orphans);
     assert_rows_match_artifacts(&owner, &app.data_dir().join("artifacts")).await;

@@ -44,7 +44,7 @@ struct AuditedServer {
     /// The verifier key of the log.
     key: String,
     /// The file of the newest archived checkpoint.
-    newest: PathBuf,
+    newest_checkpoint: PathBuf,
 }
 
 impl AuditedServer {
@@ -58,7 +58,7 @@ impl AuditedServer {
         let keys = server.client.get("/v1/audit/keys").await.unwrap().body;
         let key = keys.pointer("/0/verifier_key").and_then(Value::as_str).unwrap().to_owned();
         let owner = database.connect_as_owner().await.unwrap();
-        let add = format!(
+        let insert_sql = format!(
             "WITH made AS (
                 INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
                 SELECT '{TENANT}', fact_id, 'made', body, sha256('\\x00'::bytea || body)
@@ -67,7 +67,7 @@ impl AuditedServer {
                 RETURNING tenant_id, fact_id)
              INSERT INTO fact_pending SELECT tenant_id, fact_id FROM made"
         );
-        owner.batch_execute(&add).await.unwrap();
+        owner.batch_execute(&insert_sql).await.unwrap();
         // The server writes the row after the archive, so an up-to-date row means that both cover the log.
         let is_covered = format!(
             "SELECT EXISTS (
@@ -82,9 +82,9 @@ impl AuditedServer {
         let folder = setup.work_dir.path().join("data/facts/checkpoints").join(TENANT);
         let last_of = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
         // The archive has two levels of folders below the tenant's folder.
-        let newest = last_of(last_of(last_of(folder)));
+        let newest_checkpoint = last_of(last_of(last_of(folder)));
         owner.batch_execute(KEEP).await.unwrap();
-        Self { database, setup, key, newest }
+        Self { database, setup, key, newest_checkpoint }
     }
 
     /// Runs an audit. Returns its exit code and the first line of its output.
@@ -99,8 +99,8 @@ impl AuditedServer {
 async fn names_the_first_bad_index_of_a_changed_log() {
     let audited = AuditedServer::prepare().await;
     let owner = audited.database.connect_as_owner().await.unwrap();
-    let (code, line) = audited.audit(&[]);
-    assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
+    let (code, output) = audited.audit(&[]);
+    assert!(code == Some(0) && output.ends_with("nothing is wrong"), "{output}");
     let edited = |indexes: &str| format!("UPDATE fact SET body = body || ' ' WHERE fact_id IN {}", facts_at(indexes));
     let rehashed = |indexes: &str| {
         format!(
@@ -109,12 +109,12 @@ async fn names_the_first_bad_index_of_a_changed_log() {
         )
     };
     let everywhere = |change: String| format!("{change}; {COPY_HASHES}");
-    let swapped = format!(
+    let swap_sql = format!(
         "UPDATE fact SET body = other.body, leaf_hash = other.leaf_hash FROM fact AS other
          WHERE fact.fact_id IN {0} AND other.fact_id IN {0} AND fact.fact_id <> other.fact_id",
         facts_at("100, 101")
     );
-    let cut = format!(
+    let truncate_sql = format!(
         "DELETE FROM fact_order WHERE index >= 400; UPDATE fact_log SET size = 400 WHERE tenant_id = '{TENANT}'"
     );
     let changes = [
@@ -130,20 +130,20 @@ async fn names_the_first_bad_index_of_a_changed_log() {
             everywhere(rehashed("590")),
             "590: the checkpoint covers another entry",
         ),
-        ("swapped entries", everywhere(swapped), "100: the checkpoint covers another entry"),
+        ("swapped entries", everywhere(swap_sql), "100: the checkpoint covers another entry"),
         ("a deleted entry", "DELETE FROM fact_order WHERE index = 42".to_owned(), "42: the entry is missing"),
-        ("a cut log", cut, "400: the log ends here"),
+        ("a cut log", truncate_sql, "400: the log ends here"),
     ];
     for (name, change, expected) in changes {
         owner.batch_execute(&change).await.unwrap();
-        let (code, line) = audited.audit(&["--tenant", TENANT]);
-        assert!(code == Some(1) && line.contains(&format!("first bad index {expected}")), "{name}: {line}");
+        let (code, output) = audited.audit(&["--tenant", TENANT]);
+        assert!(code == Some(1) && output.contains(&format!("first bad index {expected}")), "{name}: {output}");
         owner.batch_execute(RESTORE).await.unwrap();
     }
     // The archive still has checkpoints of a tenant whose rows are all deleted, so the audit covers this tenant.
     owner.batch_execute("DELETE FROM fact_order; DELETE FROM log_tree; DELETE FROM fact_log").await.unwrap();
-    let (code, line) = audited.audit(&[]);
-    assert!(code == Some(1) && line.contains("first bad index 0: the log ends here"), "{line}");
+    let (code, output) = audited.audit(&[]);
+    assert!(code == Some(1) && output.contains("first bad index 0: the log ends here"), "{output}");
 }
 
 /// A row that cannot be decoded fails the audit of its tenant. The logs of subsequent tenants are audited nevertheless.
@@ -153,7 +153,7 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
     let audited = AuditedServer::prepare().await;
     let owner = audited.database.connect_as_owner().await.unwrap();
     // This tenant comes first in the order of audits. Its tree lacks the edge hash that its size requires.
-    let add = format!(
+    let insert_sql = format!(
         "INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
             revision, created_at, created_by)
          SELECT '{UNREADABLE}', 'unreadable', 'Unreadable', true, false, '{{}}', 1, created_at, created_by FROM tenant
@@ -161,7 +161,7 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
          INSERT INTO fact_log (tenant_id, size) VALUES ('{UNREADABLE}', 1);
          INSERT INTO log_tree (tenant_id, size, edge, signed_by) VALUES ('{UNREADABLE}', 1, '{{}}', '')"
     );
-    owner.batch_execute(&add).await.unwrap();
+    owner.batch_execute(&insert_sql).await.unwrap();
     let audit = || {
         let output = audited.setup.run_with(&["audit", "verify"]);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -182,25 +182,28 @@ async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
 }
 
 #[tokio::test]
-async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
+async fn audit_accepts_a_saved_checkpoint_and_retired_keys() {
     let audited = AuditedServer::prepare().await;
-    let newest = audited.newest.to_str().unwrap();
-    let (code, line) = audited.audit(&["--checkpoint", newest]);
-    assert!(code == Some(0) && line.contains(&format!("tenant {TENANT}: ")), "{line}");
+    let newest_checkpoint = audited.newest_checkpoint.to_str().unwrap();
+    let (code, output) = audited.audit(&["--checkpoint", newest_checkpoint]);
+    assert!(code == Some(0) && output.contains(&format!("tenant {TENANT}: ")), "{output}");
     let forged = audited.setup.work_dir.path().join("forged");
-    fs::write(&forged, fs::read_to_string(newest).unwrap().replacen(TENANT, "00000000-0000-7000-8000-000000000002", 1))
-        .unwrap();
-    let (code, line) = audited.audit(&["--checkpoint", forged.to_str().unwrap(), "--tenant", TENANT]);
-    assert!(code == Some(1) && line.contains("the checkpoint is of another tenant"), "{line}");
+    fs::write(
+        &forged,
+        fs::read_to_string(newest_checkpoint).unwrap().replacen(TENANT, "00000000-0000-7000-8000-000000000002", 1),
+    )
+    .unwrap();
+    let (code, output) = audited.audit(&["--checkpoint", forged.to_str().unwrap(), "--tenant", TENANT]);
+    assert!(code == Some(1) && output.contains("the checkpoint is of another tenant"), "{output}");
     fs::write(&forged, "no checkpoint").unwrap();
-    let (code, line) = audited.audit(&["--checkpoint", forged.to_str().unwrap()]);
-    assert!(code == Some(1) && line.contains("the file holds no checkpoint"), "{line}");
+    let (code, output) = audited.audit(&["--checkpoint", forged.to_str().unwrap()]);
+    assert!(code == Some(1) && output.contains("the file holds no checkpoint"), "{output}");
     let rotated =
         AuditedServer { setup: audited.setup.setting("FAIRWAY_CHECKPOINT_KEY_REF", "env:RETIRED_KEY"), ..audited };
-    let (code, line) = rotated.audit(&[]);
-    assert!(code == Some(1) && line.contains("no present key of the log signed it"), "{line}");
-    let (code, line) = rotated.audit(&["--key", &rotated.key]);
-    assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
+    let (code, output) = rotated.audit(&[]);
+    assert!(code == Some(1) && output.contains("no present key of the log signed it"), "{output}");
+    let (code, output) = rotated.audit(&["--key", &rotated.key]);
+    assert!(code == Some(0) && output.ends_with("nothing is wrong"), "{output}");
 }
 
 /// The number of random changes: in every test run, and in the long form.
@@ -212,9 +215,9 @@ const NO_HASH: &str = "the bytes of the entry do not have its recorded hash";
 const OTHER_ENTRY: &str = "the checkpoint covers another entry";
 
 /// A pseudo-random sequence (SplitMix64) from a seed, so that a failure is reproducible.
-struct Draw(u64);
+struct RandomSource(u64);
 
-impl Draw {
+impl RandomSource {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -236,61 +239,61 @@ fn put_at(index: u64) -> String {
 
 /// A random change of the log by an attacker who knows the schema: its name, its SQL, and the expected message of
 /// the audit.
-fn random_change(draw: &mut Draw) -> (&'static str, String, String) {
-    let at = draw.below(CHANGED);
-    let place = facts_at(&at.to_string());
-    let own = format!("tenant_id = '{TENANT}'");
-    let byte = draw.below(30);
+fn random_change(random: &mut RandomSource) -> (&'static str, String, String) {
+    let index = random.below(CHANGED);
+    let matching_facts = facts_at(&index.to_string());
+    let of_tenant = format!("tenant_id = '{TENANT}'");
+    let byte = random.below(30);
     let edit = format!("set_byte(body, {byte} % length(body), get_byte(body, {byte} % length(body)) # 1)");
-    match draw.below(7) {
-        0 => ("edit", format!("UPDATE fact SET body = {edit} WHERE fact_id IN {place}"), format!("{at}: {NO_HASH}")),
+    match random.below(7) {
+        0 => ("edit", format!("UPDATE fact SET body = {edit} WHERE fact_id IN {matching_facts}"), format!("{index}: {NO_HASH}")),
         1 => (
             "edit with its hash",
             format!(
-                "UPDATE fact SET body = {edit}, leaf_hash = sha256('\\x00'::bytea || {edit}) WHERE fact_id IN {place};
+                "UPDATE fact SET body = {edit}, leaf_hash = sha256('\\x00'::bytea || {edit}) WHERE fact_id IN {matching_facts};
                  {COPY_HASHES}"
             ),
-            format!("{at}: {OTHER_ENTRY}"),
+            format!("{index}: {OTHER_ENTRY}"),
         ),
         2 => (
             "delete",
-            format!("DELETE FROM fact_order WHERE {own} AND index = {at}"),
-            format!("{at}: the entry is missing"),
+            format!("DELETE FROM fact_order WHERE {of_tenant} AND index = {index}"),
+            format!("{index}: the entry is missing"),
         ),
         3 => (
             "insert",
             format!(
-                "UPDATE fact_order SET index = index + 1000001 WHERE {own} AND index >= {at};
-                 UPDATE fact_order SET index = index - 1000000 WHERE {own} AND index > 1000000;
-                 {} UPDATE fact_log SET size = size + 1 WHERE {own}",
-                put_at(at)
+                "UPDATE fact_order SET index = index + 1000001 WHERE {of_tenant} AND index >= {index};
+                 UPDATE fact_order SET index = index - 1000000 WHERE {of_tenant} AND index > 1000000;
+                 {} UPDATE fact_log SET size = size + 1 WHERE {of_tenant}",
+                put_at(index)
             ),
-            format!("{at}: {OTHER_ENTRY}"),
+            format!("{index}: {OTHER_ENTRY}"),
         ),
         4 => {
-            let other = (at + 1 + draw.below(CHANGED - 1)) % CHANGED;
-            let (first, second) = (at.min(other), at.max(other));
-            let swap = format!(
-                "UPDATE fact_order SET index = 1000000 WHERE {own} AND index = {first};
-                 UPDATE fact_order SET index = {first} WHERE {own} AND index = {second};
-                 UPDATE fact_order SET index = {second} WHERE {own} AND index = 1000000"
+            let other_index = (index + 1 + random.below(CHANGED - 1)) % CHANGED;
+            let (lower_index, higher_index) = (index.min(other_index), index.max(other_index));
+            let swap_sql = format!(
+                "UPDATE fact_order SET index = 1000000 WHERE {of_tenant} AND index = {lower_index};
+                 UPDATE fact_order SET index = {lower_index} WHERE {of_tenant} AND index = {higher_index};
+                 UPDATE fact_order SET index = {higher_index} WHERE {of_tenant} AND index = 1000000"
             );
-            ("swap", swap, format!("{first}: {OTHER_ENTRY}"))
+            ("swap", swap_sql, format!("{lower_index}: {OTHER_ENTRY}"))
         }
         5 => (
             "truncate",
             format!(
-                "DELETE FROM fact_order WHERE {own} AND index >= {at}; UPDATE fact_log SET size = {at} WHERE {own}"
+                "DELETE FROM fact_order WHERE {of_tenant} AND index >= {index}; UPDATE fact_log SET size = {index} WHERE {of_tenant}"
             ),
-            format!("{at}: the log ends here"),
+            format!("{index}: the log ends here"),
         ),
         _ => (
             "old dump that was continued",
             format!(
-                "DELETE FROM fact_order WHERE {own} AND index >= {at}; {} UPDATE fact_log SET size = {at} + 1 WHERE {own}",
-                put_at(at)
+                "DELETE FROM fact_order WHERE {of_tenant} AND index >= {index}; {} UPDATE fact_log SET size = {index} + 1 WHERE {of_tenant}",
+                put_at(index)
             ),
-            format!("{at}: {OTHER_ENTRY}"),
+            format!("{index}: {OTHER_ENTRY}"),
         ),
     }
 }
@@ -300,15 +303,15 @@ async fn every_random_change_is_named_by_its_index() {
     let seed = std::env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let audited = AuditedServer::prepare().await;
     let owner = audited.database.connect_as_owner().await.unwrap();
-    let mut draw = Draw(seed);
+    let mut random = RandomSource(seed);
     for number in 0..CHANGES[usize::from(is_long())] {
-        let (name, change, expected) = random_change(&mut draw);
+        let (name, change, expected) = random_change(&mut random);
         owner.batch_execute(&change).await.unwrap();
-        let (code, line) = audited.audit(&["--tenant", TENANT]);
-        let found = code == Some(1) && line.contains(&format!("first bad index {expected}"));
-        assert!(found, "seed {seed}, change {number}: {name}: expected {expected}: {line}");
+        let (code, output) = audited.audit(&["--tenant", TENANT]);
+        let found = code == Some(1) && output.contains(&format!("first bad index {expected}"));
+        assert!(found, "seed {seed}, change {number}: {name}: expected {expected}: {output}");
         owner.batch_execute(RESTORE).await.unwrap();
     }
-    let (code, line) = audited.audit(&[]);
-    assert!(code == Some(0), "the restored log: {line}");
+    let (code, output) = audited.audit(&[]);
+    assert!(code == Some(0), "the restored log: {output}");
 }

@@ -69,10 +69,10 @@ async fn documented_backup_restores_all_data() {
 
     let binaries = Binaries::find(&state_directories::directory().unwrap()).unwrap();
     let path = search_path(&binaries);
-    let work = tempfile::tempdir().unwrap();
+    let work_dir = tempfile::tempdir().unwrap();
     let shell = |script: &str| {
         let mut command = Command::new("bash");
-        command.args(["-euc", script]).current_dir(work.path()).env("PATH", &path);
+        command.args(["-euc", script]).current_dir(work_dir.path()).env("PATH", &path);
         command
     };
     let chapter = code_blocks("backup.md", "sh");
@@ -82,7 +82,7 @@ async fn documented_backup_restores_all_data() {
     let mut dump_command = shell(dump);
     dump_command.env("FAIRWAY_MIGRATE_DATABASE_URL", database.url());
     run_command(dump_command);
-    copy(&setup.artifacts_dir(), &work.path().join("artifacts"));
+    copy(&setup.artifacts_dir(), &work_dir.path().join("artifacts"));
     // This run starts after the dump, so the dump does not contain it.
     server.client.post(&execute, &execute_body(), Some("behind-the-dump")).await.unwrap();
 
@@ -103,7 +103,7 @@ async fn documented_backup_restores_all_data() {
     run_command(create_roles);
     run_command(for_cluster(shell(restore)));
 
-    let artifacts = format!("file://{}", work.path().join("artifacts").display());
+    let artifacts = format!("file://{}", work_dir.path().join("artifacts").display());
     let url = cluster.url("fairway");
     let mut verify_command = shell(verify);
     verify_command.env("FAIRWAY_DATABASE_URL", &url).env("FAIRWAY_ARTIFACTS_URL", &artifacts);
@@ -126,7 +126,7 @@ async fn documented_backup_restores_all_data() {
     assert!(!executed.headers.contains_key("idempotency-replayed"));
     let subject = Value::from(executed.required_id("execution_id").to_string());
     // The log continues after the dump without a gap.
-    let since = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     loop {
         let log = restored.client.get("/v1/audit/events?limit=200").await.unwrap();
         let events = log.body.as_array().unwrap().clone();
@@ -136,7 +136,7 @@ async fn documented_backup_restores_all_data() {
             assert_eq!(indexes.last(), Some(&0), "{indexes:?}");
             return;
         }
-        assert!(since.elapsed().as_secs() < 20, "the run is not in the log: {indexes:?}");
+        assert!(started_at.elapsed().as_secs() < 20, "the run is not in the log: {indexes:?}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }

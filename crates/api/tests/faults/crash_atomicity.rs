@@ -103,21 +103,22 @@ async fn activate_release(remote: &ApiClient, release: Uuid, body: &Value) {
 
 async fn rollback_request(remote: &ApiClient) -> ChangeRequest {
     let (workload, _) = remote.create_workload().await;
-    let (one, two) = (remote.create_approved_release(workload).await, remote.create_approved_release(workload).await);
-    for release in [one, two] {
+    let (first_release, second_release) =
+        (remote.create_approved_release(workload).await, remote.create_approved_release(workload).await);
+    for release in [first_release, second_release] {
         activate_release(remote, release, &json!({ "to_state": "active" })).await;
     }
     ChangeRequest {
-        path: format!("/v1/releases/{two}/rollback"),
+        path: format!("/v1/releases/{second_release}/rollback"),
         body: json!({ "reason": "It answers in riddles." }),
         lock_sql: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
         // Expected effects: two release states, three lanes, three history entries and one artifact.
         effect_sql: format!(
-            "SELECT CASE (SELECT count(*) FROM release WHERE (release_id, state) IN (('{one}', 'active'), ('{two}', 'superseded')))
+            "SELECT CASE (SELECT count(*) FROM release WHERE (release_id, state) IN (('{first_release}', 'active'), ('{second_release}', 'superseded')))
                 + (SELECT count(*) FROM deployment, unnest(ARRAY[restricted_release_id, guided_release_id,
-                    standard_release_id]) AS holder WHERE workload_id = '{workload}' AND holder = '{one}')
+                    standard_release_id]) AS holder WHERE workload_id = '{workload}' AND holder = '{first_release}')
                 + (SELECT count(*) FROM deployment_history WHERE workload_id = '{workload}' AND reason = 'rollback')
-                + (SELECT count(*) FROM release_artifact WHERE release_id = '{two}')
+                + (SELECT count(*) FROM release_artifact WHERE release_id = '{second_release}')
              WHEN 0 THEN 0 WHEN 9 THEN 1 ELSE -1 END::bigint"
         ),
         expected_status: 200,
@@ -154,8 +155,8 @@ async fn advance_request(remote: &ApiClient) -> ChangeRequest {
 /// Binds the author's role in the workspace. Ignores the refusal if the role is already bound.
 async fn bind_author(remote: &ApiClient) {
     let body = json!({ "principal": AUTHOR, "role": "author", "scope_kind": "workspace", "scope_ref": WORKSPACE });
-    let bound = remote.post("/v1/role-bindings", &body, None).await.unwrap();
-    assert!(matches!(bound.status, 200 | 201 | 409), "{bound:?}");
+    let response = remote.post("/v1/role-bindings", &body, None).await.unwrap();
+    assert!(matches!(response.status, 200 | 201 | 409), "{response:?}");
 }
 
 /// Creates a draft use case that needs a connection. Returns its id, and a function from a verb to the path of that
@@ -187,8 +188,8 @@ async fn create_use_case(remote: &ApiClient) -> (String, impl Fn(&str) -> String
             "model_policy_ref": slug, "connections": [format!("crm-{asset}")],
         },
     });
-    let made = remote.create(&format!("/v1/use-cases?workspace_id={WORKSPACE}"), &body).await;
-    let id = made.required_id("use_case_id");
+    let created = remote.create(&format!("/v1/use-cases?workspace_id={WORKSPACE}"), &body).await;
+    let id = created.required_id("use_case_id");
     (id.to_string(), move |verb: &str| format!("/v1/use-cases/{id}/{verb}?workspace_id={WORKSPACE}"))
 }
 
@@ -248,8 +249,8 @@ async fn grant_request(remote: &ApiClient) -> ChangeRequest {
     let (use_case, path) = create_use_case(remote).await;
     bind_author(remote).await;
     remote.acting_as(Some(AUTHOR)).create(&path("publish"), &json!({})).await;
-    let listed = remote.get(&format!("/v1/access-requests?workspace_id={WORKSPACE}&status=pending")).await.unwrap();
-    let request = listed.body.as_array().unwrap().iter().find(|request| request["use_case_id"] == use_case.as_str());
+    let response = remote.get(&format!("/v1/access-requests?workspace_id={WORKSPACE}&status=pending")).await.unwrap();
+    let request = response.body.as_array().unwrap().iter().find(|request| request["use_case_id"] == use_case.as_str());
     let request = request.unwrap()["access_request_id"].as_str().unwrap().to_owned();
     ChangeRequest {
         path: format!("/v1/access-requests/{request}/grant"),

@@ -60,9 +60,9 @@ impl Paths {
         let release = remote.create_approved_release(workload).await;
         remote.create(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
         let versions = format!("/v1/assets/{}/versions", remote.create_asset("policy_bundle").await);
-        let first = remote.post(&execute, &execute_body(), None).await.unwrap();
+        let first_response = remote.post(&execute, &execute_body(), None).await.unwrap();
         Self {
-            execution: format!("/v1/executions/{}", first.execution_id().unwrap()),
+            execution: format!("/v1/executions/{}", first_response.execution_id().unwrap()),
             execute,
             versions,
             active: format!("/v1/workloads/{workload}/active-release?environment=dev"),
@@ -87,9 +87,9 @@ async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Dur
     for number in 0..6 * at_once {
         let (remote, paths) = (remote.clone(), paths.clone());
         requests.spawn(async move {
-            let since = Instant::now();
+            let started_at = Instant::now();
             let response = send_request(&remote, number, &paths).await.unwrap();
-            (since.elapsed(), response)
+            (started_at.elapsed(), response)
         });
     }
     requests.join_all().await
@@ -100,12 +100,12 @@ async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Dur
 async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: usize) {
     let mut slowest = Vec::new();
     for _ in 0..ROUNDS {
-        let round = send_all(remote, paths, concurrent).await;
-        assert!(!round.is_empty());
-        for (_, response) in &round {
+        let responses = send_all(remote, paths, concurrent).await;
+        assert!(!responses.is_empty());
+        for (_, response) in &responses {
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
         }
-        let longest = round.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
+        let longest = responses.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
         if longest < REFUSAL_TIMEOUT {
             return;
         }
@@ -116,28 +116,28 @@ async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: u
 
 async fn assert_all_refused_in_time(remote: &ApiClient, paths: &Paths) {
     assert_prompt_refusals(remote, paths, CONCURRENT_PER_KIND).await;
-    let since = Instant::now();
+    let started_at = Instant::now();
     let readiness = remote.get("/readyz").await.unwrap();
     assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
-    assert!(since.elapsed() < REFUSAL_TIMEOUT, "{:?}", since.elapsed());
+    assert!(started_at.elapsed() < REFUSAL_TIMEOUT, "{:?}", started_at.elapsed());
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
 }
 
 /// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
 async fn assert_low_processor_use(server: &Server, paths: &Paths) {
-    let (since, before) = (Instant::now(), server.processor_time());
-    let mut pace = tokio::time::interval(REQUEST_INTERVAL);
+    let (started_at, before) = (Instant::now(), server.processor_time());
+    let mut interval = tokio::time::interval(REQUEST_INTERVAL);
     let mut number = 0;
-    while since.elapsed() < OBSERVATION_TIME {
-        pace.tick().await;
+    while started_at.elapsed() < OBSERVATION_TIME {
+        interval.tick().await;
         let response = send_request(&server.client, number, paths).await.unwrap();
         assert!(response.is_unavailable_with_retry_after(), "{response:?}");
         number += 1;
     }
-    let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
+    let (elapsed, processor_time) = (started_at.elapsed(), server.processor_time() - before);
     assert!(
-        used * PROCESSOR_SHARE_DIVISOR < elapsed,
-        "used {used:?} of processor time in {elapsed:?} without a database"
+        processor_time * PROCESSOR_SHARE_DIVISOR < elapsed,
+        "used {processor_time:?} of processor time in {elapsed:?} without a database"
     );
 }
 
@@ -156,14 +156,14 @@ async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
         assert_all_refused_in_time(remote, &paths).await;
         assert_low_processor_use(&server, &paths).await;
         postgres.start();
-        let since = Instant::now();
+        let started_at = Instant::now();
         wait_until("the first request succeeds", RECOVERY_TIMEOUT, async || {
             let response = remote.post(&paths.execute, &execute_body(), None).await.unwrap();
             assert!(response.status == 200 || response.is_unavailable_with_retry_after(), "{response:?}");
             response.status == 200
         })
         .await;
-        assert!(since.elapsed() < RECOVERY_TIMEOUT);
+        assert!(started_at.elapsed() < RECOVERY_TIMEOUT);
         wait_until("the server is ready", RECOVERY_TIMEOUT, async || {
             remote.get("/readyz").await.unwrap().status == 200
         })
@@ -210,13 +210,13 @@ const MAX_FAULT_ROUNDS: usize = 10;
 struct Creations {
     is_over: AtomicBool,
     /// Number of refusals that report `may_have_happened`.
-    named: AtomicUsize,
+    reported_count: AtomicUsize,
 }
 
 /// Creates assets without idempotency keys until the test ends. Returns the slug of each refused creation, and
 /// whether the refusal reports `may_have_happened`.
 async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(String, bool)> {
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     while !creations.is_over.load(Ordering::Relaxed) {
         let slug = format!("a{}", Uuid::now_v7().simple());
         let body = json!({
@@ -226,11 +226,11 @@ async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(Str
         if response.status != 201 {
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
             let is_named = response.body.pointer("/detail/may_have_happened") == Some(&json!(true));
-            creations.named.fetch_add(usize::from(is_named), Ordering::Relaxed);
-            refused.push((slug, is_named));
+            creations.reported_count.fetch_add(usize::from(is_named), Ordering::Relaxed);
+            refusals.push((slug, is_named));
         }
     }
-    refused
+    refusals
 }
 
 /// PostgreSQL hangs and its connections are terminated while clients create assets.
@@ -248,9 +248,9 @@ async fn refused_creations_say_whether_they_may_have_happened() {
     }
     for _ in 0..MAX_FAULT_ROUNDS {
         tokio::time::sleep(CALM).await;
-        let paused = postgres.pause();
+        let paused_processes = postgres.pause();
         tokio::time::sleep(PAUSE).await;
-        drop(paused);
+        drop(paused_processes);
         for _ in 0..10 {
             tokio::time::sleep(CALM / 10).await;
             let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -259,20 +259,26 @@ async fn refused_creations_say_whether_they_may_have_happened() {
         }
         tokio::time::sleep(CALM).await;
         // The faults of a round may interrupt only reads. Then another round follows.
-        if creations.named.load(Ordering::Relaxed) > 0 {
+        if creations.reported_count.load(Ordering::Relaxed) > 0 {
             break;
         }
     }
     creations.is_over.store(true, Ordering::Relaxed);
-    let refused = creators.join_all().await.concat();
+    let refusals = creators.join_all().await.concat();
     wait_until("abandoned statements end", RECOVERY_TIMEOUT, async || {
         let active = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
         superuser.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
-    let plain: Vec<&str> = refused.iter().filter(|(_, named)| !named).map(|(slug, _)| slug.as_str()).collect();
-    let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain]).await.unwrap();
-    assert!(refused.len() > plain.len(), "no fault met a commit: {refused:?}");
-    assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refused.len());
+    let plain_refusals: Vec<&str> =
+        refusals.iter().filter(|(_, may_have_happened)| !may_have_happened).map(|(slug, _)| slug.as_str()).collect();
+    let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain_refusals]).await.unwrap();
+    assert!(refusals.len() > plain_refusals.len(), "no fault met a commit: {refusals:?}");
+    assert!(
+        unnamed.is_empty(),
+        "{} of {} refused creations exist, and are not reported",
+        unnamed.len(),
+        refusals.len()
+    );
 }

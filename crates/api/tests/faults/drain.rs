@@ -23,13 +23,13 @@ const CONCURRENT_REQUESTS: usize = 12;
 /// A connection whose request is sent except for its last bytes.
 struct PartialRequest {
     stream: TcpStream,
-    rest: Vec<u8>,
+    last_bytes: Vec<u8>,
 }
 
 impl PartialRequest {
     async fn new(address: SocketAddr, path: &str) -> Self {
         let body = execute_body().to_string().into_bytes();
-        let (start, rest) = body.split_at(body.len() - 2);
+        let (start, last_bytes) = body.split_at(body.len() - 2);
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -37,12 +37,12 @@ impl PartialRequest {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(start).await.unwrap();
-        Self { stream, rest: rest.to_vec() }
+        Self { stream, last_bytes: last_bytes.to_vec() }
     }
 
     /// Sends the remaining bytes and reads the response. The connection stays open unless the server closes it.
     async fn complete(mut self) -> (String, TcpStream) {
-        self.stream.write_all(&self.rest).await.unwrap();
+        self.stream.write_all(&self.last_bytes).await.unwrap();
         let text = read_response(&mut self.stream).await;
         (text, self.stream)
     }
@@ -63,9 +63,9 @@ async fn read_response(stream: &mut TcpStream) -> String {
             }
         }
         let mut buffer = [0; 4096];
-        let read = stream.read(&mut buffer).await.unwrap();
-        assert!(read > 0, "closed in the middle of a response: {text}");
-        received.extend_from_slice(&buffer[..read]);
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert!(count > 0, "closed in the middle of a response: {text}");
+        received.extend_from_slice(&buffer[..count]);
     }
 }
 
@@ -80,8 +80,8 @@ async fn completes_started_requests_and_exits_successfully() {
     // An idle connection and an incomplete request head must not delay the shutdown.
     let (response, _idle) = PartialRequest::new(setup.address, &path).await.complete().await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    let mut stuck = TcpStream::connect(setup.address).await.unwrap();
-    stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
+    let mut stalled_connection = TcpStream::connect(setup.address).await.unwrap();
+    stalled_connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
 
     let mut requests = Vec::new();
     for _ in 0..CONCURRENT_REQUESTS {
@@ -126,33 +126,34 @@ async fn announces_the_close_before_it_closes_connections() {
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url());
     let mut server = setup.start().await;
-    let (mut idle, mut busy) =
+    let (mut idle_connection, mut busy_connection) =
         (RawConnection::open(setup.address).await.unwrap(), RawConnection::open(setup.address).await.unwrap());
-    let ready = idle.send(&READINESS).await.unwrap();
+    let ready = idle_connection.send(&READINESS).await.unwrap();
     assert_eq!((ready.status, ready.closes_connection), (200, false), "{ready:?}");
 
     server.terminate();
     let announcement = loop {
-        let response = busy.send(&READINESS).await.expect("closed without an announcement");
+        let response = busy_connection.send(&READINESS).await.expect("closed without an announcement");
         assert_eq!(response.status == 503, response.closes_connection, "{response:?}");
         if response.closes_connection {
             break response;
         }
     };
     assert_eq!(announcement.body["status"], "leaving", "{announcement:?}");
-    busy.wait_for_close().await;
+    busy_connection.wait_for_close().await;
     // During the announcement of the shutdown, an idle connection and a new connection still get a response, with
     // `Connection: close`.
-    let mut late = RawConnection::open(setup.address).await.expect("connection refused during the announcement");
-    for wire in [&mut idle, &mut late] {
-        let response = wire
+    let mut late_connection =
+        RawConnection::open(setup.address).await.expect("connection refused during the announcement");
+    for connection in [&mut idle_connection, &mut late_connection] {
+        let response = connection
             .send(&RawRequest { path: "/v1/workspaces", body_and_key: None })
             .await
             .expect("closed without an announcement");
         assert_eq!((response.status, response.closes_connection), (200, true), "{response:?}");
     }
-    idle.wait_for_close().await;
-    late.wait_for_close().await;
+    idle_connection.wait_for_close().await;
+    late_connection.wait_for_close().await;
     let status = server.wait_for_exit(STEP_TIMEOUT).await;
     assert!(status.success(), "{status}: {}", server.read_log());
 }

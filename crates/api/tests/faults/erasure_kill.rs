@@ -59,18 +59,18 @@ async fn killed_server_leaves_an_erasure_that_the_next_one_completes() {
     grace.create(&format!("/v1/erasures/{erasure}/approve"), &json!({})).await;
     let erased = "SELECT runs FROM subject_erasure";
     wait_until("two batches are committed", STEP_TIMEOUT, async || count(&owner, erased).await == TWO_BATCHES).await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    let waiting_sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
-    wait_until("the third batch waits", STEP_TIMEOUT, async || count(&owner, waiting).await == 1).await;
+    wait_until("the third batch waits", STEP_TIMEOUT, async || count(&owner, waiting_sql).await == 1).await;
     server.kill();
     let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'fairway'";
     wait_until("the server's connections end", STEP_TIMEOUT, async || count(&owner, connections).await == 0).await;
     lock.batch_execute("ROLLBACK").await.unwrap();
-    let left = "SELECT count(*) FROM execution_input";
+    let remaining_sql = "SELECT count(*) FROM execution_input";
     let marked = "SELECT count(*) FROM execution WHERE erased_at IS NOT NULL";
     let completed = "SELECT count(*) FROM fact WHERE kind = 'erasure.completed'";
-    assert_eq!(count(&owner, left).await, COPIES + 1 - TWO_BATCHES);
+    assert_eq!(count(&owner, remaining_sql).await, COPIES + 1 - TWO_BATCHES);
     assert_eq!((count(&owner, marked).await, count(&owner, completed).await), (TWO_BATCHES, 0));
 
     let server = setup.start().await;
@@ -79,8 +79,8 @@ async fn killed_server_leaves_an_erasure_that_the_next_one_completes() {
     database.move_clock(200).await.unwrap();
     let is_completed = "SELECT count(*) FROM subject_erasure WHERE status = 'completed'";
     wait_until("the erasure completes", STEP_TIMEOUT, async || count(&owner, is_completed).await == 1).await;
-    let shown = server.client.acting_as(Some("user:ada")).get(&format!("/v1/erasures/{erasure}")).await.unwrap();
-    assert_eq!(shown.body["erased_runs"], COPIES + 1, "{shown:?}");
+    let response = server.client.acting_as(Some("user:ada")).get(&format!("/v1/erasures/{erasure}")).await.unwrap();
+    assert_eq!(response.body["erased_runs"], COPIES + 1, "{response:?}");
     for table in ["execution_input", "execution_result", "execution_progress"] {
         assert_eq!(count(&owner, &format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 #[tokio::test]
 async fn concurrently_started_servers_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
-    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
-    let (first_server, second_server) = tokio::join!(first.start(), second.start());
+    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
+    let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_GENERATOR", "on");
+    let (first_server, second_server) = tokio::join!(first_setup.start(), second_setup.start());
     let owner = database.connect_as_owner().await.unwrap();
     // The servers provision the generator without any request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
@@ -21,8 +21,8 @@ async fn concurrently_started_servers_provision_one_generator() {
     let path = "/v1/asset-drafts/generate?workspace_id=00000000-0000-7000-8000-000000000003";
     let body = json!({ "description": "Sort letters by their urgency." });
     for server in [&first_server, &second_server] {
-        let drafted = server.client.post(path, &body, None).await.unwrap();
-        assert_eq!(drafted.status, 200, "{drafted:?}");
+        let response = server.client.post(path, &body, None).await.unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
     }
     for (table, rows) in [("release", 1_i64), ("asset", 3), ("asset_version", 3), ("execution", 2)] {
         let counted = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
@@ -34,12 +34,12 @@ async fn concurrently_started_servers_provision_one_generator() {
 #[tokio::test]
 async fn tenant_without_workspace_causes_no_warning_at_start() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url());
-    let server = first.start().await;
+    let first_setup = ServerSetup::new(&database.url());
+    let server = first_setup.start().await;
     server.client.create("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
     drop(server);
-    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
-    let server = second.start().await;
+    let second_setup = ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_GENERATOR", "on");
+    let server = second_setup.start().await;
     let owner = database.connect_as_owner().await.unwrap();
     // Provisioning lists tenants newest first, so the generator of the new tenant is provisioned before those of
     // older tenants.

@@ -13,10 +13,10 @@ const MAX_GROWTH_KIB: u64 = 32 << 10;
 
 /// All hostile contents: asset kind, label and content.
 fn hostile_contents() -> Vec<(&'static str, &'static str, Value)> {
-    let mut all = large_contents();
-    all.extend(schema_contents());
-    all.extend(policy_contents());
-    all
+    let mut contents = large_contents();
+    contents.extend(schema_contents());
+    contents.extend(policy_contents());
+    contents
 }
 
 fn object_of(count: usize, member: impl Fn(usize) -> (String, Value)) -> Value {
@@ -27,7 +27,7 @@ fn object_of(count: usize, member: impl Fn(usize) -> (String, Value)) -> Value {
 fn large_contents() -> Vec<(&'static str, &'static str, Value)> {
     let names: Vec<String> = (0..45_000).map(|index| format!("tool-{index}")).collect();
     let references: Vec<Value> = (0..20_000).map(|index| json!({ "slug": format!("tool-{index}") })).collect();
-    let deep = (0..55).fold(json!(1), |inner, _| json!([inner]));
+    let nested_list = (0..55).fold(json!(1), |inner, _| json!([inner]));
     vec![
         ("guardrail_config", "two million numbers", json!({ "guardrails": vec![0; 2_000_000] })),
         ("guardrail_config", "as many numbers as fit in the limit", json!({ "guardrails": vec![0; 49_000] })),
@@ -36,7 +36,7 @@ fn large_contents() -> Vec<(&'static str, &'static str, Value)> {
         ("model_policy", "labels", json!({ "labels": object_of(45_000, |index| (format!("!{index}"), json!(0))) })),
         ("mcp_server", "distinct names", json!({ "allowed_tools": names })),
         ("agent", "distinct references", json!({ "tools": references })),
-        ("agent", "deep nesting", json!({ "instructions": deep })),
+        ("agent", "deep nesting", json!({ "instructions": nested_list })),
         ("skill", "a long text", json!({ "name": "a".repeat(3_900_000) })),
         ("prompt_template", "tokens", json!({ "system_prompt": "$arg:a".repeat(40_000) })),
         ("prompt_template", "incomplete tokens", json!({ "system_prompt": "@asset-ref:".repeat(20_000) })),
@@ -50,9 +50,9 @@ fn large_contents() -> Vec<(&'static str, &'static str, Value)> {
 
 /// Contents with expensive JSON Schemas and patterns.
 fn schema_contents() -> Vec<(&'static str, &'static str, Value)> {
-    let expensive = |index: usize| format!("^\\w{{{}}}{index}$", 20);
+    let expensive_pattern = |index: usize| format!("^\\w{{{}}}{index}$", 20);
     let patterns =
-        |count: usize| object_of(count, |index| (format!("p{index}"), json!({ "pattern": expensive(index) })));
+        |count: usize| object_of(count, |index| (format!("p{index}"), json!({ "pattern": expensive_pattern(index) })));
     let tool_with =
         |schema: Value| json!({ "name": "t", "input_schema": schema, "binding": { "kind": "x", "ref": "y" } });
     let mut doubling = json!({ "d0": { "type": "string" } });
@@ -61,7 +61,7 @@ fn schema_contents() -> Vec<(&'static str, &'static str, Value)> {
         doubling[format!("d{level}")] = json!({ "allOf": [previous, previous] });
     }
     let suite = |assertions: Vec<Value>| json!({ "dataset": { "items": [] }, "assertions": assertions });
-    let regex = |index: usize| json!({ "type": "regex", "value": expensive(index) });
+    let regex = |index: usize| json!({ "type": "regex", "value": expensive_pattern(index) });
     let json_assertion = |_: usize| json!({ "type": "is-json", "value": { "properties": patterns(40) } });
     vec![
         (
@@ -93,13 +93,13 @@ fn policy_contents() -> Vec<(&'static str, &'static str, Value)> {
         let input = json!({ "inputs": { "list": numbers } });
         json!({ "name": format!("t{index}"), "input": input, "expect": { "outcome": "allow" } })
     };
-    let expensive: Vec<Value> =
+    let expensive_rules: Vec<Value> =
         (0..200).map(|index| rule(index, &format!("lane.matches('^\\\\w{{40}}{index}$')"))).collect();
     vec![
         ("policy_bundle", "nested brackets", json!({ "rules": rules(&"(".repeat(4_000)) })),
         ("policy_bundle", "a long sum", json!({ "rules": rules(&vec!["1"; 1_300].join("+")) })),
         ("policy_bundle", "conditionals", json!({ "rules": rules(&"true ? ".repeat(580)) })),
-        ("policy_bundle", "expensive patterns", json!({ "rules": expensive })),
+        ("policy_bundle", "expensive patterns", json!({ "rules": expensive_rules })),
         (
             "policy_bundle",
             "slow tests",
@@ -120,13 +120,15 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
         let body = serde_json::to_vec(&json!({ "content": content })).unwrap();
         drop(content);
         server.reset_peak_memory();
-        let before = server.memory().resident_kib;
-        let since = Instant::now();
+        let before_kib = server.memory().resident_kib;
+        let started_at = Instant::now();
         let response = server.client.post_bytes(&format!("/v1/assets/{asset}/versions"), body).await.unwrap();
-        let (elapsed, grown) = (since.elapsed(), server.memory().peak_kib.saturating_sub(before));
-        if !matches!(response.status, 400 | 413 | 422) || elapsed > REFUSAL_TIMEOUT || grown > MAX_GROWTH_KIB {
-            failures
-                .push(format!("{kind}, {label}: status {} after {elapsed:?}, grew by {grown} KiB", response.status));
+        let (elapsed, growth_kib) = (started_at.elapsed(), server.memory().peak_kib.saturating_sub(before_kib));
+        if !matches!(response.status, 400 | 413 | 422) || elapsed > REFUSAL_TIMEOUT || growth_kib > MAX_GROWTH_KIB {
+            failures.push(format!(
+                "{kind}, {label}: status {} after {elapsed:?}, grew by {growth_kib} KiB",
+                response.status
+            ));
         }
     }
     assert!(failures.is_empty(), "{}\n{}", failures.join("\n"), server.read_log());

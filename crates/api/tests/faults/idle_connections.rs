@@ -23,35 +23,35 @@ const MAX_PEAK_KIB: u64 = 512 << 10;
 #[tokio::test]
 async fn serves_requests_beside_ten_thousand_idle_connections() {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let many = MAX_CONNECTIONS.min(allowed.saturating_sub(RESERVED_FILES));
-    assert!(many > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
+    let connection_count = MAX_CONNECTIONS.min(allowed.saturating_sub(RESERVED_FILES));
+    assert!(connection_count > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url());
     setrlimit(Resource::RLIMIT_NOFILE, DEFAULT_FILE_LIMIT, allowed).unwrap();
     let server = setup.start().await;
     setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).unwrap();
 
-    let mut idle = Vec::new();
-    for index in 0..many {
+    let mut connections = Vec::new();
+    for index in 0..connection_count {
         let connected = timeout(CLOSE_TIMEOUT, TcpStream::connect(setup.address)).await;
         let mut stream = connected.unwrap_or_else(|_| panic!("connection {index} was not accepted")).unwrap();
         if index % 2 == 0 {
             stream.write_all(b"POST /v1/workloads HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
         }
-        idle.push(stream);
+        connections.push(stream);
     }
-    let since = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..50 {
         assert_eq!(server.client.get("/v1/workloads").await.unwrap().status, 200);
     }
-    assert!(since.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", since.elapsed());
+    assert!(started_at.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", started_at.elapsed());
     let memory = server.memory();
-    assert!(memory.peak_kib < MAX_PEAK_KIB, "{} KiB for {many} connections", memory.peak_kib);
+    assert!(memory.peak_kib < MAX_PEAK_KIB, "{} KiB for {connection_count} connections", memory.peak_kib);
     // The server closes idle connections, with or without a response.
-    let mut rest = Vec::new();
-    for stream in [0, idle.len() / 2, idle.len() - 1] {
-        rest.clear();
-        let closed = timeout(CLOSE_TIMEOUT, idle[stream].read_to_end(&mut rest)).await;
-        assert!(closed.is_ok(), "connection {stream} is still open");
+    let mut received = Vec::new();
+    for stream in [0, connections.len() / 2, connections.len() - 1] {
+        received.clear();
+        let read_result = timeout(CLOSE_TIMEOUT, connections[stream].read_to_end(&mut received)).await;
+        assert!(read_result.is_ok(), "connection {stream} is still open");
     }
 }

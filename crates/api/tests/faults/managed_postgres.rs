@@ -115,6 +115,6 @@ async fn first_connections_take_little_processor_time() {
         (0..CLIENTS).map(|number| async move { server.client.post("/v1/assets", &body(number), None).await });
     let responses = join_all(requests).await;
     assert!(responses.iter().all(Result::is_ok), "{responses:?}");
-    let used = server.processor_time() - before;
-    assert!(used < MAX_PROCESSOR_TIME, "{used:?}");
+    let processor_time = server.processor_time() - before;
+    assert!(processor_time < MAX_PROCESSOR_TIME, "{processor_time:?}");
 }

@@ -11,19 +11,19 @@
 mod attacks;
 mod caches;
 mod client;
-mod tally;
+mod outcome_counts;
 mod target_resources;
 
 use crate::server_process::{Server, ServerSetup};
 use attacks::Attack;
 use fairway_testkit::{TestDatabase, is_long};
+use outcome_counts::OutcomeCounts;
 use std::{
     collections::BTreeMap,
     env,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tally::Tally;
 use target_resources::Target;
 use tokio::task::JoinSet;
 
@@ -65,16 +65,16 @@ fn duration() -> Duration {
 
 /// Starts a server with the default limits for waiting requests and memory.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let place = ServerSetup::new(&database.url());
-    let place = place.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
-    let server = place.start().await;
-    (place, server)
+    let setup = ServerSetup::new(&database.url());
+    let setup = setup.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
+    let server = setup.start().await;
+    (setup, server)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resident_memory_stays_below_400_mib_under_attack() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     println!("before: {} MiB", server.memory().resident_kib >> 10);
     let mut random = Random::from_environment();
@@ -92,21 +92,25 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
 const ROUNDS: usize = 12;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
-    let (mut report, mut missed) = (Vec::new(), Vec::new());
+    let (mut report, mut incomplete_attacks) = (Vec::new(), Vec::new());
     for attack in selected_attacks() {
         server.reset_peak_memory();
-        let since = Instant::now();
-        let mut tally = attack.run(target, random, 1).await;
+        let started_at = Instant::now();
+        let mut counts = attack.run(target, random, 1).await;
         // On a busy machine, load shedding can refuse all requests of an aim, so the attack is repeated.
         for _ in 1..ROUNDS {
-            if tally.is_complete() {
+            if counts.is_complete() {
                 break;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
-            tally.add(attack.run(target, random, 1).await);
+            counts.add(attack.run(target, random, 1).await);
         }
         let memory = server.memory();
-        report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak_kib >> 10, since.elapsed()));
+        report.push(format!(
+            "{attack:?}: peak {} MiB, after {:?}; {counts}",
+            memory.peak_kib >> 10,
+            started_at.elapsed()
+        ));
         println!("{}", report[report.len() - 1]);
         assert!(
             memory.peak_kib < MAX_RESIDENT_KIB,
@@ -114,19 +118,19 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
             memory.peak_kib,
             report.join("\n")
         );
-        if !tally.is_complete() {
-            missed.push(format!("{attack:?} did not reach {:?}: {tally:?}", tally.unreached()));
+        if !counts.is_complete() {
+            incomplete_attacks.push(format!("{attack:?} did not reach {:?}: {counts:?}", counts.unreached()));
         }
     }
-    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    assert!(incomplete_attacks.is_empty(), "{}", incomplete_attacks.join("\n"));
 }
 
 /// The attacks that the environment variable selects, or all attacks.
 fn selected_attacks() -> Vec<Attack> {
-    let Ok(named) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
-    let is_named = |attack: &Attack| named.split(',').any(|name| name == format!("{attack:?}"));
+    let Ok(names) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
+    let is_named = |attack: &Attack| names.split(',').any(|name| name == format!("{attack:?}"));
     let attacks: Vec<Attack> = Attack::ALL.into_iter().filter(is_named).collect();
-    assert_eq!(attacks.len(), named.split(',').count(), "{named} contains an unknown or repeated attack");
+    assert_eq!(attacks.len(), names.split(',').count(), "{names} contains an unknown or repeated attack");
     attacks
 }
 
@@ -141,29 +145,30 @@ impl AttackOrder {
         if self.remaining.is_empty() {
             self.remaining.extend(selected_attacks());
         }
-        let at = self.random.below(self.remaining.len());
-        self.remaining.swap_remove(at)
+        let index = self.random.below(self.remaining.len());
+        self.remaining.swap_remove(index)
     }
 }
 
 async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut Random) {
-    let until = Instant::now() + duration();
-    let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
-    let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
-    let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), remaining: Vec::new() }));
+    let deadline = Instant::now() + duration();
+    let running_attacks: Arc<Mutex<Vec<Attack>>> = Arc::default();
+    let counts_by_attack: Arc<Mutex<BTreeMap<Attack, OutcomeCounts>>> = Arc::default();
+    let attack_order = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), remaining: Vec::new() }));
     let mut attackers = JoinSet::new();
     for _ in 0..CONCURRENT_ATTACKS {
-        let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));
-        let (target, under_way, tallies) = (Arc::clone(target), Arc::clone(&under_way), Arc::clone(&tallies));
+        let (mut random, attack_order) = (Random(random.next()), Arc::clone(&attack_order));
+        let (target, running_attacks, counts_by_attack) =
+            (Arc::clone(target), Arc::clone(&running_attacks), Arc::clone(&counts_by_attack));
         attackers.spawn(async move {
-            while Instant::now() < until {
-                let attack = deck.lock().unwrap().next();
-                under_way.lock().unwrap().push(attack);
-                let tally = attack.run(&target, &mut random, 4).await;
-                tallies.lock().unwrap().entry(attack).or_default().add(tally);
-                let mut under_way = under_way.lock().unwrap();
-                let at = under_way.iter().position(|other| *other == attack).unwrap();
-                under_way.swap_remove(at);
+            while Instant::now() < deadline {
+                let attack = attack_order.lock().unwrap().next();
+                running_attacks.lock().unwrap().push(attack);
+                let counts = attack.run(&target, &mut random, 4).await;
+                counts_by_attack.lock().unwrap().entry(attack).or_default().add(counts);
+                let mut running_attacks = running_attacks.lock().unwrap();
+                let index = running_attacks.iter().position(|running| *running == attack).unwrap();
+                running_attacks.swap_remove(index);
             }
         });
     }
@@ -172,33 +177,38 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
         let memory = server.memory();
         if memory.peak_kib > highest {
             highest = memory.peak_kib;
-            println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
+            println!("peak {} MiB during {:?}", highest >> 10, running_attacks.lock().unwrap());
         }
         assert!(
             highest < MAX_RESIDENT_KIB,
             "{highest} KiB during {:?}\n{}",
-            under_way.lock().unwrap(),
+            running_attacks.lock().unwrap(),
             last_lines(&server.read_log())
         );
         if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
-            let left = until.saturating_duration_since(Instant::now());
-            println!("now {} MiB, peak {} MiB, {} s left", memory.resident_kib >> 10, highest >> 10, left.as_secs());
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            println!(
+                "now {} MiB, peak {} MiB, {} s left",
+                memory.resident_kib >> 10,
+                highest >> 10,
+                remaining.as_secs()
+            );
         }
         if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(200), attackers.join_next()).await {
             ended.unwrap();
         }
     }
-    let mut tallies = std::mem::take(&mut *tallies.lock().unwrap());
+    let mut counts_by_attack = std::mem::take(&mut *counts_by_attack.lock().unwrap());
     for attack in selected_attacks() {
-        let tally = tallies.entry(attack).or_default();
-        if !tally.is_complete() {
+        let counts = counts_by_attack.entry(attack).or_default();
+        if !counts.is_complete() {
             // Load shedding may refuse every request of a concurrent attack. The attack is therefore repeated once,
             // alone.
-            tally.add(attack.run(target, random, 1).await);
+            counts.add(attack.run(target, random, 1).await);
         }
-        println!("{attack:?}: {tally}");
-        assert!(tally.is_complete(), "{attack:?} did not reach {:?}: {tally:?}", tally.unreached());
+        println!("{attack:?}: {counts}");
+        assert!(counts.is_complete(), "{attack:?} did not reach {:?}: {counts:?}", counts.unreached());
     }
     let memory = server.memory();
     assert!(memory.peak_kib < MAX_RESIDENT_KIB, "{} KiB\n{}", memory.peak_kib, last_lines(&server.read_log()));
@@ -209,15 +219,15 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     let mut random = Random::from_environment();
     Attack::UnknownEnvironments.run(&target, &mut random, 1).await;
-    let before = server.memory().resident_kib;
-    let tally = Attack::UnknownEnvironments.run(&target, &mut random, 4).await;
-    assert!(tally.is_complete(), "{tally:?}");
-    let grown = server.memory().resident_kib.saturating_sub(before);
-    assert!(grown < 32 << 10, "600 unknown environments left {grown} KiB in memory");
+    let before_kib = server.memory().resident_kib;
+    let counts = Attack::UnknownEnvironments.run(&target, &mut random, 4).await;
+    assert!(counts.is_complete(), "{counts:?}");
+    let growth_kib = server.memory().resident_kib.saturating_sub(before_kib);
+    assert!(growth_kib < 32 << 10, "600 unknown environments left {growth_kib} KiB in memory");
 }
 
 /// Sends a hundred large bodies without their last byte, as a caller with the permission to send them.
@@ -225,21 +235,22 @@ async fn unknown_environments_leave_nothing_in_memory() {
 async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Target::prepare(&server).await;
     let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
-    let sent = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
-    let sent = sent.with_actor("user:author");
+    let version_request = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
+    let request = version_request.with_actor("user:author");
     server.reset_peak_memory();
-    let before = server.memory().resident_kib;
+    let before_kib = server.memory().resident_kib;
     let mut random = Random::from_environment();
-    let from: Vec<_> = (0..BODIES).map(|_| attacks::random_address(&mut random)).collect();
-    let held = from.into_iter().map(|from| client::send_without_last_byte(from, target.address, &sent));
-    let held: Vec<_> = futures_util::future::join_all(held).await.into_iter().flatten().collect();
+    let addresses: Vec<_> = (0..BODIES).map(|_| attacks::random_address(&mut random)).collect();
+    let connections =
+        addresses.into_iter().map(|address| client::send_without_last_byte(address, target.address, &request));
+    let held_connections: Vec<_> = futures_util::future::join_all(connections).await.into_iter().flatten().collect();
     assert_eq!(target.run_as_owner().await.status, 200);
-    let grown = server.memory().peak_kib.saturating_sub(before);
-    assert!(grown < 128 << 10, "{BODIES} bodies took {grown} KiB");
-    drop(held);
+    let growth_kib = server.memory().peak_kib.saturating_sub(before_kib);
+    assert!(growth_kib < 128 << 10, "{BODIES} bodies took {growth_kib} KiB");
+    drop(held_connections);
 }
 
 /// The last 20 lines of a text.

@@ -72,21 +72,21 @@ struct ClientRecord {
 }
 
 /// Sends runs to the servers in turn, each with a new idempotency key. Most runs are asynchronous.
-async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
+async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, record: Arc<ClientRecord>) {
     let mut turn = number;
-    while !book.is_stopped.load(Ordering::SeqCst) {
+    while !record.is_stopped.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
-        book.runs_by_key.lock().unwrap().entry(key.clone()).or_default();
+        record.runs_by_key.lock().unwrap().entry(key.clone()).or_default();
         let path = if turn.is_multiple_of(4) { path.clone() } else { format!("{path}?mode=async") };
         for _ in 0..2 {
             turn += 1;
             tokio::time::sleep(REQUEST_INTERVAL).await;
             let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 429 | 503), "{response:?}");
-            book.response_count.fetch_add(1, Ordering::SeqCst);
+            record.response_count.fetch_add(1, Ordering::SeqCst);
             // Responses with other statuses contain a run only when the run's outcome is unknown.
             if matches!(response.status, 200 | 202) {
-                book.runs_by_key.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
+                record.runs_by_key.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
                 break;
             }
         }
@@ -94,14 +94,14 @@ async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, 
 }
 
 /// Sends runs through the share link, also during faults, until its uses are exhausted.
-async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
+async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, record: Arc<ClientRecord>) {
     let (mut turn, mut refusals) = (number, 0);
     while refusals < MAX_REFUSALS {
         turn += 1;
         tokio::time::sleep(REQUEST_INTERVAL).await;
         let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), None).await else { continue };
         match response.status {
-            200 | 202 => assert!(book.link_runs.lock().unwrap().insert(response.execution_id().unwrap())),
+            200 | 202 => assert!(record.link_runs.lock().unwrap().insert(response.execution_id().unwrap())),
             401 => refusals += 1,
             429 | 503 => {}
             _ => panic!("{response:?}"),
@@ -126,22 +126,22 @@ async fn create_link(remote: &ApiClient) -> String {
 }
 
 /// A pseudo-random sequence (xorshift64).
-fn next_random(state: &mut u64, below: usize) -> usize {
+fn next_random(state: &mut u64, limit: usize) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
-    usize::try_from(*state % 1_000_003).unwrap() % below
+    usize::try_from(*state % 1_000_003).unwrap() % limit
 }
 
 /// All faults, shuffled by the seed.
 fn shuffled_faults(random: &mut u64) -> Vec<Fault> {
     let counts = if is_long() { [200, 10, 10, 20] } else { [8, 1, 1, 2] };
     let kinds = [Fault::Killed, Fault::Paused, Fault::Disconnected, Fault::DatabaseCrashed];
-    let mut all: Vec<Fault> = kinds.into_iter().zip(counts).flat_map(|(kind, count)| vec![kind; count]).collect();
-    for last in (1..all.len()).rev() {
-        all.swap(last, next_random(random, last + 1));
+    let mut faults: Vec<Fault> = kinds.into_iter().zip(counts).flat_map(|(kind, count)| vec![kind; count]).collect();
+    for last_index in (1..faults.len()).rev() {
+        faults.swap(last_index, next_random(random, last_index + 1));
     }
-    all
+    faults
 }
 
 /// The servers and the workers, with a fault proxy between each worker and the database.
@@ -152,30 +152,31 @@ struct Fleet {
 
 impl Fleet {
     async fn start(postgres: &CrashablePostgres, workers: usize) -> Self {
-        let first = postgres.create_server_setup().await;
-        let setups = [ServerSetup::sharing_storage_of(&first), first];
-        let mut fronts = Vec::new();
+        let first_setup = postgres.create_server_setup().await;
+        let setups = [ServerSetup::sharing_storage_of(&first_setup), first_setup];
+        let mut front_servers = Vec::new();
         for setup in setups {
             let mut server = setup.spawn_without_worker();
             server.wait_until_ready().await;
-            fronts.push((setup, server));
+            front_servers.push((setup, server));
         }
         let workers = (0..workers).map(|number| {
             let proxy = FaultProxy::to_url(&postgres.url("fairway"), u64::try_from(number).unwrap());
-            let setup = ServerSetup::sharing_storage_of(&fronts[1].0).setting("FAIRWAY_DATABASE_URL", proxy.url());
+            let setup =
+                ServerSetup::sharing_storage_of(&front_servers[1].0).setting("FAIRWAY_DATABASE_URL", proxy.url());
             let worker = setup.spawn_worker();
             (setup, worker, proxy)
         });
         let workers = workers.collect();
-        Self { servers: fronts, workers }
+        Self { servers: front_servers, workers }
     }
 
-    fn kill(&mut self, victim: usize) {
-        if let Some((setup, server)) = self.servers.get_mut(victim) {
+    fn kill(&mut self, killed_index: usize) {
+        if let Some((setup, server)) = self.servers.get_mut(killed_index) {
             server.kill();
             *server = setup.spawn_without_worker();
         } else {
-            let (setup, worker, _) = &mut self.workers[victim - SERVERS];
+            let (setup, worker, _) = &mut self.workers[killed_index - SERVERS];
             worker.kill();
             *worker = setup.spawn_worker();
         }
@@ -191,10 +192,11 @@ impl Fleet {
         let count = async || owner.query_one(reclaims, &[]).await.unwrap().get::<_, i64>(0);
         for _ in 0..MAX_ATTEMPTS {
             let remaining = next_random(random, self.workers.len());
-            let others = self.workers.iter().enumerate().filter(|(number, _)| *number != remaining);
-            let others: Vec<&(ServerSetup, Server, Arc<FaultProxy>)> = others.map(|(_, worker)| worker).collect();
+            let other_workers = self.workers.iter().enumerate().filter(|(number, _)| *number != remaining);
+            let other_workers: Vec<&(ServerSetup, Server, Arc<FaultProxy>)> =
+                other_workers.map(|(_, worker)| worker).collect();
             let before = count().await;
-            for (_, worker, proxy) in &others {
+            for (_, worker, proxy) in &other_workers {
                 match fault {
                     Fault::Paused => worker.pause(),
                     Fault::Disconnected => proxy.set_fault(ProxyFault::Down),
@@ -204,7 +206,7 @@ impl Fleet {
                 }
             }
             tokio::time::sleep(THREE_LEASES).await;
-            for (_, worker, proxy) in &others {
+            for (_, worker, proxy) in &other_workers {
                 worker.resume();
                 proxy.set_fault(ProxyFault::None);
             }
@@ -228,21 +230,21 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     let mut owner = postgres.connect_as_superuser("fairway").await;
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
-    let book = Arc::new(ClientRecord::default());
+    let record = Arc::new(ClientRecord::default());
     let (mut clients, mut holders) = (JoinSet::new(), JoinSet::new());
     for number in 0..CLIENTS {
-        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
+        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&record)));
     }
     for number in 0..SERVERS {
-        holders.spawn(run_guest(number, remotes.clone(), link.clone(), Arc::clone(&book)));
+        holders.spawn(run_guest(number, remotes.clone(), link.clone(), Arc::clone(&record)));
     }
     let mut random = SEED;
     for fault in shuffled_faults(&mut random) {
-        let target = book.response_count.load(Ordering::SeqCst)
+        let target = record.response_count.load(Ordering::SeqCst)
             + RESPONSES_BETWEEN_FAULTS / 2
             + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
         wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
-            book.response_count.load(Ordering::SeqCst) >= target
+            record.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
         match fault {
@@ -256,7 +258,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         }
     }
     holders.join_all().await;
-    book.is_stopped.store(true, Ordering::SeqCst);
+    record.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let unfinished =
@@ -269,8 +271,8 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         server.wait_until_ready().await;
     }
 
-    let runs_by_key = book.runs_by_key.lock().unwrap().clone();
-    let by_link = book.link_runs.lock().unwrap().clone();
+    let runs_by_key = record.runs_by_key.lock().unwrap().clone();
+    let by_link = record.link_runs.lock().unwrap().clone();
     let acknowledged: BTreeSet<Uuid> = runs_by_key.values().flatten().chain(&by_link).copied().collect();
     let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
     let stored: BTreeMap<Uuid, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -284,7 +286,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
             let replayed = remotes[number % SERVERS].post(&path, &execute_body(), Some(key)).await.unwrap();
             assert_eq!(replayed.status, 200, "{replayed:?}");
             let run = replayed.execution_id().unwrap();
-            assert!(runs.iter().all(|other| *other == run), "{key}: {run} is not {runs:?}");
+            assert!(runs.iter().all(|repeated_run| *repeated_run == run), "{key}: {run} is not {runs:?}");
         }
     }
     let count = async |sql: &str| owner.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);

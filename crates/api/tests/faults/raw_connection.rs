@@ -67,7 +67,7 @@ impl RawConnection {
             match self.stream.read(&mut buffer).await {
                 Ok(0) | Err(_) if received.is_empty() => return None,
                 Ok(0) => panic!("closed in the middle of a response: {}", String::from_utf8_lossy(&received)),
-                Ok(read) => received.extend_from_slice(&buffer[..read]),
+                Ok(count) => received.extend_from_slice(&buffer[..count]),
                 Err(error) => panic!("{error} in the middle of a response: {}", String::from_utf8_lossy(&received)),
             }
         }
@@ -106,10 +106,10 @@ impl RawResponse {
     fn parse(received: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(received).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;
-        let header = |wanted: &str| {
+        let header = |header_name: &str| {
             head.lines()
                 .filter_map(|line| line.split_once(':'))
-                .find_map(|(name, value)| name.eq_ignore_ascii_case(wanted).then(|| value.trim().to_owned()))
+                .find_map(|(name, value)| name.eq_ignore_ascii_case(header_name).then(|| value.trim().to_owned()))
         };
         let length: usize = header("content-length")?.parse().unwrap();
         if body.len() < length {

@@ -56,34 +56,34 @@ struct BalancedClient {
 }
 
 impl BalancedClient {
-    async fn send(&mut self, question: RawRequest<'_>) -> RawResponse {
-        let since = Instant::now();
+    async fn send(&mut self, request: RawRequest<'_>) -> RawResponse {
+        let started_at = Instant::now();
         loop {
-            assert!(since.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
-            let (mut wire, sent_requests) = match self.connection.take() {
-                Some(open) => open,
+            assert!(started_at.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", request.path);
+            let (mut connection, sent_requests) = match self.connection.take() {
+                Some(connection) => connection,
                 None => match RawConnection::open(self.servers[self.server_index % 2]).await {
-                    Some(wire) => (wire, 0),
+                    Some(connection) => (connection, 0),
                     None => {
                         self.server_index += 1;
                         continue;
                     }
                 },
             };
-            let Some(response) = wire.send(&question).await else {
+            let Some(response) = connection.send(&request).await else {
                 self.server_index += 1;
                 continue;
             };
-            assert!(response.status < 500, "{}: {response:?}", question.path);
+            assert!(response.status < 500, "{}: {response:?}", request.path);
             self.record.response_count.fetch_add(1, Ordering::SeqCst);
             if response.closes_connection {
                 self.record.announced_closes.fetch_add(1, Ordering::SeqCst);
-                wire.wait_for_close().await;
+                connection.wait_for_close().await;
                 self.server_index += 1;
             } else if sent_requests + 1 == REQUESTS_PER_CONNECTION {
                 self.server_index += 1;
             } else {
-                self.connection = Some((wire, sent_requests + 1));
+                self.connection = Some((connection, sent_requests + 1));
             }
             return response;
         }
@@ -103,14 +103,17 @@ impl BalancedClient {
                 assert_eq!(accepted.status, 202, "{accepted:?}");
                 let run = execution_id(&accepted);
                 self.record.runs_by_key.lock().unwrap().insert(key, run);
-                let since = Instant::now();
+                let started_at = Instant::now();
                 loop {
                     let run_state =
                         self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
                     if run_state.body["outcome"] == "success" {
                         break;
                     }
-                    assert!(since.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(), "{run_state:?}");
+                    assert!(
+                        started_at.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(),
+                        "{run_state:?}"
+                    );
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 continue;
@@ -149,10 +152,10 @@ fn next_random(state: &mut u64) -> usize {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn rolling_restart_fails_no_request() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
-    let new_setup = || ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let first_setup = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let new_setup = || ServerSetup::sharing_storage_of(&first_setup).setting("FAIRWAY_WORKER_LEASE", LEASE);
     let worker_setups = [new_setup(), new_setup()];
-    let setups = [new_setup(), first];
+    let setups = [new_setup(), first_setup];
     let mut servers: Vec<Server> = Vec::new();
     for setup in &setups {
         let mut server = setup.spawn_without_worker();
@@ -162,23 +165,27 @@ async fn rolling_restart_fails_no_request() {
     let mut workers: Vec<Server> = worker_setups.iter().map(ServerSetup::spawn_worker).collect();
     let path = servers[0].client.create_active_workload().await;
 
-    let book = Arc::new(ClientRecord::default());
+    let record = Arc::new(ClientRecord::default());
     let mut clients = JoinSet::new();
-    for at in 0..CLIENTS {
+    for client_index in 0..CLIENTS {
         let addresses = [setups[0].address, setups[1].address];
-        let caller =
-            BalancedClient { servers: addresses, server_index: at, connection: None, record: Arc::clone(&book) };
+        let caller = BalancedClient {
+            servers: addresses,
+            server_index: client_index,
+            connection: None,
+            record: Arc::clone(&record),
+        };
         clients.spawn(caller.run_workloads(path.clone()));
     }
     let mut random = SEED;
-    let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
-        let target = book.response_count.load(Ordering::SeqCst) + more;
+    let wait_for_responses = async |clients: &mut JoinSet<()>, count: usize| {
+        let target = record.response_count.load(Ordering::SeqCst) + count;
         wait_until("enough responses arrived", SHUTDOWN_TIMEOUT, async || {
             // Propagates a client's panic to the test.
             if let Some(finished) = clients.try_join_next() {
                 finished.unwrap();
             }
-            book.response_count.load(Ordering::SeqCst) >= target
+            record.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
     };
@@ -190,12 +197,12 @@ async fn rolling_restart_fails_no_request() {
         )
         .await;
         let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
-        let goodbyes = book.announced_closes.load(Ordering::SeqCst);
+        let announced_closes = record.announced_closes.load(Ordering::SeqCst);
         servers[server].terminate();
         let status = servers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
         assert!(status.success(), "{status}: {}", servers[server].read_log());
         wait_until("a client received `Connection: close`", RESPONSE_TIMEOUT, async || {
-            book.announced_closes.load(Ordering::SeqCst) > goodbyes
+            record.announced_closes.load(Ordering::SeqCst) > announced_closes
         })
         .await;
         servers[server] = setup.spawn_without_worker();
@@ -207,11 +214,11 @@ async fn rolling_restart_fails_no_request() {
         workers[server] = worker_setups[server].spawn_worker();
     }
     wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS).await;
-    book.is_stopped.store(true, Ordering::SeqCst);
+    record.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let owner = database.connect_as_owner().await.unwrap();
-    let runs = book.runs_by_key.lock().unwrap().clone();
+    let runs = record.runs_by_key.lock().unwrap().clone();
     let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
     let stored: BTreeMap<Uuid, Option<String>> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     for (key, run) in &runs {

@@ -31,8 +31,8 @@ async fn start_rollout(remote: &ApiClient) -> (Uuid, String) {
 
 async fn execute_run(remote: &ApiClient, slug: &str) {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let ran = remote.post(&format!("/v1/workloads/by-slug/{slug}/execute"), &body, None).await.unwrap();
-    assert_eq!(ran.status, 200, "{ran:?}");
+    let response = remote.post(&format!("/v1/workloads/by-slug/{slug}/execute"), &body, None).await.unwrap();
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
 async fn current_lane(remote: &ApiClient, release: Uuid) -> Value {
@@ -86,13 +86,13 @@ async fn other_rollout_controllers_continue_after_a_kill() {
         execute_run(&server.client, &slug).await;
         releases.push(release);
     }
-    let mut first = setup.spawn_rollout_controller();
+    let mut first_controller = setup.spawn_rollout_controller();
     wait_until("the first rollout advanced", STEP_TIMEOUT, async || {
         current_lane(&server.client, releases[0]).await == "guided"
     })
     .await;
-    first.kill();
-    let others = [setup.spawn_rollout_controller(), setup.spawn_rollout_controller()];
+    first_controller.kill();
+    let other_controllers = [setup.spawn_rollout_controller(), setup.spawn_rollout_controller()];
     for release in &releases {
         wait_until("another rollout controller advances the rollout", STEP_TIMEOUT, async || {
             current_lane(&server.client, *release).await == "guided"
@@ -101,5 +101,5 @@ async fn other_rollout_controllers_continue_after_a_kill() {
         let rollout = server.client.get(&format!("/v1/releases/{release}/rollout")).await.unwrap();
         assert_eq!((&rollout.body["status"], &rollout.body["current_lane_index"]), (&json!("in_progress"), &json!(1)));
     }
-    drop(others);
+    drop(other_controllers);
 }

@@ -53,18 +53,18 @@ impl ClientRecord {
 
 /// Sends runs to the servers in turn, each with a new idempotency key. Half of them are asynchronous. Records the
 /// responses.
-async fn run_client(number: usize, remotes: [ApiClient; 2], path: String, book: Arc<ClientRecord>) {
+async fn run_client(number: usize, remotes: [ApiClient; 2], path: String, record: Arc<ClientRecord>) {
     let mut turn = number;
-    while !book.is_stopped.load(Ordering::SeqCst) {
+    while !record.is_stopped.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
-        book.record(&key, None);
+        record.record(&key, None);
         let path = if turn % 4 < 2 { path.clone() } else { format!("{path}?mode=async") };
         for _ in 0..2 {
             turn += 1;
             let Ok(response) = remotes[turn % 2].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 503), "{response:?}");
-            book.record(&key, response.execution_id());
-            book.response_count.fetch_add(1, Ordering::SeqCst);
+            record.record(&key, response.execution_id());
+            record.response_count.fetch_add(1, Ordering::SeqCst);
             if response.status == 200 {
                 break;
             }
@@ -84,33 +84,33 @@ fn next_random(state: &mut u64) -> usize {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn acknowledged_runs_survive_kills_and_end_once() {
     let database = TestDatabase::create().await.unwrap();
-    let first = ServerSetup::new(&database.url());
-    let setups = [ServerSetup::sharing_storage_of(&first), first];
+    let first_setup = ServerSetup::new(&database.url());
+    let setups = [ServerSetup::sharing_storage_of(&first_setup), first_setup];
     let mut servers: Vec<Server> = vec![setups[0].start().await, setups[1].start().await];
     let path = servers[0].client.create_active_workload().await;
     let remotes = [servers[0].client.clone(), servers[1].client.clone()];
     let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
-    let book = Arc::new(ClientRecord::default());
+    let record = Arc::new(ClientRecord::default());
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
+        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&record)));
     }
     let mut random = SEED;
     for _ in 0..KILLS {
-        let target = book.response_count.load(Ordering::SeqCst)
+        let target = record.response_count.load(Ordering::SeqCst)
             + RESPONSES_BETWEEN_KILLS / 2
             + next_random(&mut random) % RESPONSES_BETWEEN_KILLS;
         wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
-            book.response_count.load(Ordering::SeqCst) >= target
+            record.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
-        let victim = next_random(&mut random) % servers.len();
-        servers[victim].kill();
-        servers[victim] = setups[victim].spawn();
+        let killed_index = next_random(&mut random) % servers.len();
+        servers[killed_index].kill();
+        servers[killed_index] = setups[killed_index].spawn();
     }
-    book.is_stopped.store(true, Ordering::SeqCst);
+    record.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let unfinished =
@@ -127,7 +127,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
         .await;
     }
 
-    let runs_by_key = book.runs_by_key.lock().unwrap().clone();
+    let runs_by_key = record.runs_by_key.lock().unwrap().clone();
     let mut runs = BTreeSet::new();
     for (number, (key, executions)) in runs_by_key.iter().enumerate() {
         assert!(executions.len() <= 1, "the key {key} has several runs: {executions:?}");
@@ -140,7 +140,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
         let replayed = remote.post(&path, &execute_body(), Some(key)).await.unwrap();
         assert_eq!(replayed.status, 200, "{replayed:?}");
         let run = replayed.execution_id().unwrap();
-        assert!(executions.iter().all(|other| *other == run), "{key}: {run} is not {executions:?}");
+        assert!(executions.iter().all(|repeated_run| *repeated_run == run), "{key}: {run} is not {executions:?}");
         runs.insert(run);
     }
     assert_eq!(runs.len(), runs_by_key.len(), "keys and runs do not match");
@@ -157,8 +157,8 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
         0,
         "runs without success after reclaim"
     );
-    let taken_over = count("SELECT count(*) FROM taken_over").await;
-    assert!(taken_over > 0, "no kill interrupted an active run: {KILLS} kills, {} runs", runs_by_key.len());
+    let reclaimed_runs = count("SELECT count(*) FROM taken_over").await;
+    assert!(reclaimed_runs > 0, "no kill interrupted an active run: {KILLS} kills, {} runs", runs_by_key.len());
     assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0);
     assert_rows_match_artifacts(&owner, &setups[1].artifacts_dir()).await;
     let published = assert_one_published_history(&owner, &setups[1].archive_dir()).await;

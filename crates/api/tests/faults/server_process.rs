@@ -174,7 +174,7 @@ impl Server {
     /// # Panics
     /// When the process exits before it is ready, or after [`START_TIMEOUT`].
     pub(crate) async fn wait_until_ready(&mut self) {
-        let since = Instant::now();
+        let started_at = Instant::now();
         loop {
             if self.client.get("/readyz").await.is_ok_and(|response| response.status == 200) {
                 return;
@@ -183,7 +183,7 @@ impl Server {
                 panic!("the server exited with {status} before it was ready: {}", self.read_log());
             }
             assert!(
-                since.elapsed() < START_TIMEOUT,
+                started_at.elapsed() < START_TIMEOUT,
                 "the server is not ready after {START_TIMEOUT:?}: {}",
                 self.read_log()
             );
@@ -210,11 +210,11 @@ impl Server {
     /// The current resident memory, and its peak since the last [`Self::reset_peak_memory`].
     pub(crate) fn memory(&self) -> MemoryUsage {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = |name: &str| -> u64 {
-            let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            rest.trim().trim_end_matches(" kB").parse().unwrap()
+        let read_field = |name: &str| -> u64 {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            value.trim().trim_end_matches(" kB").parse().unwrap()
         };
-        MemoryUsage { resident_kib: line("VmRSS:"), peak_kib: line("VmHWM:") }
+        MemoryUsage { resident_kib: read_field("VmRSS:"), peak_kib: read_field("VmHWM:") }
     }
 
     /// Resets the peak of the resident memory to the current value.
@@ -243,9 +243,9 @@ impl Server {
 
     /// Total processor time in user and kernel mode (proc(5), fields 14 and 15).
     pub(crate) fn processor_time(&self) -> Duration {
-        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         // The program name in parentheses may contain any character, so fields are counted after the last parenthesis.
-        let (_, fields) = line.rsplit_once(')').unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
         let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
         CPU_TICK * ticks.sum::<u32>()
     }
@@ -253,14 +253,14 @@ impl Server {
     /// Waits until the process exits.
     ///
     /// # Panics
-    /// When the process still runs after `patience`.
-    pub(crate) async fn wait_for_exit(&mut self, patience: Duration) -> ExitStatus {
-        let since = Instant::now();
+    /// When the process still runs after `timeout`.
+    pub(crate) async fn wait_for_exit(&mut self, timeout: Duration) -> ExitStatus {
+        let started_at = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(since.elapsed() < patience, "the process still runs after {patience:?}: {}", self.read_log());
+            assert!(started_at.elapsed() < timeout, "the process still runs after {timeout:?}: {}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -283,11 +283,11 @@ impl Drop for Server {
 /// Polls until `condition` returns true.
 ///
 /// # Panics
-/// When `condition` is still false after `patience`.
-pub(crate) async fn wait_until(what: &str, patience: Duration, mut condition: impl AsyncFnMut() -> bool) {
-    let since = Instant::now();
+/// When `condition` is still false after `timeout`.
+pub(crate) async fn wait_until(description: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let started_at = Instant::now();
     while !condition().await {
-        assert!(since.elapsed() < patience, "condition not met within {patience:?}: {what}");
+        assert!(started_at.elapsed() < timeout, "condition not met within {timeout:?}: {description}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

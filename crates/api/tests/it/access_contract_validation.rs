@@ -23,7 +23,7 @@ fn valid_contract() -> Value {
 
 /// JSON values that are invalid for a member because of their type.
 fn values_of_wrong_type(member: &str) -> Vec<Value> {
-    let all = [
+    let values = [
         json!(null),
         json!(true),
         json!(0),
@@ -47,7 +47,7 @@ fn values_of_wrong_type(member: &str) -> Vec<Value> {
         "default_decision" => false,
         _ => *value == json!([]),
     };
-    all.into_iter().filter(|value| !may_be(value)).collect()
+    values.into_iter().filter(|value| !may_be(value)).collect()
 }
 
 /// Values of the right JSON type that are invalid for a member.
@@ -141,53 +141,55 @@ const UNKNOWN_MEMBERS: &[&str] = &[
 /// Contracts with one defect each, and a description of the defect.
 fn invalid_contracts() -> Vec<(String, Value)> {
     let mut mutants = Vec::new();
-    let mut add = |what: String, change: &dyn Fn(&mut Value)| {
+    let mut add_mutant = |description: String, change: &dyn Fn(&mut Value)| {
         let mut contract = valid_contract();
         change(&mut contract);
-        mutants.push((what, contract));
+        mutants.push((description, contract));
     };
     for (member, value_of_member) in valid_contract().as_object().unwrap() {
         for value in values_of_wrong_type(member) {
-            add(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
+            add_mutant(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
         }
         if let Some(items) = value_of_member.as_array() {
-            add(format!("{member} with an item twice"), &|contract| {
+            add_mutant(format!("{member} with an item twice"), &|contract| {
                 contract[member] = json!([items[0], items[0]]);
             });
-            add(format!("{member} with too many"), &|contract| {
-                let many = (0..=1_000).map(|number| json!(format!("{}{number}", items[0].as_str().unwrap())));
-                contract[member] = many.collect();
+            add_mutant(format!("{member} with too many"), &|contract| {
+                let too_many = (0..=1_000).map(|number| json!(format!("{}{number}", items[0].as_str().unwrap())));
+                contract[member] = too_many.collect();
             });
         }
     }
     for member in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
-        add(format!("no {member}"), &|contract| drop(contract.as_object_mut().unwrap().remove(member)));
+        add_mutant(format!("no {member}"), &|contract| drop(contract.as_object_mut().unwrap().remove(member)));
     }
     for (member, values) in INVALID_VALUES {
         for value in *values {
             let value = if valid_contract()[*member].is_array() { json!([value]) } else { json!(value) };
-            add(format!("{member} = {value}"), &|contract| contract[*member] = value.clone());
+            add_mutant(format!("{member} = {value}"), &|contract| contract[*member] = value.clone());
         }
     }
-    for (member, longest) in [("contract_id", 128), ("version", 64)] {
-        add(format!("{member} too long"), &|contract| contract[member] = json!("x".repeat(longest + 1)));
+    for (member, max_length) in [("contract_id", 128), ("version", 64)] {
+        add_mutant(format!("{member} too long"), &|contract| contract[member] = json!("x".repeat(max_length + 1)));
     }
-    for moment in INVALID_TIMESTAMPS {
-        add(format!("revoked at {moment}"), &|contract| {
+    for timestamp in INVALID_TIMESTAMPS {
+        add_mutant(format!("revoked at {timestamp}"), &|contract| {
             contract["revoked"] = json!(true);
-            contract["revoked_at"] = json!(moment);
+            contract["revoked_at"] = json!(timestamp);
         });
     }
-    add("revoked without revoked_at".to_owned(), &|contract| contract["revoked"] = json!(true));
-    add("revoked_at without revoked".to_owned(), &|contract| {
+    add_mutant("revoked without revoked_at".to_owned(), &|contract| contract["revoked"] = json!(true));
+    add_mutant("revoked_at without revoked".to_owned(), &|contract| {
         contract.as_object_mut().unwrap().remove("revoked");
         contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
     });
     for unknown in UNKNOWN_MEMBERS {
-        add(format!("unknown member {unknown:?}"), &|contract| contract[*unknown] = json!("deny"));
+        add_mutant(format!("unknown member {unknown:?}"), &|contract| contract[*unknown] = json!("deny"));
     }
-    for whole in [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([valid_contract()]), json!({})] {
-        add(format!("{whole} instead of a contract"), &|contract| *contract = whole.clone());
+    for replacement in
+        [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([valid_contract()]), json!({})]
+    {
+        add_mutant(format!("{replacement} instead of a contract"), &|contract| *contract = replacement.clone());
     }
     mutants
 }
@@ -203,13 +205,13 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     let path =
         format!("/v1/assets/{}/versions", app.fixtures().asset_without_versions("knowledge_base", "handbook").await);
     // Equivalent spellings of a contract are accepted.
-    for same in [
+    for equivalent in [
         json!({}),
         json!({ "revoked_at": null }),
         json!({ "allowed_workspaces": ["00000000-0000-7000-8000-00000000000A"] }),
     ] {
         let mut contract = valid_contract();
-        contract.as_object_mut().unwrap().extend(same.as_object().unwrap().clone());
+        contract.as_object_mut().unwrap().extend(equivalent.as_object().unwrap().clone());
         app.post(&path, content_with(&contract)).await.expect(201);
     }
     let version_count =
@@ -219,24 +221,27 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     let mutants = invalid_contracts();
     assert!(mutants.len() > 250, "{}", mutants.len());
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
-    for (what, contract) in &mutants {
-        let answer = app.post(&path, content_with(contract)).await;
-        assert_eq!(answer.status, 400, "{what}: {answer}");
-        *codes.entry(answer.code()).or_default() += 1;
+    for (description, contract) in &mutants {
+        let response = app.post(&path, content_with(contract)).await;
+        assert_eq!(response.status, 400, "{description}: {response}");
+        *codes.entry(response.code()).or_default() += 1;
     }
     let malformed = codes.remove("malformed_json").unwrap_or_default();
     assert_eq!((malformed, codes.remove("invalid_content")), (1, Some(mutants.len() - 1)), "{codes:?}");
 
     // Duplicate members are malformed JSON.
     let text = content_with(&valid_contract()).to_string();
-    for (once, twice) in [
+    for (member, duplicated_member) in [
         (r#""default_decision":"deny""#, r#""default_decision":"allow","default_decision":"deny""#),
         (r#""revoked":false"#, r#""revoked":true,"revoked":false"#),
         (r#""access_contract":{"#, r#""access_contract":null,"access_contract":{"#),
     ] {
-        assert!(text.contains(once), "{text}");
-        let twice = text.replace(once, twice);
-        app.post(&path, Value::Null).with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
+        assert!(text.contains(member), "{text}");
+        let with_duplicate = text.replace(member, duplicated_member);
+        app.post(&path, Value::Null)
+            .with_body("application/json", with_duplicate)
+            .await
+            .expect_refusal(400, "malformed_json");
     }
     let bare = json!({ "content": { "source_type": "inline" } });
     app.post(&path, bare).await.expect_refusal(400, "invalid_content");

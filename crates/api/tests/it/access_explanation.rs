@@ -14,51 +14,52 @@ const BEYOND_ROLES: &[&str] = &["change_inbox_status", "fetch_documents"];
 #[tokio::test]
 async fn explanations_agree_with_the_responses_of_every_operation() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_roles(&stage).await;
-    let mut wrong = Vec::new();
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_roles(&fixture).await;
+    let mut differences = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS.iter().filter(|(operation, _)| !BEYOND_ROLES.contains(operation)) {
         // The remaining callers belong to other workspaces and tenants and do not see the scope, so they are excluded.
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')).take(10) {
-            let scope = format!("scope_kind=workload&scope_ref={}", stage.workload.workload_id);
+            let scope = format!("scope_kind=workload&scope_ref={}", fixture.workload.workload_id);
             let path = format!("/v1/session/can?operation={operation}&actor={caller}&{scope}");
             let explained = app.get(path).await.expect(200);
             if explained["allowed"] != json!(["+", "e"].contains(&expected)) {
-                wrong.push(format!("{operation} by {caller}: expected {expected}, got {explained}"));
+                differences.push(format!("{operation} by {caller}: expected {expected}, got {explained}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
 #[tokio::test]
 async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let viewer = given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
-    let operator = given.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
-    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let fixtures = app.fixtures();
+    let viewer = fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    let operator = fixtures.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
+    let scope = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
     let ask = |query: String| app.get(format!("/v1/session/can?{query}")).as_actor("user:ada");
-    let both = ask(format!("operation=list_workloads&{here}")).await.expect(200);
-    assert_eq!((&both["allowed"], &both["permission"]), (&json!(true), &json!("workload.view")));
-    let ids: Vec<&Value> = both["by"].as_array().unwrap().iter().map(|by| &by["role_binding_id"]).collect();
-    assert_eq!(ids.len(), 2, "{both}");
-    assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{both}");
+    let explanation = ask(format!("operation=list_workloads&{scope}")).await.expect(200);
+    assert_eq!((&explanation["allowed"], &explanation["permission"]), (&json!(true), &json!("workload.view")));
+    let ids: Vec<&Value> =
+        explanation["by"].as_array().unwrap().iter().map(|source| &source["role_binding_id"]).collect();
+    assert_eq!(ids.len(), 2, "{explanation}");
+    assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{explanation}");
     // A role in one workspace grants nothing in the scope of the tenant.
-    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    let tenant_wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     let expected = json!([{
         "role_binding_id": operator, "role": "operator", "scope_kind": "tenant", "scope_ref": TENANT,
     }]);
-    assert_eq!(wide["by"], expected);
-    let denied = ask(format!("operation=create_workload&{here}")).await.expect(200);
-    assert_eq!(denied, json!({"allowed": false, "permission": "workload.create", "by": []}));
+    assert_eq!(tenant_wide["by"], expected);
+    let denial = ask(format!("operation=create_workload&{scope}")).await.expect(200);
+    assert_eq!(denial, json!({"allowed": false, "permission": "workload.create", "by": []}));
     // A revoked role binding grants nothing.
     app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
-    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
-    assert_eq!(wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
+    let tenant_wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    assert_eq!(tenant_wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
     // Operations that require no permission.
-    let open = ask("operation=read_session".to_owned()).await.expect(200);
-    assert_eq!(open, json!({"allowed": true, "permission": null, "by": []}));
+    let explanation = ask("operation=read_session".to_owned()).await.expect(200);
+    assert_eq!(explanation, json!({"allowed": true, "permission": null, "by": []}));
     let member = ask("operation=list_workspaces".to_owned()).await.expect(200);
     assert_eq!((&member["allowed"], &member["by"][0]["role_binding_id"]), (&json!(true), &json!(viewer)));
     // In local mode, the server itself gives the local user its role, so the explanation contains no role binding.
@@ -69,37 +70,40 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
 #[tokio::test]
 async fn questions_about_others_require_workspace_manage_in_a_visible_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let workload = app.active_workload("main").await.workload_id;
-    given.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    let other = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other)).await;
-    let tenant = given.tenant("acme").await;
-    let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+    fixtures.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let other_workspace = fixtures.workspace("next-door", "next-door").await;
+    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
+    let tenant = fixtures.tenant("acme").await;
+    let foreign_workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
     let ask = |actor: &str, scope: &str| {
         app.get(format!("/v1/session/can?operation=list_workloads&actor=user:runner&{scope}")).as_actor(actor)
     };
-    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
-    let refused = ask("user:weak", &here).await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "workspace.manage");
-    ask("user:neighbour", &here).await.expect_refusal(403, "forbidden");
+    let workspace_scope = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let refusal = ask("user:weak", &workspace_scope).await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "workspace.manage");
+    ask("user:neighbour", &workspace_scope).await.expect_refusal(403, "forbidden");
     ask("user:admin", "").await.expect_refusal(403, "forbidden");
-    assert_eq!(ask("user:admin", &here).await.expect(200)["allowed"], true);
+    assert_eq!(ask("user:admin", &workspace_scope).await.expect(200)["allowed"], true);
     // A role in one workspace does not make workloads of another workspace visible. Other tenants do not see scopes
     // of this tenant.
     let of_workload = format!("scope_kind=workload&scope_ref={workload}");
     assert_eq!(ask("user:admin", &of_workload).await.expect(200)["allowed"], true);
     ask("user:neighbour", &of_workload).await.expect_refusal(404, "not_found");
-    for scope in [format!("scope_kind=workspace&scope_ref={there}"), format!("scope_kind=tenant&scope_ref={tenant}")] {
+    for scope in
+        [format!("scope_kind=workspace&scope_ref={foreign_workspace}"), format!("scope_kind=tenant&scope_ref={tenant}")]
+    {
         ask("user:admin", &scope).await.expect_refusal(404, "not_found");
     }
     for actor in ["user:nobody-here", "anonymous"] {
-        let own = app.get(format!("/v1/session/can?operation=list_workloads&{here}")).as_actor(actor).await;
+        let explanation =
+            app.get(format!("/v1/session/can?operation=list_workloads&{workspace_scope}")).as_actor(actor).await;
         match actor {
-            "anonymous" => own.expect_refusal(404, "not_found"),
-            _ => own.expect(200),
+            "anonymous" => explanation.expect_refusal(404, "not_found"),
+            _ => explanation.expect(200),
         };
     }
 }
@@ -116,10 +120,10 @@ async fn refuses_malformed_questions_without_an_echo() {
         ("operation=list_assets&actor=sesame", "actor", "invalid"),
     ];
     for (query, path, code) in cases {
-        let answer = app.get(format!("/v1/session/can?{query}")).await;
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+        let response = app.get(format!("/v1/session/can?{query}")).await;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
         assert!(!text.contains("sesame"), "{text}");
     }
     app.get("/v1/session/can").await.expect_refusal(422, "validation_error");

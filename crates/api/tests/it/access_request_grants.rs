@@ -5,29 +5,29 @@ use fairway_testkit::{TestApp, app::Request};
 use serde_json::{Value, json};
 
 /// Creates a use case that waits for access to these connections, because its author may not create connections.
-async fn pending(stage: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
-    let use_case = stage.create_use_case(connections).await;
-    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
-    let path = stage.use_case_path(&format!("/{use_case}/publish"));
-    let published = stage.app.post(path, json!({})).as_actor("user:author").await.expect(200);
+async fn create_pending_use_case(fixture: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
+    let use_case = fixture.create_use_case(connections).await;
+    fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
+    let path = fixture.use_case_path(&format!("/{use_case}/publish"));
+    let published = fixture.app.post(path, json!({})).as_actor("user:author").await.expect(200);
     assert_eq!(published["status"], "pending_access");
     use_case
 }
 
 /// The access request of a use case for a connection.
-async fn request_for(stage: &WorkspaceFixture<'_>, use_case: &str, connection: &str) -> Value {
-    let path = format!("/v1/access-requests?workspace_id={}&limit=200", stage.workspace);
-    let requests = stage.app.get(path).await.expect(200);
+async fn request_for(fixture: &WorkspaceFixture<'_>, use_case: &str, connection: &str) -> Value {
+    let path = format!("/v1/access-requests?workspace_id={}&limit=200", fixture.workspace);
+    let requests = fixture.app.get(path).await.expect(200);
     let is_sought = |row: &&Value| row["use_case_id"] == use_case && row["connection_name"] == connection;
     requests.as_array().unwrap().iter().find(is_sought).unwrap().clone()
 }
 
-fn grant(stage: &WorkspaceFixture<'_>, request: &Value, body: Value) -> Request {
-    stage.app.post(format!("/v1/access-requests/{}/grant", request["access_request_id"].as_str().unwrap()), body)
+fn grant(fixture: &WorkspaceFixture<'_>, request: &Value, body: Value) -> Request {
+    fixture.app.post(format!("/v1/access-requests/{}/grant", request["access_request_id"].as_str().unwrap()), body)
 }
 
-async fn status(stage: &WorkspaceFixture<'_>, use_case: &str) -> Value {
-    stage.app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200)["status"].clone()
+async fn status(fixture: &WorkspaceFixture<'_>, use_case: &str) -> Value {
+    fixture.app.get(fixture.use_case_path(&format!("/{use_case}"))).await.expect(200)["status"].clone()
 }
 
 /// The detail of the audit fact about the last grant.
@@ -42,29 +42,29 @@ const ENDPOINT: &str = "https://crm.example/api";
 const FAR: &str = "2099-01-01T00:00:00Z";
 
 /// Creates the connection `crm` with all settings, changes it, and returns its path.
-async fn connection(stage: &WorkspaceFixture<'_>, change: Value) -> String {
+async fn connection(fixture: &WorkspaceFixture<'_>, change: Value) -> String {
     let body = json!({
         "name": "crm", "connector_kind": "http", "endpoint": ENDPOINT, "expires_at": FAR,
-        "secret_bindings": { "token": "env:CRM_TOKEN" }, "workspace_id": stage.workspace,
+        "secret_bindings": { "token": "env:CRM_TOKEN" }, "workspace_id": fixture.workspace,
     });
-    let made = stage.app.post("/v1/connections", body).await.expect(201);
-    let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
-    stage.app.patch(&path, change).await.expect(200);
+    let created = fixture.app.post("/v1/connections", body).await.expect(201);
+    let path = format!("/v1/connections/{}", created["connection_id"].as_str().unwrap());
+    fixture.app.patch(&path, change).await.expect(200);
     path
 }
 
 #[tokio::test]
 async fn grant_keeps_the_settings_of_a_usable_connection() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&stage, &["crm"]).await;
-    let path = connection(&stage, json!({ "status": "active" })).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    let use_case = create_pending_use_case(&fixture, &["crm"]).await;
+    let path = connection(&fixture, json!({ "status": "active" })).await;
     let before = app.get(&path).await;
-    let request = request_for(&stage, &use_case, "crm").await;
-    grant(&stage, &request, json!({})).await.expect(200);
+    let request = request_for(&fixture, &use_case, "crm").await;
+    grant(&fixture, &request, json!({})).await.expect(200);
     let after = app.get(&path).await;
     assert_eq!((after.header("etag"), after.expect(200)), (before.header("etag"), before.expect(200)));
-    assert_eq!(status(&stage, &use_case).await, "active");
+    assert_eq!(status(&fixture, &use_case).await, "active");
     assert_eq!(granted_fact(&app).await["connection"], json!({ "change": "kept" }));
 }
 
@@ -92,11 +92,11 @@ async fn grant_changes_the_named_settings_and_makes_the_connection_usable() {
         ),
     ] {
         let app = TestApp::start().await;
-        let stage = WorkspaceFixture::create(&app).await;
-        let use_case = pending(&stage, &["crm"]).await;
-        let path = connection(&stage, unusable).await;
-        let request = request_for(&stage, &use_case, "crm").await;
-        grant(&stage, &request, body.clone()).await.expect(200);
+        let fixture = WorkspaceFixture::create(&app).await;
+        let use_case = create_pending_use_case(&fixture, &["crm"]).await;
+        let path = connection(&fixture, unusable).await;
+        let request = request_for(&fixture, &use_case, "crm").await;
+        grant(&fixture, &request, body.clone()).await.expect(200);
         let mut settings = json!({
             "connector_kind": "http", "endpoint": ENDPOINT, "expires_at": FAR, "status": "active",
             "secret_bindings": { "token": "env:CRM_TOKEN" },
@@ -106,49 +106,49 @@ async fn grant_changes_the_named_settings_and_makes_the_connection_usable() {
         for (name, value) in settings.as_object().unwrap() {
             assert_eq!(&after[name], value, "{name} after {body}");
         }
-        assert_eq!(status(&stage, &use_case).await, "active");
-        let told = granted_fact(&app).await;
-        assert_eq!((&told["connection"]["change"], &told["connection"]["keys"]), (&json!("changed"), &keys));
+        assert_eq!(status(&fixture, &use_case).await, "active");
+        let fact = granted_fact(&app).await;
+        assert_eq!((&fact["connection"]["change"], &fact["connection"]["keys"]), (&json!("changed"), &keys));
     }
 }
 
 #[tokio::test]
 async fn grant_that_activates_withdraws_the_other_requests() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&stage, &["crm", "mail"]).await;
-    let (crm, mail) = (request_for(&stage, &use_case, "crm").await, request_for(&stage, &use_case, "mail").await);
+    let fixture = WorkspaceFixture::create(&app).await;
+    let use_case = create_pending_use_case(&fixture, &["crm", "mail"]).await;
+    let (crm, mail) = (request_for(&fixture, &use_case, "crm").await, request_for(&fixture, &use_case, "mail").await);
     // The connection already exists before its access request is decided.
-    stage.create_connection("mail").await;
-    let granted = grant(&stage, &crm, json!({ "connector_kind": "http" })).await.expect(200);
-    assert_eq!((&granted["status"], status(&stage, &use_case).await), (&json!("granted"), json!("active")));
-    let withdrawn = request_for(&stage, &use_case, "mail").await;
-    assert_eq!((&withdrawn["status"], &withdrawn["decided_by"]), (&json!("withdrawn"), &granted["decided_by"]));
+    fixture.create_connection("mail").await;
+    let response = grant(&fixture, &crm, json!({ "connector_kind": "http" })).await.expect(200);
+    assert_eq!((&response["status"], status(&fixture, &use_case).await), (&json!("granted"), json!("active")));
+    let withdrawn = request_for(&fixture, &use_case, "mail").await;
+    assert_eq!((&withdrawn["status"], &withdrawn["decided_by"]), (&json!("withdrawn"), &response["decided_by"]));
     assert!(withdrawn["decided_at"].is_string());
-    let refused = grant(&stage, &mail, json!({})).await.expect_refusal(409, "invalid_transition");
-    assert_eq!(refused["current_state"], "withdrawn");
-    let told = granted_fact(&app).await;
-    assert_eq!((&told["activates"], &told["connection"]["change"]), (&json!(true), &json!("created")));
-    assert_eq!(told["connection"]["connector_kind"], "http");
+    let refusal = grant(&fixture, &mail, json!({})).await.expect_refusal(409, "invalid_transition");
+    assert_eq!(refusal["current_state"], "withdrawn");
+    let fact = granted_fact(&app).await;
+    assert_eq!((&fact["activates"], &fact["connection"]["change"]), (&json!(true), &json!("created")));
+    assert_eq!(fact["connection"]["connector_kind"], "http");
 }
 
 /// The clocks of servers differ, so only the database's clock decides whether a request has expired.
 #[tokio::test]
-async fn the_clock_of_the_database_decides_on_expiry() {
+async fn database_clock_decides_on_expiry() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let use_case = pending(&stage, &["crm"]).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    let use_case = create_pending_use_case(&fixture, &["crm"]).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let soon = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
-    let soon: String = owner.query_one(soon, &[]).await.unwrap().get(0);
-    let path = connection(&stage, json!({ "expires_at": soon })).await;
+    let expiry_sql = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let expires_at: String = owner.query_one(expiry_sql, &[]).await.unwrap().get(0);
+    let path = connection(&fixture, json!({ "expires_at": expires_at })).await;
     app.database().move_clock(2 * 60 * 60).await.unwrap();
-    let activate = app.post(stage.use_case_path(&format!("/{use_case}/activate")), json!({}));
+    let activate = app.post(fixture.use_case_path(&format!("/{use_case}/activate")), json!({}));
     activate.await.expect_refusal(409, "connections_unresolved");
-    let bundle = app.get(stage.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
+    let bundle = app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
     assert_eq!(bundle["open_connection_gaps"], json!([{ "kind": "mint_fresh", "ref": "crm" }]));
-    let request = request_for(&stage, &use_case, "crm").await;
-    grant(&stage, &request, json!({})).await.expect(200);
-    let granted = app.get(&path).await.expect(200);
-    assert_eq!((&granted["expires_at"], status(&stage, &use_case).await), (&json!(null), json!("active")));
+    let request = request_for(&fixture, &use_case, "crm").await;
+    grant(&fixture, &request, json!({})).await.expect(200);
+    let connection = app.get(&path).await.expect(200);
+    assert_eq!((&connection["expires_at"], status(&fixture, &use_case).await), (&json!(null), json!("active")));
 }

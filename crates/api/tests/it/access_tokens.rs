@@ -121,9 +121,9 @@ async fn bootstrap_administrators_are_recorded() {
     });
     assert_eq!(session["roles"], json!([by_setting]));
     app.get("/v1/tenants").token(&root).await.expect(200);
-    let seen = facts(&app, &root, "identity.bootstrap_admin_seen").await;
-    assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0]["actor"], "user:root");
+    let events = facts(&app, &root, "identity.bootstrap_admin_seen").await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["actor"], "user:root");
     assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
     // The explanation lists the role from a role binding separately from the same role from the setting.
     let question = "/v1/session/can?operation=create_tenant";
@@ -131,9 +131,9 @@ async fn bootstrap_administrators_are_recorded() {
     by_setting["role_binding_id"] = json!(null);
     assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_setting]));
     let role = json!({"principal": "user:root", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
-    let bound = app.post("/v1/role-bindings", role).token(&root).await.expect(201);
+    let role_binding = app.post("/v1/role-bindings", role).token(&root).await.expect(201);
     let by_binding = json!({
-        "role_binding_id": bound["role_binding_id"], "role": "platform_admin", "scope_kind": "platform",
+        "role_binding_id": role_binding["role_binding_id"], "role": "platform_admin", "scope_kind": "platform",
         "scope_ref": null,
     });
     assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_binding, by_setting]));
@@ -145,18 +145,18 @@ async fn bootstrap_administrators_are_recorded() {
 #[tokio::test]
 async fn a_name_stays_with_its_first_subject() {
     let (issuer, _local, app) = start().await;
-    let of = |subject: &str, name: &str| issuer.token(json!({"sub": subject, "preferred_username": name}));
+    let token_of = |subject: &str, name: &str| issuer.token(json!({"sub": subject, "preferred_username": name}));
     let actor = async |token: &str| app.get("/v1/session").token(token).await.expect(200)["actor"].clone();
-    assert_eq!(actor(&of("1", "ada")).await, "user:ada");
+    assert_eq!(actor(&token_of("1", "ada")).await, "user:ada");
     // The actor keeps its name after the provider renames the person.
-    assert_eq!(actor(&of("1", "countess")).await, "user:ada");
+    assert_eq!(actor(&token_of("1", "countess")).await, "user:ada");
     for _ in 0..3 {
-        app.get("/v1/session").token(&of("2", "ADA")).await.expect_refusal(401, "unauthenticated");
+        app.get("/v1/session").token(&token_of("2", "ADA")).await.expect_refusal(401, "unauthenticated");
     }
-    assert_eq!(actor(&of("3", "countess")).await, "user:countess");
+    assert_eq!(actor(&token_of("3", "countess")).await, "user:countess");
     let root = issuer.person("root", &[]);
-    let refused = facts(&app, &root, "identity.refused").await;
-    assert_eq!(refused.len(), 1, "repeated requests record one fact");
+    let refusal_facts = facts(&app, &root, "identity.refused").await;
+    assert_eq!(refusal_facts.len(), 1, "repeated requests record one fact");
 }
 
 #[tokio::test]
@@ -166,23 +166,23 @@ async fn names_belong_to_one_tenant() {
         builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org").setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal")
     };
     let (_local, app) = start_with(&issuer, change).await;
-    let of = |org: &str, name: &str| {
+    let token_of = |org: &str, name: &str| {
         let subject = format!("{name} of {org}");
         issuer.token(json!({"sub": subject, "preferred_username": name, "org": org, "groups": ["ops"]}))
     };
-    let root = of("default", "root");
-    let made = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
-    let acme = made["tenant_id"].as_str().unwrap();
+    let root = token_of("default", "root");
+    let created = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
+    let acme = created["tenant_id"].as_str().unwrap();
     // The bootstrap administrator of the configuration is an actor of the default tenant. The same name in another
     // tenant has no role.
-    let session = app.get("/v1/session").token(&of("acme", "root")).await.expect(200);
+    let session = app.get("/v1/session").token(&token_of("acme", "root")).await.expect(200);
     assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(acme), &json!([])));
     // A platform role belongs to the actor of the tenant in which it was granted, not to the same name in other
     // tenants.
     let role = json!({"principal": "user:ada", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
     app.post("/v1/role-bindings", role).token(&root).await.expect(201);
-    app.get("/v1/tenants").token(&of("default", "ada")).await.expect(200);
-    app.get("/v1/tenants").token(&of("acme", "ada")).await.expect_refusal(403, "forbidden");
+    app.get("/v1/tenants").token(&token_of("default", "ada")).await.expect(200);
+    app.get("/v1/tenants").token(&token_of("acme", "ada")).await.expect_refusal(403, "forbidden");
     // A trusted internal client is an actor of the default tenant too.
     let delegate = |org: &str| {
         let token = issuer.token(json!({"sub": "portal", "client_id": "portal", "org": org}));
@@ -194,20 +194,25 @@ async fn names_belong_to_one_tenant() {
     assert!(!trusted.text().contains("actor_ref_not_allowed"), "{}", trusted.text());
     // Only platform administrators work in another tenant. They have a name there that no actor of that tenant can
     // have.
-    let visit = app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect(200);
-    assert_eq!((&visit["actor"], &visit["tenant_id"]), (&json!("user:ada@default"), &json!(acme)));
-    app.get("/v1/session").token(&of("default", "bob")).in_tenant(acme).await.expect_refusal(404, "not_found");
-    app.get("/v1/session").token(&of("acme", "bob")).in_tenant(DEFAULT_TENANT).await.expect_refusal(404, "not_found");
-    app.get("/v1/session").token(&of("acme", "bob")).in_tenant(acme).await.expect(200);
+    let session = app.get("/v1/session").token(&token_of("default", "ada")).in_tenant(acme).await.expect(200);
+    assert_eq!((&session["actor"], &session["tenant_id"]), (&json!("user:ada@default"), &json!(acme)));
+    app.get("/v1/session").token(&token_of("default", "bob")).in_tenant(acme).await.expect_refusal(404, "not_found");
+    app.get("/v1/session")
+        .token(&token_of("acme", "bob"))
+        .in_tenant(DEFAULT_TENANT)
+        .await
+        .expect_refusal(404, "not_found");
+    app.get("/v1/session").token(&token_of("acme", "bob")).in_tenant(acme).await.expect(200);
     let workspace = json!({"slug": "lab", "name": "Lab", "namespace": "lab"});
-    let made = app.post("/v1/workspaces", workspace).token(&of("default", "ada")).in_tenant(acme).await.expect(201);
-    let workspace = format!("/v1/workspaces/{}", made["workspace_id"].as_str().unwrap());
-    app.get(&workspace).token(&of("default", "ada")).await.expect_refusal(404, "not_found");
+    let created =
+        app.post("/v1/workspaces", workspace).token(&token_of("default", "ada")).in_tenant(acme).await.expect(201);
+    let workspace = format!("/v1/workspaces/{}", created["workspace_id"].as_str().unwrap());
+    app.get(&workspace).token(&token_of("default", "ada")).await.expect_refusal(404, "not_found");
     // Without the platform role, requests in other tenants are refused at once.
     let bindings = app.get("/v1/role-bindings").token(&root).await.expect(200);
     let id = bindings.as_array().unwrap().iter().find(|binding| binding["principal"] == "user:ada").unwrap();
     app.delete(format!("/v1/role-bindings/{}", id["role_binding_id"].as_str().unwrap())).token(&root).await.expect(204);
-    app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect_refusal(404, "not_found");
+    app.get("/v1/session").token(&token_of("default", "ada")).in_tenant(acme).await.expect_refusal(404, "not_found");
     // The tenant claim selects the tenant. A refusal names the claim, and never its value.
     for (claims, code) in [
         (json!({"sub": "x"}), "tenant_claim_missing"),
@@ -229,18 +234,18 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     let (local, app) = start_with(&issuer, change).await;
     let root = issuer.token(json!({"sub": "root", "preferred_username": "root", "org": "default"}));
     let create = || app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).idempotency_key("k");
-    let made = create().await.expect(201);
-    let (acme, again) = (made["tenant_id"].as_str().unwrap(), create().await);
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let created = create().await.expect(201);
+    let (acme, second_response) = (created["tenant_id"].as_str().unwrap(), create().await);
+    assert_eq!(second_response.header("idempotency-replayed"), Some("true"));
     assert_eq!(
-        (&again.expect(201)["tenant_id"], &made["created_by"]),
-        (&made["tenant_id"], &json!("user:root@default"))
+        (&second_response.expect(201)["tenant_id"], &created["created_by"]),
+        (&created["tenant_id"], &json!("user:root@default"))
     );
     let settings = |tenant: &str| format!("/v1/tenants/{tenant}/settings");
-    let off = json!({"notifications_enabled": false});
-    app.patch(settings(acme), off.clone()).token(&root).await.expect(200);
+    let disabled = json!({"notifications_enabled": false});
+    app.patch(settings(acme), disabled.clone()).token(&root).await.expect(200);
     // A request of a visitor for its own tenant is recorded under the plain name.
-    app.patch(settings(DEFAULT_TENANT), off).token(&root).in_tenant(acme).await.expect(200);
+    app.patch(settings(DEFAULT_TENANT), disabled).token(&root).in_tenant(acme).await.expect(200);
     let owner = local.database().connect_as_owner().await.unwrap();
     let sql = "SELECT tenant_id::text, kind, convert_from(body, 'UTF8')::json ->> 'actor' FROM fact
         WHERE kind LIKE 'tenant.%' ORDER BY fact_id";
@@ -287,27 +292,27 @@ async fn incomplete_groups_are_an_error() {
 #[tokio::test]
 async fn refuses_forged_and_foreign_tokens_without_a_reason() {
     let (issuer, _local, app) = start().await;
-    let good = issuer.person("ada", &[]);
-    app.get("/v1/session").token(&good).await.expect(200);
-    let other = TestIssuer::start().await.unwrap();
+    let valid_token = issuer.person("ada", &[]);
+    app.get("/v1/session").token(&valid_token).await.expect(200);
+    let other_issuer = TestIssuer::start().await.unwrap();
     let claims = json!({"iss": issuer.url(), "aud": AUDIENCE, "sub": "1", "exp": TestIssuer::now() + 60});
-    let tampered = {
-        let mut parts: Vec<&str> = good.split('.').collect();
+    let tampered_token = {
+        let mut parts: Vec<&str> = valid_token.split('.').collect();
         let (payload, _) = parts[1].split_at(parts[1].len() - 2);
-        let changed = format!("{payload}AA");
-        parts[1] = &changed;
+        let changed_payload = format!("{payload}AA");
+        parts[1] = &changed_payload;
         parts.join(".")
     };
     for (case, token) in [
-        ("other key", other.sign(&json!({"alg": "EdDSA", "kid": "test-key"}), &claims)),
-        ("other issuer", other.person("ada", &[])),
+        ("other key", other_issuer.sign(&json!({"alg": "EdDSA", "kid": "test-key"}), &claims)),
+        ("other issuer", other_issuer.person("ada", &[])),
         ("other audience", issuer.token(json!({"sub": "1", "aud": "https://other.example"}))),
         ("expired", issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 61}))),
         ("text as expiry", issuer.token(json!({"sub": "1", "exp": "9999999999"}))),
         ("not yet valid", issuer.token(json!({"sub": "1", "nbf": TestIssuer::now() + 120}))),
         ("ID token", issuer.token(json!({"sub": "1", "nonce": "n"}))),
         ("no algorithm", issuer.sign(&json!({"alg": "none", "kid": "test-key"}), &claims)),
-        ("tampered", tampered),
+        ("tampered", tampered_token),
         ("garbage", "garbage".to_owned()),
         ("empty", String::new()),
     ] {
@@ -317,17 +322,17 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
         let refusal = response.expect_refusal(401, "unauthenticated");
         assert_eq!(refusal.as_object().unwrap().len(), 2, "{case}: {refusal}");
     }
-    for header in ["Basic dXNlcjpwYXNz", "bearer", &good] {
+    for header in ["Basic dXNlcjpwYXNz", "bearer", &valid_token] {
         app.get("/v1/session").header("Authorization", header).await.expect_refusal(401, "unauthenticated");
     }
-    let twice = app.get("/v1/session").token(&good).token(&good);
-    twice.await.expect_refusal(401, "unauthenticated");
+    let response = app.get("/v1/session").token(&valid_token).token(&valid_token);
+    response.await.expect_refusal(401, "unauthenticated");
     // Clock differences of up to a minute are tolerated.
     app.get("/v1/session").token(&issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 30}))).await.expect(200);
 }
 
 #[tokio::test]
-async fn without_keys_the_server_is_unavailable_and_never_open() {
+async fn unreachable_signing_keys_return_503_and_admit_no_caller() {
     let issuer = issuer().await;
     let (_local, app) = start_with(&issuer, |builder| builder).await;
     let token = issuer.person("root", &[]);
@@ -343,10 +348,10 @@ async fn internal_clients_act_for_others_within_both_rights() {
     let issuer = issuer().await;
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let local = TestApp::builder().provider(provider.clone()).start().await;
-    let given = local.fixtures();
-    let workload = given.active_workload("main").await;
-    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let fixtures = local.fixtures();
+    let workload = fixtures.active_workload("main").await;
+    fixtures.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     local.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
     let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).provider(provider);
@@ -361,16 +366,20 @@ async fn internal_clients_act_for_others_within_both_rights() {
     let send = |body: Value| app.post(workload.execute_path(), body).token(&portal);
     let run = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:mia").await.expect(200);
     let id = run["execution_id"].as_str().unwrap();
-    let read = app.get(format!("/v1/executions/{id}")).token(&issuer.person("mia", &[])).await.expect(200);
-    assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+    let execution = app.get(format!("/v1/executions/{id}")).token(&issuer.person("mia", &[])).await.expect(200);
+    assert_eq!(
+        (&execution["submitted_by"], &execution["delegated_by"]),
+        (&json!("user:mia"), &json!("service:portal"))
+    );
     send(body("local", "user:mia")).await.expect_refusal(422, "validation_error");
     send(body("oidc", "user:leo")).await.expect_refusal(403, "principal_not_bound");
-    let contradiction = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:leo").await;
-    contradiction.expect_refusal(422, "validation_error");
+    let response = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:leo").await;
+    response.expect_refusal(422, "validation_error");
     let other_route = app.get("/v1/workloads").token(&portal).header("X-Actor-Ref", "user:mia").await;
     other_route.expect_refusal(403, "actor_ref_not_allowed");
-    let stranger = app.post(workload.execute_path(), body("oidc", "user:mia")).token(&issuer.service("other")).await;
-    stranger.expect_refusal(422, "forbidden_field");
+    let other_service =
+        app.post(workload.execute_path(), body("oidc", "user:mia")).token(&issuer.service("other")).await;
+    other_service.expect_refusal(422, "forbidden_field");
 }
 
 #[tokio::test]
@@ -432,18 +441,18 @@ async fn only_own_hosts_are_served() {
 }
 
 #[tokio::test]
-async fn production_needs_a_model_that_thinks() {
+async fn production_releases_in_oidc_mode_require_a_real_model() {
     let (issuer, local, app) = start().await;
-    let given = local.fixtures();
-    let versions = [given.prompt("p").await, given.model_policy("m").await, given.policy("b").await];
-    let workload = given.workload("main").await;
-    given.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    let fixtures = local.fixtures();
+    let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.policy("b").await];
+    let workload = fixtures.workload("main").await;
+    fixtures.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let operator = issuer.person("op", &[]);
     let blocked = |environment: &'static str| {
-        let (given, versions, workload) = (given.clone(), versions.clone(), workload.clone());
+        let (fixtures, versions, workload) = (fixtures.clone(), versions.clone(), workload.clone());
         let (app, operator) = (&app, &operator);
         async move {
-            let release = given.approved_release_in(&workload, environment, &versions).await;
+            let release = fixtures.approved_release_in(&workload, environment, &versions).await;
             let gates = app.get(format!("/v1/releases/{release}/gates")).token(operator).await.expect(200);
             let blocked = |gate: &&Value| gate["gate"] == "provider_account" && gate["verdict"] == "blocked";
             gates.as_array().unwrap().iter().any(|gate| blocked(&gate))

@@ -41,18 +41,18 @@ impl AgentFixture {
     }
 
     async fn release_versions(&self, tools: &[Value]) -> Vec<Version> {
-        let given = self.app.fixtures();
+        let fixtures = self.app.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
         let models = json!({ "provider_route": route, "supports_tool_use": true });
         let mut versions = vec![
-            given.policy("policy").await,
-            given.asset_with_version("model_policy", "models", models).await,
-            given.flow("flow", AGENT_FLOW).await,
+            fixtures.policy("policy").await,
+            fixtures.asset_with_version("model_policy", "models", models).await,
+            fixtures.flow("flow", AGENT_FLOW).await,
         ];
         for (index, tool) in tools.iter().enumerate() {
-            versions.push(given.asset_with_version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
+            versions.push(fixtures.asset_with_version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
         }
         versions
     }
@@ -72,9 +72,9 @@ async fn agent_calls_a_tool_and_records_evidence() {
     let fixture = AgentFixture::start().await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!("It rains in Bonn. It will stop.")));
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
-    let answer = fixture.execute(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
-    let id = &answer["execution_id"];
+    let response = fixture.execute(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
+    let id = &response["execution_id"];
     let request = &fixture.endpoint.requests()[0];
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/weather"));
     assert_eq!(request.json(), json!({ "city": "Bonn" }));
@@ -99,17 +99,17 @@ async fn tool_call_payload_is_withheld_from_viewers() {
     let fixture = AgentFixture::start().await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "sky": "rain" })));
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
-    let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
-    let id = &answer["execution_id"];
-    let flat = fixture.app.get(execution_path(id, "/evidence-graph")).await.expect(200);
-    let artifacts = flat["evidence_artifacts"].as_array().unwrap();
-    let kept = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
-    let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
-    let whole = fixture.app.get(execution_path(id, &rest)).await.expect(200);
-    assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
+    let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let id = &response["execution_id"];
+    let evidence = fixture.app.get(execution_path(id, "/evidence-graph")).await.expect(200);
+    let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
+    let tool_call = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
+    let artifact_path = format!("/evidence-artifacts/{}", tool_call["artifact_id"].as_str().unwrap());
+    let full_artifact = fixture.app.get(execution_path(id, &artifact_path)).await.expect(200);
+    assert_eq!(full_artifact["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
     fixture.app.fixtures().bind_role("user:vera", "viewer", "tenant", Some(crate::fixture::TENANT)).await;
-    let read = fixture.app.get(execution_path(id, &rest)).as_actor("user:vera").await.expect(200);
-    assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
+    let viewer_artifact = fixture.app.get(execution_path(id, &artifact_path)).as_actor("user:vera").await.expect(200);
+    assert_eq!((&viewer_artifact["payload"], &viewer_artifact["payload_withheld"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
@@ -123,12 +123,12 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
         (ScriptedResponse::hang(), "call_timeout"),
         (ScriptedResponse::status(200, "{broken"), "call_malformed_answer"),
     ] {
-        let before = fixture.endpoint.request_count();
+        let requests_before = fixture.endpoint.request_count();
         fixture.endpoint.respond_with(script);
-        let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
-        assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
-        assert_eq!(fixture.endpoint.request_count(), before + 1, "{code}");
-        let call = &evidence_documents(&fixture.app, &answer["execution_id"], "tool_call").await[0];
+        let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+        assert_eq!(response["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{response}");
+        assert_eq!(fixture.endpoint.request_count(), requests_before + 1, "{code}");
+        let call = &evidence_documents(&fixture.app, &response["execution_id"], "tool_call").await[0];
         assert_eq!(call["result"], code);
     }
 }
@@ -136,50 +136,53 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
 #[tokio::test]
 async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
     let fixture = AgentFixture::start().await;
-    let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
-    let asks = json!({ "name": "book", "approval": "always" });
-    let workload = fixture.workload_with_tools(&[fixture.tool_content(&elsewhere), fixture.tool_content(&asks)]).await;
+    let other_host = json!({ "egress_hosts": ["api.example.com"] });
+    let needs_approval = json!({ "name": "book", "approval": "always" });
+    let workload =
+        fixture.workload_with_tools(&[fixture.tool_content(&other_host), fixture.tool_content(&needs_approval)]).await;
     for (ticket, code) in [
         ("Call: weather {\"city\": \"Bonn\"}", "call_forbidden"),
         ("Call: weather {\"town\": \"Bonn\"}", "tool_arguments_invalid"),
         ("Call: weather not json", "tool_arguments_malformed"),
         ("Call: book {\"city\": \"Bonn\"}", "tool_needs_approval"),
     ] {
-        let answer = fixture.execute(&workload, ticket).await.expect(200);
-        assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
+        let response = fixture.execute(&workload, ticket).await.expect(200);
+        assert_eq!(response["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{response}");
     }
     assert_eq!(fixture.endpoint.request_count(), 0);
     // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
-    let closed = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
+    let server_without_egress = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
-    closed.post(workload.execute_path(), body).await.expect(200);
+    server_without_egress.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(fixture.endpoint.request_count(), 0);
 }
 
 #[tokio::test]
 async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
-    let home = tempfile::tempdir().unwrap();
-    std::fs::create_dir(home.path().join("default")).unwrap();
-    std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
-    let folder = home.path().to_str().unwrap();
+    let secret_dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(secret_dir.path().join("default")).unwrap();
+    std::fs::write(secret_dir.path().join("default/weather-key"), "s3cret-value").unwrap();
+    let folder = secret_dir.path().to_str().unwrap();
     let app = TestApp::builder()
         .setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK)
         .setting("FAIRWAY_SECRETS_DIR", folder)
         .start()
         .await;
     let fixture = AgentFixture { app, endpoint: ScriptedEndpoint::start().await };
-    let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
-    let none = json!({ "name": "none", "binding": bound("file:nobody") });
-    let tools = [fixture.tool_content(&json!({ "binding": bound("file:weather-key") })), fixture.tool_content(&none)];
+    let tool_binding =
+        |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
+    let none = json!({ "name": "none", "binding": tool_binding("file:nobody") });
+    let tools =
+        [fixture.tool_content(&json!({ "binding": tool_binding("file:weather-key") })), fixture.tool_content(&none)];
     let workload = fixture.workload_with_tools(&tools).await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!("fine")));
-    let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let response = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!(fixture.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
-    let evidence = fixture.app.get(execution_path(&answer["execution_id"], "/evidence-graph")).await.text();
-    assert!(!evidence.contains("s3cret-value") && !answer.to_string().contains("s3cret-value"));
-    let answer = fixture.execute(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
+    let evidence = fixture.app.get(execution_path(&response["execution_id"], "/evidence-graph")).await.text();
+    assert!(!evidence.contains("s3cret-value") && !response.to_string().contains("s3cret-value"));
+    let response = fixture.execute(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!(
-        (&answer["output"], fixture.endpoint.request_count()),
+        (&response["output"], fixture.endpoint.request_count()),
         (&json!("{\"error\":\"call_secret_unavailable\"}"), 1)
     );
 }
@@ -189,9 +192,9 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     let fixture = AgentFixture::start().await;
     let base =
         fixture.app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
-    let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
-    fixture.app.post(path_of("documents"), pieces).await.expect(201);
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
+    let path_of = |suffix: &str| format!("/v1/assets/{}/{suffix}?workspace_id={WORKSPACE}", base.asset_id);
+    fixture.app.post(path_of("documents"), documents).await.expect(201);
     let search = json!({
         "name": "search", "input_schema": { "type": "object", "required": ["query"] },
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
@@ -200,9 +203,9 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     versions.push(base.clone());
     let workload = fixture.app.fixtures().active_workload_with_bindings("desk", versions).await;
     let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
-    let answer = fixture.execute(&workload, ticket).await.expect(200);
-    assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");
-    let id = &answer["execution_id"];
+    let response = fixture.execute(&workload, ticket).await.expect(200);
+    assert!(response["output"].as_str().unwrap().contains("thirty days"), "{response}");
+    let id = &response["execution_id"];
     assert_eq!(evidence_documents(&fixture.app, id, "retrieval_event").await.len(), 1);
     assert_eq!(evidence_documents(&fixture.app, id, "tool_call").await[0]["result"], "answered");
     let unknown =
@@ -214,25 +217,25 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
         .post(path_of("access-contract/revoke"), json!({ "contract_id": "handbook", "reason": "over" }))
         .await
         .expect(200);
-    let refused = fixture.execute(&workload, ticket).await.expect(422);
-    assert_eq!(refused["detail"]["error"], "contract_refused");
+    let refusal = fixture.execute(&workload, ticket).await.expect(422);
+    assert_eq!(refusal["detail"]["error"], "contract_refused");
 }
 
 #[tokio::test]
 async fn activation_is_blocked_by_unavailable_agent_tools() {
     let fixture = AgentFixture::start().await;
-    let given = fixture.app.fixtures();
+    let fixtures = fixture.app.fixtures();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
     let mut versions =
         fixture.release_versions(&[fixture.tool_content(&remote), fixture.tool_content(&json!({}))]).await;
-    let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
+    let flow_with_tools = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
-    versions.push(given.flow("named", &named).await);
-    let workload_id = given.workload("blocked").await;
-    let release = given.approved_release(&workload_id, &versions).await;
+    versions.push(fixtures.flow("named", &flow_with_tools).await);
+    let workload_id = fixtures.workload("blocked").await;
+    let release = fixtures.approved_release(&workload_id, &versions).await;
     let transition = json!({ "to_state": "active" });
-    let refused = fixture.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
-    let missing: Vec<(&str, &str)> = refused["detail"]["missing"]
+    let refusal = fixture.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
+    let missing: Vec<(&str, &str)> = refusal["detail"]["missing"]
         .as_array()
         .unwrap()
         .iter()
@@ -262,8 +265,8 @@ async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
     drop(first_server);
     expire_leases(&fixture.app).await;
     let _successor = server().sharing_storage_of(&fixture.app).start().await;
-    let read = wait_until_ended(&fixture.app, &accepted["execution_id"]).await;
-    (fixture.endpoint.request_count(), read["queued_result"]["result"].clone())
+    let ended_run = wait_until_ended(&fixture.app, &accepted["execution_id"]).await;
+    (fixture.endpoint.request_count(), ended_run["queued_result"]["result"].clone())
 }
 
 #[tokio::test]

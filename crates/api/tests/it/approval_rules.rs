@@ -20,13 +20,13 @@ async fn set_approval_rule(app: &TestApp, min_approvals: u8, allow_self_approval
     put_settings(app, body).await.expect(200);
 }
 
-async fn approve(app: &TestApp, release: &str, who: &str) -> Response {
+async fn approve(app: &TestApp, release: &str, actor: &str) -> Response {
     let body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
-    app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(who).await
+    app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(actor).await
 }
 
-async fn transition(app: &TestApp, release: &str, to: &str) -> Response {
-    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
+async fn transition(app: &TestApp, release: &str, state: &str) -> Response {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": state })).await
 }
 
 #[tokio::test]
@@ -38,17 +38,20 @@ async fn settings_return_defaults_until_configured() {
         "pin_documents": false,
     });
     assert_eq!((initial.expect(200), initial.header("etag")), (defaults, None));
-    let stricter = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
-    app.put(settings_path("dev"), stricter.clone())
+    let stricter_rule = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
+    app.put(settings_path("dev"), stricter_rule.clone())
         .header("If-Match", "\"1\"")
         .await
         .expect_refusal(412, "precondition_failed");
-    let first = put_settings(&app, stricter.clone()).await;
-    assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
+    let first_response = put_settings(&app, stricter_rule.clone()).await;
+    assert_eq!(
+        (&first_response.expect(200)["min_approvals"], first_response.header("etag")),
+        (&json!(2), Some("\"1\""))
+    );
     // A request that repeats the settings changes nothing.
-    assert_eq!(put_settings(&app, stricter).await.header("etag"), Some("\"1\""));
-    let second = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
-    let replaced = app.put(settings_path("dev"), second).header("If-Match", "\"1\"").await;
+    assert_eq!(put_settings(&app, stricter_rule).await.header("etag"), Some("\"1\""));
+    let second_rule = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
+    let replaced = app.put(settings_path("dev"), second_rule).header("If-Match", "\"1\"").await;
     assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
     assert_eq!(app.get(settings_path("dev")).await.expect(200), replaced.json());
     // Production pins documents by default.
@@ -58,16 +61,16 @@ async fn settings_return_defaults_until_configured() {
     assert_eq!(initial["allow_self_approval"], false);
     assert_eq!(app.get(settings_path("staging")).await.expect(200)["allow_self_approval"], false);
     // The request replaces all settings, so every field is required.
-    let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
+    let valid_rule = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
-        let mut body = whole.clone();
+        let mut body = valid_rule.clone();
         body.as_object_mut().unwrap().remove(field);
-        let refused = put_settings(&app, body).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"].as_array().unwrap().len(), 1, "{refused}");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("missing")));
+        let refusal = put_settings(&app, body).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"].as_array().unwrap().len(), 1, "{refusal}");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(field), &json!("missing")));
     }
-    assert_eq!(app.put(settings_path("production"), whole.clone()).await.expect(200)["pin_documents"], true);
-    for (field, wrong) in [
+    assert_eq!(app.put(settings_path("production"), valid_rule.clone()).await.expect(200)["pin_documents"], true);
+    for (field, invalid_value) in [
         ("min_approvals", json!(0)),
         ("min_approvals", json!(11)),
         ("min_approvals", json!(-1)),
@@ -76,8 +79,8 @@ async fn settings_return_defaults_until_configured() {
         ("pin_documents", Value::Null),
         ("more", json!(1)),
     ] {
-        let mut body = whole.clone();
-        body[field] = wrong;
+        let mut body = valid_rule.clone();
+        body[field] = invalid_value;
         assert_eq!(put_settings(&app, body).await.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
     }
     app.get(settings_path("Dev")).await.expect_refusal(404, "not_found");
@@ -90,16 +93,16 @@ async fn settings_return_defaults_until_configured() {
 async fn quorum_counts_distinct_approvers_other_than_the_author() {
     let app = TestApp::start().await;
     set_approval_rule(&app, 2, false).await;
-    let given = app.fixtures().as_actor("user:ada");
-    let workload = given.workload("main").await;
-    let release = given.draft(&workload, &[given.policy("policy").await]).await;
+    let fixtures = app.fixtures().as_actor("user:ada");
+    let workload = fixtures.workload("main").await;
+    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
     for _ in 0..2 {
         approve(&app, &release, "user:bob").await.expect(201);
-        let refused = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
-        assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(1), &json!(2)));
-        assert!(refused["message"].as_str().unwrap().contains("`allow_self_approval`"), "{refused}");
+        let refusal = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
+        assert_eq!((&refusal["approvals"], &refusal["min_approvals"]), (&json!(1), &json!(2)));
+        assert!(refusal["message"].as_str().unwrap().contains("`allow_self_approval`"), "{refusal}");
     }
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "approved").await.expect(200);
@@ -116,13 +119,13 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
 #[tokio::test]
 async fn releases_outside_dev_need_a_second_person_by_default() {
     let app = TestApp::start().await;
-    let given = app.fixtures().as_actor("user:ada");
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let fixtures = app.fixtures().as_actor("user:ada");
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     for environment in ["staging", "production"] {
-        let release = given.draft_in(&workload, environment, std::slice::from_ref(&policy)).await;
+        let release = fixtures.draft_in(&workload, environment, std::slice::from_ref(&policy)).await;
         transition(&app, &release, "review_ready").await.expect(200);
-        let refused = approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
-        assert_eq!(refused["setting"], "allow_self_approval");
+        let refusal = approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
+        assert_eq!(refusal["setting"], "allow_self_approval");
         transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
         approve(&app, &release, "user:bob").await.expect(201);
         transition(&app, &release, "approved").await.expect(200);
@@ -130,7 +133,7 @@ async fn releases_outside_dev_need_a_second_person_by_default() {
     // With this setting, the author may approve alone.
     let alone = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": false });
     app.put(settings_path("staging"), alone).await.expect(200);
-    let release = given.draft_in(&workload, "staging", &[policy]).await;
+    let release = fixtures.draft_in(&workload, "staging", &[policy]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.expect(201);
 }
@@ -138,13 +141,13 @@ async fn releases_outside_dev_need_a_second_person_by_default() {
 #[tokio::test]
 async fn bound_profile_only_tightens_the_approval_rule() {
     let app = TestApp::start().await;
-    let given = app.fixtures().as_actor("user:ada");
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
-    let strict =
+    let fixtures = app.fixtures().as_actor("user:ada");
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
+    let strict_content =
         json!({ "risk_tier": "high", "approval_policy": { "min_approvals": 2, "separation_of_duties": true } });
-    let strict = given.asset_with_version("workload_profile", "strict", strict).await;
-    let release = given.draft(&workload, &[policy.clone(), strict]).await;
+    let strict_profile = fixtures.asset_with_version("workload_profile", "strict", strict_content).await;
+    let release = fixtures.draft(&workload, &[policy.clone(), strict_profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
     approve(&app, &release, "user:bob").await.expect(201);
@@ -153,32 +156,32 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     transition(&app, &release, "approved").await.expect(200);
 
     set_approval_rule(&app, 3, true).await;
-    let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
-    let lax = given.asset_with_version("workload_profile", "lax", lax).await;
-    let release = given.draft(&workload, &[policy, lax]).await;
+    let lax_content = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
+    let lax_profile = fixtures.asset_with_version("workload_profile", "lax", lax_content).await;
+    let release = fixtures.draft(&workload, &[policy, lax_profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
-    for who in ["user:ada", "user:bob"] {
-        approve(&app, &release, who).await.expect(201);
+    for actor in ["user:ada", "user:bob"] {
+        approve(&app, &release, actor).await.expect(201);
     }
-    let refused = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
-    assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(2), &json!(3)));
+    let refusal = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
+    assert_eq!((&refusal["approvals"], &refusal["min_approvals"]), (&json!(2), &json!(3)));
 }
 
 #[tokio::test]
 async fn bound_profile_limits_approver_roles_and_validity() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    for (who, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {
-        given.bind_role(who, role, "workspace", Some(WORKSPACE)).await;
+    let fixtures = app.fixtures();
+    for (actor, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {
+        fixtures.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
-    let workload = given.workload("main").await;
+    let workload = fixtures.workload("main").await;
     let profile =
         json!({ "risk_tier": "high", "approval_policy": { "roles": ["workspace_admin"], "expires_hours": 2 } });
-    let profile = given.asset_with_version("workload_profile", "careful", profile).await;
-    let release = given.draft(&workload, &[given.policy("policy").await, profile]).await;
+    let profile = fixtures.asset_with_version("workload_profile", "careful", profile).await;
+    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await, profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
-    let refused = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");
-    assert_eq!(refused["roles"], json!(["workspace_admin"]));
+    let refusal = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");
+    assert_eq!(refusal["roles"], json!(["workspace_admin"]));
     // Only approvals require the role. Rejections do not.
     let rejected = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), rejected).as_actor("user:bob").await.expect(201);
@@ -188,8 +191,8 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     app.database().move_clock(2 * 3_600 - 60).await.unwrap();
     transition(&app, &release, "approved").await.expect(200);
     app.database().move_clock(2 * 3_600 + 60).await.unwrap();
-    let refused = transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
-    assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(0), &json!(1)));
+    let refusal = transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
+    assert_eq!((&refusal["approvals"], &refusal["min_approvals"]), (&json!(0), &json!(1)));
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "active").await.expect(200);
 }

@@ -28,31 +28,34 @@ fn create_orphan(app: &TestApp, number: u128) -> PathBuf {
 #[tokio::test]
 async fn verification_reports_every_difference() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let sound = given.prompt("sound").await;
+    let fixtures = app.fixtures();
+    let intact = fixtures.prompt("sound").await;
     let services = app.services();
     let verified = services.artifacts.verify_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
-        (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
+        (fixtures.prompt("changed").await, fixtures.prompt("missing").await, fixtures.prompt("row").await);
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let spoil = format!(
+    let damage_sql = format!(
         "ALTER TABLE asset_version DISABLE TRIGGER append_only;
          UPDATE asset_version SET content = '{{}}', artifact_ref = 'elsewhere' WHERE asset_version_id = '{}';
          ALTER TABLE asset_version ENABLE TRIGGER append_only",
         row.asset_version_id
     );
-    owner.batch_execute(&spoil).await.unwrap();
+    owner.batch_execute(&damage_sql).await.unwrap();
     let verified = services.artifacts.verify_artifacts().await.unwrap();
     assert_eq!(verified.versions, 4);
     let found: Vec<(String, Vec<&str>)> = verified
         .discrepancies
         .iter()
-        .map(|(version, wrong)| {
-            (version.asset_version_id.to_string(), wrong.iter().map(|one| one.description()).collect())
+        .map(|(version, differences)| {
+            (
+                version.asset_version_id.to_string(),
+                differences.iter().map(|difference| difference.description()).collect(),
+            )
         })
         .collect();
     let expected = vec![
@@ -68,27 +71,27 @@ async fn verification_reports_every_difference() {
         ),
     ];
     assert_eq!(found, expected);
-    assert!(artifact_file(&app, &sound).exists());
+    assert!(artifact_file(&app, &intact).exists());
 }
 
 #[tokio::test]
 async fn sweeps_orphans_after_one_day_of_database_time() {
     let app = TestApp::start().await;
-    let kept = app.fixtures().prompt("kept").await;
+    let stored_prompt = app.fixtures().prompt("kept").await;
     let services = app.services();
     let orphans = [create_orphan(&app, 100), create_orphan(&app, 200)];
     // The sweep ignores files that do not match the path layout of artifacts.
     let unrelated = app.data_dir().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();
-    let swept = services.artifacts.collect_garbage().await.unwrap();
-    assert_eq!((swept.deleted, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
+    let report = services.artifacts.collect_garbage().await.unwrap();
+    assert_eq!((report.deleted, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
     app.database().move_clock(DAY - 60).await.unwrap();
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
     app.database().move_clock(DAY + 60).await.unwrap();
-    let swept = services.artifacts.collect_garbage().await.unwrap();
-    assert_eq!(swept.deleted, 2, "{swept:?}");
+    let report = services.artifacts.collect_garbage().await.unwrap();
+    assert_eq!(report.deleted, 2, "{report:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
-    assert!(artifact_file(&app, &kept).exists() && unrelated.exists());
+    assert!(artifact_file(&app, &stored_prompt).exists() && unrelated.exists());
     assert_eq!(services.artifacts.verify_artifacts().await.unwrap().discrepancies, []);
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
 }
@@ -96,15 +99,15 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
 #[tokio::test]
 async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
-    let second = TestApp::builder().sharing_storage_of(&app).start().await;
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let due = async |app: &TestApp| app.services().artifacts.collect_garbage_when_due().await.unwrap().is_some();
     // The servers may already have swept at their start, so the first result is ignored.
     due(&app).await;
-    assert!(!due(&app).await && !due(&second).await);
+    assert!(!due(&app).await && !due(&second_server).await);
     app.database().move_clock(7 * 60 * 60).await.unwrap();
-    let (one, other) = futures_util::future::join(due(&app), due(&second)).await;
-    assert!(one != other, "exactly one process sweeps");
-    assert!(!due(&app).await && !due(&second).await);
+    let (first_report, second_report) = futures_util::future::join(due(&app), due(&second_server)).await;
+    assert!(first_report != second_report, "exactly one process sweeps");
+    assert!(!due(&app).await && !due(&second_server).await);
 }
 
 /// Two installations share one artifact store. The index of the second installation does not contain the artifacts
@@ -112,17 +115,17 @@ async fn only_one_process_sweeps_when_due() {
 #[tokio::test]
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
-    let kept = app.fixtures().prompt("kept").await;
+    let stored_prompt = app.fixtures().prompt("kept").await;
     app.services().artifacts.collect_garbage().await.unwrap();
-    let other = TestApp::builder()
+    let other_server = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.data_dir().join("artifacts").display()));
-    let other = other.start().await;
-    let owner = other.database().connect_as_owner().await.unwrap();
+    let other_server = other_server.start().await;
+    let owner = other_server.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
-    other.database().move_clock(2 * DAY).await.unwrap();
-    let refused = other.services().artifacts.collect_garbage().await.unwrap_err();
-    assert!(refused.to_string().contains("another installation"), "{refused}");
-    assert!(artifact_file(&app, &kept).exists());
+    other_server.database().move_clock(2 * DAY).await.unwrap();
+    let error = other_server.services().artifacts.collect_garbage().await.unwrap_err();
+    assert!(error.to_string().contains("another installation"), "{error}");
+    assert!(artifact_file(&app, &stored_prompt).exists());
 }
 
 /// A request that fails between storing the artifact and committing the row leaves an orphaned artifact.
@@ -145,20 +148,20 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let source = given.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
-    let other = given.asset_with_version("skill", "secret", skill("canary of another object")).await;
+    let source = fixtures.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
+    let secret_skill = fixtures.asset_with_version("skill", "secret", skill("canary of another object")).await;
     // The store confirms a truncated write. The server detects the defect at the first read.
     faults.set_fault(ArtifactFault::TruncatedPut);
-    let truncated = given.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
+    let truncated = fixtures.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
-    let reference = |of: &fairway_testkit::app::Version| {
-        let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
+    let reference = |version: &fairway_testkit::app::Version| {
+        let path = format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
         json!({ "documents": [{ "document_id": "a", "source_ref": path }] })
     };
     let cases = [
@@ -171,10 +174,10 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     for (hours, (fault, version, _)) in (0..).zip(cases) {
         clock.set_offset(hours * HOUR);
         faults.set_fault(fault);
-        let refused = app.post(documents.clone(), reference(version)).idempotency_key("once").await;
-        refused.expect_refusal(503, "integrity_mismatch");
-        assert!(refused.header("retry-after").is_some(), "{fault:?}: {refused}");
-        assert!(!refused.text().contains("leave") && !refused.text().contains("canary"), "{fault:?}: {refused}");
+        let response = app.post(documents.clone(), reference(version)).idempotency_key("once").await;
+        response.expect_refusal(503, "integrity_mismatch");
+        assert!(response.header("retry-after").is_some(), "{fault:?}: {response}");
+        assert!(!response.text().contains("leave") && !response.text().contains("canary"), "{fault:?}: {response}");
         let listed = app.get(documents.clone()).await.expect(200);
         assert_eq!(listed, json!([]), "{fault:?}");
     }
@@ -194,16 +197,17 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
         .collect();
     assert_eq!(recorded, expected);
     assert!(
-        !json!(facts).to_string().contains(&other.asset_version_id),
+        !json!(facts).to_string().contains(&secret_skill.asset_version_id),
         "the audit log must not name the version of the other bytes"
     );
 
     // The same request with the same key succeeds once the store returns the right bytes.
     faults.set_fault(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
-    let wrong = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
-    let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
-    assert_eq!(wrong, [truncated.asset_version_id]);
+    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let damaged_versions: Vec<String> =
+        discrepancies.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
+    assert_eq!(damaged_versions, [truncated.asset_version_id]);
 }
 
 /// Readers decide how often a damaged artifact is read, and facts are stored forever, so their number must be limited.
@@ -212,21 +216,21 @@ async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let one = given.asset_with_version("skill", "one", skill("one")).await;
-    let other = given.asset_with_version("skill", "other", skill("other")).await;
+    let first_skill = fixtures.asset_with_version("skill", "one", skill("one")).await;
+    let second_skill = fixtures.asset_with_version("skill", "other", skill("other")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
-    let read = async |times: usize, of: &fairway_testkit::app::Version| {
-        let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
+    let read_repeatedly = async |times: usize, version: &fairway_testkit::app::Version| {
+        let path = format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
         let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
         let requests = (0..times).map(|_| app.post(documents.clone(), body.clone()).into_future());
-        for refused in join_all(requests).await {
-            refused.expect_refusal(503, "integrity_mismatch");
+        for response in join_all(requests).await {
+            response.expect_refusal(503, "integrity_mismatch");
         }
     };
     let recorded = async || {
@@ -234,15 +238,15 @@ async fn each_server_records_a_mismatch_once_per_hour() {
         crate::share_link::query_number(&app, facts).await
     };
     faults.set_fault(ArtifactFault::WrongBytes);
-    read(12, &one).await;
+    read_repeatedly(12, &first_skill).await;
     assert_eq!(recorded().await, 1);
-    read(2, &other).await;
+    read_repeatedly(2, &second_skill).await;
     assert_eq!(recorded().await, 2);
     clock.set_offset(HOUR - 60);
-    read(2, &one).await;
+    read_repeatedly(2, &first_skill).await;
     assert_eq!(recorded().await, 2);
     clock.set_offset(HOUR + 60);
-    read(2, &one).await;
+    read_repeatedly(2, &first_skill).await;
     assert_eq!(recorded().await, 3);
 }
 
@@ -255,13 +259,13 @@ fn bytes_read() -> u64 {
 #[tokio::test]
 async fn refuses_oversized_artifact_without_reading_it() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
+    let base = fixtures.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let source = given.asset_with_version("skill", "leave", skill).await;
+    let source = fixtures.asset_with_version("skill", "leave", skill).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let path = format!("assets/{}/{}/content.json", source.asset_id, source.asset_version_id);
     let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
@@ -270,18 +274,18 @@ async fn refuses_oversized_artifact_without_reading_it() {
     artifact.set_len(1 << 30).unwrap();
 
     let before = bytes_read();
-    let refused = app.post(documents.clone(), body.clone()).await;
-    refused.expect_refusal(503, "integrity_mismatch");
-    let wrong = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
-    let read = bytes_read() - before;
-    assert!(read < 1 << 26, "{read} bytes were read");
-    let wrong: Vec<(String, Vec<&str>)> = wrong
+    let response = app.post(documents.clone(), body.clone()).await;
+    response.expect_refusal(503, "integrity_mismatch");
+    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let bytes = bytes_read() - before;
+    assert!(bytes < 1 << 26, "{bytes} bytes were read");
+    let problems_by_version: Vec<(String, Vec<&str>)> = discrepancies
         .iter()
-        .map(|(version, wrong)| {
-            (version.asset_version_id.to_string(), wrong.iter().map(|one| one.description()).collect())
+        .map(|(version, problems)| {
+            (version.asset_version_id.to_string(), problems.iter().map(|problem| problem.description()).collect())
         })
         .collect();
-    assert_eq!(wrong, [(source.asset_version_id, vec!["the artifact holds other bytes than the row"])]);
+    assert_eq!(problems_by_version, [(source.asset_version_id, vec!["the artifact holds other bytes than the row"])]);
 
     artifact.set_len(stored).unwrap();
     app.post(documents, body).await.expect(201);

@@ -20,12 +20,12 @@ fn examples_folder() -> PathBuf {
 /// The parsed JSON files of a folder, by file stem.
 fn read_json_files(folder: PathBuf) -> BTreeMap<String, Value> {
     let files = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-    let read = |path: PathBuf| {
+    let read_file = |path: PathBuf| {
         assert!(path.extension().is_some_and(|ending| ending == "json"), "{} is no JSON file", path.display());
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         (name, serde_json::from_slice(&fs::read(&path).unwrap()).unwrap())
     };
-    files.map(read).collect()
+    files.map(read_file).collect()
 }
 
 fn known_kinds() -> BTreeSet<String> {
@@ -35,11 +35,11 @@ fn known_kinds() -> BTreeSet<String> {
 #[tokio::test]
 async fn lists_every_kind_with_its_schema() {
     let app = TestApp::start().await;
-    let listed = app.get("/v1/asset-kinds").await.expect(200);
-    let listed = listed.as_array().unwrap();
-    let names: BTreeSet<String> = listed.iter().map(|kind| kind["kind"].as_str().unwrap().to_owned()).collect();
-    assert_eq!((listed.len(), names), (19, known_kinds()));
-    for kind in listed {
+    let kinds = app.get("/v1/asset-kinds").await.expect(200);
+    let kinds = kinds.as_array().unwrap();
+    let names: BTreeSet<String> = kinds.iter().map(|kind| kind["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!((kinds.len(), names), (19, known_kinds()));
+    for kind in kinds {
         assert!(kind["title"].as_str().is_some_and(|title| !title.is_empty()), "{kind}");
         assert!(kind["description"].as_str().is_some_and(|text| text.len() > 20), "{kind}");
         assert_eq!(kind["legacy"], kind["kind"] == "model_config");
@@ -62,16 +62,20 @@ async fn every_kind_has_a_valid_example() {
     for (kind, content) in examples {
         let asset = app.fixtures().asset_without_versions(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
         let path = format!("/v1/assets/{asset}/versions");
-        let made = app.post(&path, json!({ "content": content })).await.expect(201);
-        assert_eq!(made["content"], content, "{kind}");
-        let codes: BTreeSet<&str> =
-            made["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
+        let created = app.post(&path, json!({ "content": content })).await.expect(201);
+        assert_eq!(created["content"], content, "{kind}");
+        let codes: BTreeSet<&str> = created["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|warning| warning["code"].as_str().unwrap())
+            .collect();
         // Runs enforce the fields of four kinds. Every example also has a description, which is only recorded.
         let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
         assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
-        let version = made["asset_version_id"].as_str().unwrap();
-        let read = app.get(format!("{path}/{version}?workspace_id={WORKSPACE}")).await.expect(200);
-        assert_eq!(read["warnings"], made["warnings"], "{kind}");
+        let version = created["asset_version_id"].as_str().unwrap();
+        let version_view = app.get(format!("{path}/{version}?workspace_id={WORKSPACE}")).await.expect(200);
+        assert_eq!(version_view["warnings"], created["warnings"], "{kind}");
     }
 }
 
@@ -79,34 +83,40 @@ async fn every_kind_has_a_valid_example() {
 async fn every_kind_has_invalid_examples_with_their_codes() {
     let app = TestApp::start().await;
     let mut assets = BTreeMap::new();
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    for (name, refused) in read_json_files(examples_folder().join("refused")) {
-        let kind = refused["asset_kind"].as_str().unwrap().to_owned();
-        assert!(name.strip_prefix(&kind).is_some_and(|what| what.starts_with('-')), "{name} is not called `{kind}-…`");
-        *seen.entry(kind.clone()).or_default() += 1;
+    let mut examples_by_kind: BTreeMap<String, usize> = BTreeMap::new();
+    let mut differences = Vec::new();
+    for (name, example) in read_json_files(examples_folder().join("refused")) {
+        let kind = example["asset_kind"].as_str().unwrap().to_owned();
+        assert!(
+            name.strip_prefix(&kind).is_some_and(|suffix| suffix.starts_with('-')),
+            "{name} is not called `{kind}-…`"
+        );
+        *examples_by_kind.entry(kind.clone()).or_default() += 1;
         if !assets.contains_key(&kind) {
             let slug = format!("refused-{}", kind.replace('_', "-"));
             assets.insert(kind.clone(), app.fixtures().asset_without_versions(&kind, &slug).await);
         }
         let path = format!("/v1/assets/{}/versions", assets[&kind]);
-        let answer = app.post(&path, json!({ "content": refused["content"] })).await;
-        if answer.status != refused["status"] {
-            wrong.push(format!("{name}: {answer}"));
+        let response = app.post(&path, json!({ "content": example["content"] })).await;
+        if response.status != example["status"] {
+            differences.push(format!("{name}: {response}"));
             continue;
         }
-        let detail = answer.expect_refusal(answer.status, refused["error"].as_str().unwrap());
+        let detail = response.expect_refusal(response.status, example["error"].as_str().unwrap());
         let mut found: Vec<(String, String)> = field_errors(&detail["fields"]);
         found.sort();
-        if found != field_errors(&refused["fields"]) {
-            wrong.push(format!("{name}: {found:?}"));
+        if found != field_errors(&example["fields"]) {
+            differences.push(format!("{name}: {found:?}"));
         }
         let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
         assert_eq!(listed, json!([]), "{name} left a version behind");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), known_kinds());
-    assert!(seen.values().all(|count| *count >= 2), "at least two refused examples for each kind: {seen:?}");
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(examples_by_kind.keys().cloned().collect::<BTreeSet<_>>(), known_kinds());
+    assert!(
+        examples_by_kind.values().all(|count| *count >= 2),
+        "at least two refused examples for each kind: {examples_by_kind:?}"
+    );
 }
 
 fn field_errors(fields: &Value) -> Vec<(String, String)> {
@@ -119,8 +129,8 @@ async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
     let content = read_json_files(examples_folder()).remove("model_config").unwrap();
     let asset = app.fixtures().asset_without_versions("model_config", "old").await;
-    let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
-    let warning = &made["warnings"][0];
+    let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
+    let warning = &created["warnings"][0];
     assert_eq!((&warning["code"], &warning["pointer"]), (&json!("legacy_kind"), &json!("")));
     let conversion = warning["conversion"].clone();
     assert_eq!(conversion["provider_route"]["state"], "pending", "a conversion approves nothing");
@@ -131,38 +141,38 @@ async fn legacy_model_config_returns_a_valid_model_policy() {
 #[tokio::test]
 async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
     let mut examples = read_json_files(examples_folder());
-    let mut bound = vec![policy];
+    let mut bindings = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
-        bound.push(given.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
+        bindings.push(fixtures.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
     // Activation also checks the controls of referenced versions, because runs do not enforce those controls.
-    given
+    fixtures
         .asset_with_version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap())
         .await;
-    given
+    fixtures
         .asset_with_version("hook_definition", "hook", {
             let handler = json!({ "type": "http", "ref": "https://hooks.example.com/ask" });
             json!({ "event": "pre_llm", "handler": handler })
         })
         .await;
-    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
     let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
         "guardrails": [{ "slug": "guardrail-config" }] });
-    bound.push(given.asset_with_version("workload_harness", "harness", harness).await);
-    let workload = given.workload("guarded").await;
-    let dev = given.approved_release(&workload, &bound).await;
-    given.transition(&dev, "active").await;
-    let production = given.approved_release_in(&workload, "production", &bound).await;
+    bindings.push(fixtures.asset_with_version("workload_harness", "harness", harness).await);
+    let workload = fixtures.workload("guarded").await;
+    let dev = fixtures.approved_release(&workload, &bindings).await;
+    fixtures.transition(&dev, "active").await;
+    let production = fixtures.approved_release_in(&workload, "production", &bindings).await;
     let path = format!("/v1/releases/{production}/transition");
     let detail = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
-    let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
+    let codes: Vec<&str> = missing.iter().map(|requirement| requirement["code"].as_str().unwrap()).collect();
     assert_eq!(codes, ["control_not_enforced"; 8]);
-    let messages: Vec<&str> = missing.iter().map(|one| one["message"].as_str().unwrap()).collect();
+    let messages: Vec<&str> = missing.iter().map(|requirement| requirement["message"].as_str().unwrap()).collect();
     for (path, kind, asset) in [
         ("guardrails[0].on_error", "guardrail_config", "guardrail-config"),
         ("guardrails[2].on_error", "guardrail_config", "guardrail-config"),
@@ -173,8 +183,8 @@ async fn unenforced_controls_block_activation_only_in_production() {
         ("egress_hosts", "mcp_server", "mcp-server"),
         ("on_error", "hook_definition", "hook"),
     ] {
-        let promise = format!("`content.{path}` of the `{kind}` `{asset}`");
-        assert!(messages.iter().any(|message| message.starts_with(&promise)), "{promise}: {messages:?}");
+        let field_name = format!("`content.{path}` of the `{kind}` `{asset}`");
+        assert!(messages.iter().any(|message| message.starts_with(&field_name)), "{field_name}: {messages:?}");
     }
 }
 
@@ -190,27 +200,28 @@ fn knowledge_base(contract: &str, revoked: bool) -> Value {
 #[tokio::test]
 async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let one = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "one").await);
-    let other = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "other").await);
-    let refused = |answer: &fairway_testkit::app::Response, path: &str, code: &str| {
-        let detail = answer.expect_refusal(400, "invalid_content");
+    let fixtures = app.fixtures();
+    let first_path = format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "one").await);
+    let second_path =
+        format!("/v1/assets/{}/versions", fixtures.asset_without_versions("knowledge_base", "other").await);
+    let assert_refused = |response: &fairway_testkit::app::Response, path: &str, code: &str| {
+        let detail = response.expect_refusal(400, "invalid_content");
         assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
     };
-    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
-    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
-    let taken = app.post(&other, knowledge_base("handbook", false)).await;
-    refused(&taken, "content.access_contract.contract_id", "contract_of_another_asset");
-    app.post(&other, knowledge_base("another", false)).await.expect(201);
-    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
-    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
-    let restored = app.post(&one, knowledge_base("handbook", false)).await;
-    refused(&restored, "content.access_contract.revoked", "contract_revoked");
-    app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
+    app.post(&first_path, knowledge_base("handbook", false)).await.expect(201);
+    app.post(&first_path, knowledge_base("handbook", false)).await.expect(201);
+    let response = app.post(&second_path, knowledge_base("handbook", false)).await;
+    assert_refused(&response, "content.access_contract.contract_id", "contract_of_another_asset");
+    app.post(&second_path, knowledge_base("another", false)).await.expect(201);
+    app.post(&first_path, knowledge_base("handbook", true)).await.expect(201);
+    app.post(&first_path, knowledge_base("handbook", true)).await.expect(201);
+    let restored = app.post(&first_path, knowledge_base("handbook", false)).await;
+    assert_refused(&restored, "content.access_contract.revoked", "contract_revoked");
+    app.post(&first_path, knowledge_base("handbook-2", false)).await.expect(201);
     // Contract names are unique within a tenant, so another tenant can use the same name.
-    let other_tenant = given.tenant("abroad").await;
-    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
-    let foreign = given.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
+    let other_tenant = fixtures.tenant("abroad").await;
+    let workspace = fixtures.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let foreign = fixtures.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
     let path = format!("/v1/assets/{foreign}/versions");
     app.post(path, knowledge_base("handbook", false)).in_tenant(&other_tenant).await.expect(201);
 }
@@ -236,10 +247,11 @@ async fn only_one_concurrent_claim_of_a_contract_succeeds() {
 fn paths_in_the_guide_for_new_kinds_exist() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/adding-an-asset-kind.md")).unwrap();
-    let named = text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));
+    let named_paths =
+        text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));
     // The guide uses `voice_profile` as the example of a new kind, so its files do not exist.
     let paths: Vec<&str> =
-        named.filter(|path| !path.starts_with(['/', '$']) && !path.contains("voice_profile")).collect();
+        named_paths.filter(|path| !path.starts_with(['/', '$']) && !path.contains("voice_profile")).collect();
     assert!(paths.len() >= 8, "{paths:?}");
     for path in paths {
         assert!(root.join(path).exists(), "{path} does not exist");

@@ -19,27 +19,27 @@ async fn post_action(app: &TestApp, asset: &str, verb: &str) -> Response {
 async fn asset_follows_its_lifecycle_transitions() {
     let app = TestApp::start().await;
     let asset = app.fixtures().asset_without_versions("skill", "thing").await;
-    let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
-    assert_eq!(read.expect(200)["lifecycle_state"], "active", "a new asset is active");
+    let asset_view = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(asset_view.expect(200)["lifecycle_state"], "active", "a new asset is active");
     for (verb, state) in [("retire", "retired"), ("activate", "active"), ("retire", "retired")] {
-        let moved = post_action(&app, &asset, verb).await;
-        assert_eq!(moved.expect(200)["lifecycle_state"], state);
-        let again = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
-        assert_eq!(again["current_state"], state);
-        assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
+        let response = post_action(&app, &asset, verb).await;
+        assert_eq!(response.expect(200)["lifecycle_state"], state);
+        let refusal = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
+        assert_eq!(refusal["current_state"], state);
+        assert!(refusal["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{refusal}");
     }
     // No request creates an asset in state `draft`, so the test sets this state in the database.
     let draft = app.fixtures().asset_without_versions("skill", "draft").await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
-    owner.batch_execute(&set).await.unwrap();
+    let set_draft_sql = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
+    owner.batch_execute(&set_draft_sql).await.unwrap();
     post_action(&app, &draft, "retire").await.expect_refusal(409, "invalid_transition");
     assert_eq!(post_action(&app, &draft, "activate").await.expect(200)["lifecycle_state"], "active");
 
     assert_eq!(post_action(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
     for verb in ["activate", "retire", "archive"] {
-        let refused = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
-        assert_eq!(refused["valid_transitions"], json!([]), "`archived` is a final state");
+        let refusal = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
+        assert_eq!(refusal["valid_transitions"], json!([]), "`archived` is a final state");
     }
     let version = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": {} })).await;
     assert!([400, 409].contains(&version.status), "{version}");
@@ -64,16 +64,16 @@ async fn archived_asset_keeps_versions_and_rejects_new_ones() {
 async fn lifecycle_actions_accept_preconditions_and_keys() {
     let app = TestApp::start().await;
     let asset = app.fixtures().asset_without_versions("skill", "thing").await;
-    let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
-    let tag = read.header("etag").unwrap();
+    let asset_view = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
+    let tag = asset_view.header("etag").unwrap();
     let retire = |tag: &str| app.post(path(&asset, "retire"), json!({})).header("If-Match", tag);
     retire("\"99\"").await.expect_refusal(412, "precondition_failed");
     let retired = retire(tag).idempotency_key("once").await;
     retired.expect(200);
     assert_ne!(retired.header("etag"), Some(tag));
-    let again = retire(tag).idempotency_key("once").await;
-    assert_eq!(again.expect(200), retired.json());
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let replay = retire(tag).idempotency_key("once").await;
+    assert_eq!(replay.expect(200), retired.json());
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
     retire(tag).await.expect_refusal(412, "precondition_failed");
     app.post(path(&asset, "retire"), json!({ "workspace_id": WORKSPACE }))
         .idempotency_key("once")
@@ -85,76 +85,80 @@ async fn lifecycle_actions_accept_preconditions_and_keys() {
 async fn requires_exactly_one_workspace() {
     let app = TestApp::start().await;
     let asset = app.fixtures().asset_without_versions("skill", "thing").await;
-    let other = app.fixtures().workspace("other", "default").await;
+    let other_workspace = app.fixtures().workspace("other", "default").await;
     let verb = format!("/v1/assets/{asset}/retire");
     let missing = app.post(&verb, json!({})).await.expect_refusal(422, "validation_error");
     assert_eq!(
         (&missing["fields"][0]["path"], &missing["fields"][0]["code"]),
         (&json!("workspace_id"), &json!("missing"))
     );
-    let both = app.post(format!("{verb}?workspace_id={WORKSPACE}"), json!({ "workspace_id": other })).await;
-    assert_eq!(both.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    let twice = app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
-    assert_eq!(twice.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    let conflicting_response =
+        app.post(format!("{verb}?workspace_id={WORKSPACE}"), json!({ "workspace_id": other_workspace })).await;
+    assert_eq!(conflicting_response.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    let repeated_response =
+        app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
+    assert_eq!(repeated_response.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
     app.post(format!("{verb}?workspace_id={UNKNOWN_WORKSPACE}"), json!({})).await.expect_refusal(404, "not_found");
     for field in ["lifecycle_state", "created_by", "revision"] {
-        let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
-        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["code"], "unknown_field");
+        let response = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["code"], "unknown_field");
     }
     // A request may name the same workspace in query and body, and may omit the body.
-    app.post(format!("{verb}?workspace_id={other}"), json!({ "workspace_id": other })).await.expect(200);
+    app.post(format!("{verb}?workspace_id={other_workspace}"), json!({ "workspace_id": other_workspace }))
+        .await
+        .expect(200);
     app.request_by_method_name("post", path(&asset, "activate")).await.expect(200);
 }
 
 #[tokio::test]
 async fn unfinished_releases_block_archiving() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
-    let workload = given.workload("main").await;
-    let draft = given.draft(&workload, std::slice::from_ref(&policy)).await;
-    let in_the_way = async |state: &str| {
-        let refused = post_action(&app, &policy.asset_id, "archive").await.expect_refusal(409, "asset_in_use");
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
+    let workload = fixtures.workload("main").await;
+    let draft = fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
+    let blocking_release = async |state: &str| {
+        let refusal = post_action(&app, &policy.asset_id, "archive").await.expect_refusal(409, "asset_in_use");
         let expected = json!([{
             "release_id": draft, "state": state, "workload_id": workload, "workload_slug": "main", "environment": "dev",
             "message": "of the workload `main` in `dev`",
         }]);
-        assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&expected, &json!(0)));
+        assert_eq!((&refusal["blocking_releases"], &refusal["hidden_releases"]), (&expected, &json!(0)));
     };
-    in_the_way("draft").await;
-    given.transition(&draft, "review_ready").await;
-    in_the_way("review_ready").await;
+    blocking_release("draft").await;
+    fixtures.transition(&draft, "review_ready").await;
+    blocking_release("review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": draft });
     app.post(format!("/v1/releases/{draft}/approvals"), verdict).await.expect(201);
-    given.transition(&draft, "approved").await;
-    in_the_way("approved").await;
-    given.transition(&draft, "active").await;
-    in_the_way("active").await;
+    fixtures.transition(&draft, "approved").await;
+    blocking_release("approved").await;
+    fixtures.transition(&draft, "active").await;
+    blocking_release("active").await;
     // A retired asset cannot be bound anew. A release that already binds it stays active.
     post_action(&app, &policy.asset_id, "retire").await.expect(200);
-    let other = given.draft(&workload, &[]).await;
-    let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
-    app.post(format!("/v1/releases/{other}/bindings"), bind).await.expect_refusal(409, "asset_not_active");
-    in_the_way("active").await;
-    given.transition(&draft, "retired").await;
+    let other_draft = fixtures.draft(&workload, &[]).await;
+    let binding = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+    app.post(format!("/v1/releases/{other_draft}/bindings"), binding).await.expect_refusal(409, "asset_not_active");
+    blocking_release("active").await;
+    fixtures.transition(&draft, "retired").await;
     post_action(&app, &policy.asset_id, "archive").await.expect(200);
 }
 
 #[tokio::test]
 async fn hidden_blocking_releases_are_counted_and_not_listed() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let hidden = given.workspace("hidden", "default").await;
-    let policy = given.policy("policy").await;
-    let theirs = given.in_workspace(&hidden);
-    let workload = theirs.workload("theirs").await;
-    let release = theirs.draft(&workload, std::slice::from_ref(&policy)).await;
-    given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
-    let answer = app.post(path(&policy.asset_id, "archive"), json!({})).as_actor("user:ada").await;
-    let refused = answer.expect_refusal(409, "asset_in_use");
-    assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&json!([]), &json!(1)));
+    let fixtures = app.fixtures();
+    let hidden = fixtures.workspace("hidden", "default").await;
+    let policy = fixtures.policy("policy").await;
+    let hidden_fixtures = fixtures.in_workspace(&hidden);
+    let workload = hidden_fixtures.workload("theirs").await;
+    let release = hidden_fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
+    fixtures.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
+    let response = app.post(path(&policy.asset_id, "archive"), json!({})).as_actor("user:ada").await;
+    let refusal = response.expect_refusal(409, "asset_in_use");
+    assert_eq!((&refusal["blocking_releases"], &refusal["hidden_releases"]), (&json!([]), &json!(1)));
     for secret in [&release, &workload, &hidden] {
-        assert!(!answer.text().contains(secret.as_str()), "{answer}");
+        assert!(!response.text().contains(secret.as_str()), "{response}");
     }
 }
 
@@ -162,12 +166,12 @@ async fn hidden_blocking_releases_are_counted_and_not_listed() {
 #[tokio::test]
 async fn concurrent_archiving_and_binding_let_one_succeed() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let (mut archived, mut bound) = (0, 0);
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let (mut archived_count, mut bound_count) = (0, 0);
     for round in 0..24 {
-        let policy = given.policy(&format!("policy-{round}")).await;
-        let draft = given.draft(&workload, &[]).await;
+        let policy = fixtures.policy(&format!("policy-{round}")).await;
+        let draft = fixtures.draft(&workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         let bind = app.post(format!("/v1/releases/{draft}/bindings"), body);
         let archive = app.post(path(&policy.asset_id, "archive"), json!({}));
@@ -181,16 +185,16 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
         match (bind.status, archive.status) {
             (201, 409) => {
                 archive.expect_refusal(409, "asset_in_use");
-                bound += 1;
+                bound_count += 1;
             }
             (409, 200) => {
                 bind.expect_refusal(409, "asset_not_active");
-                archived += 1;
+                archived_count += 1;
             }
             _ => panic!("{bind}\n{archive}"),
         }
     }
-    assert_eq!(archived + bound, 24);
+    assert_eq!(archived_count + bound_count, 24);
 }
 
 /// The binding's transaction is still open while the asset is archived. A statement that locks and checks in the
@@ -198,9 +202,9 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
 #[tokio::test]
 async fn archiving_detects_a_binding_committed_while_it_waits() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
-    let draft = given.draft(&given.workload("main").await, &[]).await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
+    let draft = fixtures.draft(&fixtures.workload("main").await, &[]).await;
     let mut owner = app.database().connect_as_owner().await.unwrap();
     let binding = owner.transaction().await.unwrap();
     let (asset, version) = (&policy.asset_id, &policy.asset_version_id);
@@ -212,9 +216,9 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
     );
     binding.batch_execute(&insert).await.unwrap();
     let archive = tokio::spawn(app.post(path(asset, "archive"), json!({})).into_future());
-    let watcher = app.database().connect_as_owner().await.unwrap();
+    let observer = app.database().connect_as_owner().await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while !archive.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    while !archive.is_finished() && observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }
     binding.commit().await.unwrap();
@@ -225,9 +229,9 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
 #[tokio::test]
 async fn binding_waits_for_concurrent_archiving() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
-    let draft = given.draft(&given.workload("main").await, &[]).await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
+    let draft = fixtures.draft(&fixtures.workload("main").await, &[]).await;
     let mut owner = app.database().connect_as_owner().await.unwrap();
     let archiving = owner.transaction().await.unwrap();
     let archive = format!(
@@ -237,9 +241,9 @@ async fn binding_waits_for_concurrent_archiving() {
     archiving.batch_execute(&archive).await.unwrap();
     let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
     let bind = tokio::spawn(app.post(format!("/v1/releases/{draft}/bindings"), body).into_future());
-    let watcher = app.database().connect_as_owner().await.unwrap();
+    let observer = app.database().connect_as_owner().await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while !bind.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    while !bind.is_finished() && observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }
     archiving.commit().await.unwrap();
@@ -249,9 +253,9 @@ async fn binding_waits_for_concurrent_archiving() {
 #[tokio::test]
 async fn lifecycle_changes_are_recorded_as_facts() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for operation in ["activate_asset", "retire_asset", "archive_asset"] {
-        stage.successful_request(operation).await.await.expect(200);
+        fixture.successful_request(operation).await.await.expect(200);
     }
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' ->> 'to' FROM fact WHERE kind = 'asset.moved'

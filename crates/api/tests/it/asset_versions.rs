@@ -34,12 +34,13 @@ async fn versions_carry_labels_and_notes() {
         json!({ "content": prompt_content("4"), "change_note": null }),
     ] {
         let note = body["change_note"].clone();
-        let made = create_version(&app, &asset, body).await.expect(201);
-        assert_eq!(made["change_note"], note);
-        labels.push(made["version_label"].clone());
-        let id = made["asset_version_id"].as_str().unwrap();
-        let read = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
-        assert_eq!(read, made);
+        let created = create_version(&app, &asset, body).await.expect(201);
+        assert_eq!(created["change_note"], note);
+        labels.push(created["version_label"].clone());
+        let id = created["asset_version_id"].as_str().unwrap();
+        let version_view =
+            app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
+        assert_eq!(version_view, created);
     }
     assert_eq!(labels, ["v1", "2026.11", "v2", "v3"]);
     let path = format!("/v1/assets/{asset}/versions");
@@ -47,15 +48,16 @@ async fn versions_carry_labels_and_notes() {
     let notes: Vec<&Value> = listed.as_array().unwrap().iter().map(|version| &version["change_note"]).collect();
     assert_eq!(notes, [&json!(null), &json!(""), &json!("for autumn"), &json!(null)]);
     assert_eq!(app.get(&path).await.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    let twice =
+    let second_response =
         create_version(&app, &asset, json!({ "content": prompt_content("x"), "version_label": "2026.11" })).await;
-    twice.expect_refusal(409, "duplicate_version_label");
+    second_response.expect_refusal(409, "duplicate_version_label");
     create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "ä".repeat(2_000) }))
         .await
         .expect(201);
     for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
-        let answer = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
-        assert!([400, 422].contains(&answer.status), "{answer}");
+        let response =
+            create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
+        assert!([400, 422].contains(&response.status), "{response}");
     }
     create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "two\n\tlines" }))
         .await
@@ -66,10 +68,10 @@ async fn versions_carry_labels_and_notes() {
 }
 
 /// The paths and codes of the field errors in a refusal.
-fn field_errors(answer: &Response) -> Vec<(String, String)> {
-    let refused = answer.expect_refusal(422, "validation_error");
+fn field_errors(response: &Response) -> Vec<(String, String)> {
+    let refusal = response.expect_refusal(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
-    refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
+    refusal["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
 }
 
 /// All violated rules of the body's fields are reported together, ordered by path. Rules that relate the body to
@@ -77,42 +79,42 @@ fn field_errors(answer: &Response) -> Vec<(String, String)> {
 #[tokio::test]
 async fn reports_every_invalid_field_of_a_body_at_once() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("prompt_template", "prompt").await;
-    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
-    let workload = given.workload("worker").await;
-    let release = given.draft(&workload, &[]).await;
-    let other = Uuid::now_v7();
-    let elsewhere = "?workspace_id=00000000-0000-7000-8000-0000000000ff";
-    let note = "a\u{202e}";
-    for (path, body, wrong) in [
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let flow = fixtures.flow("flow", ECHO_FLOW).await.asset_id;
+    let workload = fixtures.workload("worker").await;
+    let release = fixtures.draft(&workload, &[]).await;
+    let unknown_id = Uuid::now_v7();
+    let unknown_workspace = "?workspace_id=00000000-0000-7000-8000-0000000000ff";
+    let invalid_note = "a\u{202e}";
+    for (path, body, expected) in [
         (
-            format!("/v1/assets{elsewhere}"),
+            format!("/v1/assets{unknown_workspace}"),
             json!({ "slug": "Bad Slug", "asset_kind": "skill", "owner_ref": "x", "workspace_id": WORKSPACE }),
             &["owner_ref", "slug"][..],
         ),
         (
-            format!("/v1/assets/{asset}/versions{elsewhere}"),
-            json!({ "content": [], "version_label": "v 1", "change_note": note, "workspace_id": WORKSPACE }),
+            format!("/v1/assets/{asset}/versions{unknown_workspace}"),
+            json!({ "content": [], "version_label": "v 1", "change_note": invalid_note, "workspace_id": WORKSPACE }),
             &["change_note", "version_label"],
         ),
         (format!("/v1/assets/{asset}/grants"), json!({}), &["principal"]),
         (
-            format!("/v1/flows{elsewhere}"),
+            format!("/v1/flows{unknown_workspace}"),
             json!({
-                "slug": "Bad Slug", "owner_ref": "x", "version_label": "v 1", "change_note": note, "content_yaml": "a: [",
+                "slug": "Bad Slug", "owner_ref": "x", "version_label": "v 1", "change_note": invalid_note, "content_yaml": "a: [",
                 "workspace_id": WORKSPACE,
             }),
             &["change_note", "owner_ref", "slug", "version_label"],
         ),
         (
             format!("/v1/flows/{flow}/versions"),
-            json!({ "content_yaml": "a: [", "version_label": "v 1", "change_note": note }),
+            json!({ "content_yaml": "a: [", "version_label": "v 1", "change_note": invalid_note }),
             &["change_note", "version_label"],
         ),
         (
             "/v1/workloads".to_owned(),
-            json!({ "slug": "Bad Slug", "owner_ref": "x", "invocation_mode": "x", "name": "", "description": note }),
+            json!({ "slug": "Bad Slug", "owner_ref": "x", "invocation_mode": "x", "name": "", "description": invalid_note }),
             &["description", "invocation_mode", "name", "owner_ref", "slug"],
         ),
         (
@@ -123,13 +125,13 @@ async fn reports_every_invalid_field_of_a_body_at_once() {
         (format!("/v1/releases/{release}/transition"), json!({ "to_state": "x", "lane": "y" }), &["lane", "to_state"]),
         (
             format!("/v1/releases/{release}/approvals"),
-            json!({ "outcome": "x", "subject_kind": "asset", "subject_ref": other, "note": note }),
+            json!({ "outcome": "x", "subject_kind": "asset", "subject_ref": unknown_id, "note": invalid_note }),
             &["note", "outcome", "subject_kind"],
         ),
     ] {
-        let answer = app.post(&path, body).await;
-        let paths: Vec<String> = field_errors(&answer).into_iter().map(|(path, _)| path).collect();
-        assert_eq!(paths, wrong, "{path}");
+        let response = app.post(&path, body).await;
+        let paths: Vec<String> = field_errors(&response).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, expected, "{path}");
     }
     let listed = app.get("/v1/assets?asset_kind=x&lifecycle_state=y").await;
     assert_eq!(field_errors(&listed).len(), 2, "{listed}");
@@ -141,26 +143,26 @@ async fn reports_every_invalid_field_of_a_body_at_once() {
 #[tokio::test]
 async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("prompt_template", "prompt").await;
-    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
-    let afar = given.workspace("afar", "another").await;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let flow = fixtures.flow("flow", ECHO_FLOW).await.asset_id;
+    let other_workspace = fixtures.workspace("afar", "another").await;
     for (path, body) in [
         (format!("/v1/assets/{asset}/versions"), json!({ "content": prompt_content("x") })),
         (format!("/v1/flows/{flow}/versions"), json!({ "content_yaml": ECHO_FLOW })),
     ] {
-        let within = |workspace: &str| {
+        let create_in = |workspace: &str| {
             let mut body = body.clone();
             body["workspace_id"] = json!(workspace);
             body
         };
-        let from = |workspace: &str| format!("{path}?workspace_id={workspace}");
-        app.post(from(WORKSPACE), body.clone()).await.expect(201);
-        app.post(&path, within(WORKSPACE)).await.expect(201);
-        app.post(from(WORKSPACE), within(WORKSPACE)).await.expect(201);
-        app.post(from(&afar), body.clone()).await.expect_refusal(404, "not_found");
-        app.post(&path, within(&afar)).await.expect_refusal(404, "not_found");
-        app.post(from(&afar), within(WORKSPACE)).await.expect_refusal(422, "validation_error");
+        let path_in = |workspace: &str| format!("{path}?workspace_id={workspace}");
+        app.post(path_in(WORKSPACE), body.clone()).await.expect(201);
+        app.post(&path, create_in(WORKSPACE)).await.expect(201);
+        app.post(path_in(WORKSPACE), create_in(WORKSPACE)).await.expect(201);
+        app.post(path_in(&other_workspace), body.clone()).await.expect_refusal(404, "not_found");
+        app.post(&path, create_in(&other_workspace)).await.expect_refusal(404, "not_found");
+        app.post(path_in(&other_workspace), create_in(WORKSPACE)).await.expect_refusal(422, "validation_error");
     }
 }
 
@@ -174,20 +176,20 @@ async fn error_paths_truncate_long_member_names() {
     for number in 0..100 {
         content[name(number)] = json!(1);
     }
-    let answer = create_version(&app, &asset, json!({ "content": content })).await;
-    let refused = answer.expect_refusal(400, "invalid_content");
-    assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
-    assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
-    let path = refused["fields"][0]["path"].as_str().unwrap();
+    let response = create_version(&app, &asset, json!({ "content": content })).await;
+    let refusal = response.expect_refusal(400, "invalid_content");
+    assert_eq!(refusal["fields"].as_array().unwrap().len(), 100);
+    assert!(response.body.len() < 100 * 1_000, "{} bytes", response.body.len());
+    let path = refusal["fields"][0]["path"].as_str().unwrap();
     assert!(path.starts_with("content.") && path.ends_with('…'), "{path}");
-    let answer =
+    let response =
         create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } }))
             .await;
-    assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());
-    let answer =
+    assert!(response.body.len() < 2_000, "{} bytes", response.body.len());
+    let response =
         create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } }))
             .await;
-    assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
+    assert!(response.status == 201 || response.body.len() < 2_000, "{} bytes", response.body.len());
 }
 
 /// A change note is free text. Facts do not contain it, and it can be erased without erasing the version.
@@ -195,16 +197,16 @@ async fn error_paths_truncate_long_member_names() {
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
-    let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" }))
+    let created = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" }))
         .await
         .expect(201);
     let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
     owner.batch_execute("SET ROLE fairway_service; DELETE FROM asset_version_note; RESET ROLE").await.unwrap();
-    let id = made["asset_version_id"].as_str().unwrap();
-    let read = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
-    assert_eq!((&read["change_note"], &read["checksum"]), (&json!(null), &made["checksum"]));
+    let id = created["asset_version_id"].as_str().unwrap();
+    let version_view = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!((&version_view["change_note"], &version_view["checksum"]), (&json!(null), &created["checksum"]));
 }
 
 #[tokio::test]
@@ -220,28 +222,29 @@ async fn diffs_any_two_versions_of_an_asset() {
     ];
     let mut versions = Vec::new();
     for content in &contents {
-        let made = create_version(&app, &asset, json!({ "content": content })).await.expect(201);
-        versions.push(made["asset_version_id"].as_str().unwrap().to_owned());
+        let created = create_version(&app, &asset, json!({ "content": content })).await.expect(201);
+        versions.push(created["asset_version_id"].as_str().unwrap().to_owned());
     }
-    let path =
-        |one: &str, other: &str| format!("/v1/assets/{asset}/versions/{one}/diff/{other}?workspace_id={WORKSPACE}");
-    for (from, one) in contents.iter().zip(&versions) {
-        for (to, other) in contents.iter().zip(&versions) {
-            let diff = app.get(path(one, other)).await.expect(200);
+    let path = |from_version: &str, to_version: &str| {
+        format!("/v1/assets/{asset}/versions/{from_version}/diff/{to_version}?workspace_id={WORKSPACE}")
+    };
+    for (old_content, old_version) in contents.iter().zip(&versions) {
+        for (new_content, new_version) in contents.iter().zip(&versions) {
+            let diff = app.get(path(old_version, new_version)).await.expect(200);
             let patch: json_patch::Patch = serde_json::from_value(diff["patch"].clone()).unwrap();
-            let mut document = from.clone();
+            let mut document = old_content.clone();
             json_patch::patch(&mut document, &patch).unwrap();
-            assert_eq!(&document, to);
-            assert_eq!(diff["readable"].as_str().unwrap().is_empty(), from == to, "{diff}");
+            assert_eq!(&document, new_content);
+            assert_eq!(diff["readable"].as_str().unwrap().is_empty(), old_content == new_content, "{diff}");
         }
     }
     let readable = app.get(path(&versions[0], &versions[1])).await.expect(200)["readable"].clone();
     let lines: Vec<&str> = readable.as_str().unwrap().lines().collect();
     assert!(lines.contains(&"    - Be kind.") && lines.contains(&"    + Be quick."), "{readable}");
     // Both versions must belong to the asset.
-    let other = app.prompt("other").await.asset_version_id;
-    for (one, two) in [(&versions[0], &other), (&other, &versions[0])] {
-        app.get(path(one, two)).await.expect_refusal(404, "not_found");
+    let other_asset = app.prompt("other").await.asset_version_id;
+    for (from_id, to_id) in [(&versions[0], &other_asset), (&other_asset, &versions[0])] {
+        app.get(path(from_id, to_id)).await.expect_refusal(404, "not_found");
     }
 }
 
@@ -254,17 +257,17 @@ async fn pages_of_large_versions_are_bounded_by_size() {
         let text = format!("{number}{}", "x".repeat(255 << 10));
         create_version(&app, &asset, json!({ "content": prompt_content(&text) })).await.expect(201);
     }
-    let mut next = Some(format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}&limit=11"));
+    let mut next_path = Some(format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}&limit=11"));
     let mut labels = Vec::new();
     let mut pages = 0;
-    while let Some(path) = next {
+    while let Some(path) = next_path {
         let page = app.get(path).await;
         let rows = page.expect(200);
         assert!(page.body.len() < 3 << 20, "{}", page.body.len());
         assert_eq!(page.header("x-total-count"), Some("12"));
         labels.extend(rows.as_array().unwrap().iter().map(|row| row["version_label"].clone()));
         pages += 1;
-        next = page.header("link").map(|link| link[1..link.find('>').unwrap()].to_owned());
+        next_path = page.header("link").map(|link| link[1..link.find('>').unwrap()].to_owned());
     }
     let expected: Vec<String> = (1..=12).rev().map(|number| format!("v{number}")).collect();
     assert_eq!(labels, expected);
@@ -276,9 +279,9 @@ async fn pages_of_large_versions_are_bounded_by_size() {
 #[tokio::test]
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
-    let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
+    let flow = fixtures.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
@@ -291,15 +294,16 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     });
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
-    let (made, longest, took) =
+    let (created, longest_poll, took) =
         measure_polls(services.assets.create_asset_version(&caller, asset.into(), None, draft, None)).await;
-    assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+    assert!(matches!(created, Err(Failure::Content(ContentRefusal::Invalid(_)))));
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
 
     let text = format!("entry_step: a\nsteps:\n  - {{id: a, type: return, output: [{}]}}\n", "x, ".repeat(15_000));
-    let (found, longest, took) = measure_polls(services.flows.validate_flow(&caller, flow.into(), None, text)).await;
+    let (found, longest_poll, took) =
+        measure_polls(services.flows.validate_flow(&caller, flow.into(), None, text)).await;
     assert_eq!(found.unwrap(), []);
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
 }
 
 #[tokio::test]
@@ -309,11 +313,12 @@ async fn location_of_a_created_version_is_readable() {
     let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
     let flow = app.post("/v1/flows", flow).await;
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
-    let more = json!({ "content_yaml": ECHO_FLOW });
+    let flow_content = json!({ "content_yaml": ECHO_FLOW });
     let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
-    for made in
-        [create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await, app.post(path, more).await]
-    {
-        assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
+    for created in [
+        create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await,
+        app.post(path, flow_content).await,
+    ] {
+        assert_eq!(app.get(created.header("location").unwrap()).await.expect(200), created.expect(201));
     }
 }

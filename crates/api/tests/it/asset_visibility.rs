@@ -11,31 +11,33 @@ fn slugs(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap()).collect()
 }
 
-async fn create_grant(app: &TestApp, asset: &str, from: &str, grantee: Value) -> String {
-    let path = format!("/v1/assets/{asset}/grants?workspace_id={from}");
+async fn create_grant(app: &TestApp, asset: &str, workspace_id: &str, grantee: Value) -> String {
+    let path = format!("/v1/assets/{asset}/grants?workspace_id={workspace_id}");
     app.post(path, grantee).await.expect(201)["grant_id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn viewers_see_assets_of_the_whole_namespace() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let one = given.workspace("one", "shared").await;
-    let two = given.workspace("two", "shared").await;
-    let three = given.workspace("three", "elsewhere").await;
-    let asset = given.in_workspace(&one).asset_without_versions("skill", "shared-skill").await;
-    given.bind_role("user:ada", "author", "workspace", Some(&two)).await;
-    for (from, status) in [(&one, 200), (&two, 200), (&three, 404)] {
-        let answer = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
-        assert_eq!(answer.status, status, "{answer}");
-        let listed = app.get(format!("/v1/assets?workspace_id={from}")).as_actor("user:ada").await;
+    let fixtures = app.fixtures();
+    let first_workspace = fixtures.workspace("one", "shared").await;
+    let second_workspace = fixtures.workspace("two", "shared").await;
+    let other_namespace_workspace = fixtures.workspace("three", "elsewhere").await;
+    let asset = fixtures.in_workspace(&first_workspace).asset_without_versions("skill", "shared-skill").await;
+    fixtures.bind_role("user:ada", "author", "workspace", Some(&second_workspace)).await;
+    for (workspace, status) in [(&first_workspace, 200), (&second_workspace, 200), (&other_namespace_workspace, 404)] {
+        let response = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).as_actor("user:ada").await;
+        assert_eq!(response.status, status, "{response}");
+        let listed = app.get(format!("/v1/assets?workspace_id={workspace}")).as_actor("user:ada").await;
         assert_eq!(listed.status, status, "{listed}");
     }
-    let all = app.get("/v1/assets").as_actor("user:ada").await.expect(200);
-    assert_eq!(slugs(&all), ["shared-skill"]);
+    let assets = app.get("/v1/assets").as_actor("user:ada").await.expect(200);
+    assert_eq!(slugs(&assets), ["shared-skill"]);
     // A change requires a role in the asset's own workspace.
-    let retire =
-        app.post(format!("/v1/assets/{asset}/retire?workspace_id={two}"), json!({})).as_actor("user:ada").await;
+    let retire = app
+        .post(format!("/v1/assets/{asset}/retire?workspace_id={second_workspace}"), json!({}))
+        .as_actor("user:ada")
+        .await;
     assert_eq!(retire.expect_refusal(403, "forbidden")["permission"], "asset.edit");
     let version = json!({ "content": { "system_prompt": "x" } });
     let version = app.post(format!("/v1/assets/{asset}/versions"), version).as_actor("user:ada").await;
@@ -45,48 +47,52 @@ async fn viewers_see_assets_of_the_whole_namespace() {
 #[tokio::test]
 async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let here = given.workspace("here", "here").await;
-    let there = given.workspace("there", "there").await;
-    let home = given.in_workspace(&here);
-    let (shown, hidden) = (home.prompt("shown").await, home.prompt("hidden").await);
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    let fixtures = app.fixtures();
+    let workspace = fixtures.workspace("here", "here").await;
+    let other_workspace = fixtures.workspace("there", "there").await;
+    let workspace_fixtures = fixtures.in_workspace(&workspace);
+    let (visible, hidden) = (workspace_fixtures.prompt("shown").await, workspace_fixtures.prompt("hidden").await);
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
     // The only role of this caller was revoked.
-    let revoked = given.bind_role("user:bob", "viewer", "workspace", Some(&there)).await;
+    let revoked = fixtures.bind_role("user:bob", "viewer", "workspace", Some(&other_workspace)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
-    let read =
-        |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
+    let read = |actor: &str, id: &str, workspace_id: &str| {
+        app.get(format!("/v1/assets/{id}?workspace_id={workspace_id}")).as_actor(actor)
+    };
     for actor in ["user:ada", "user:bob"] {
-        read(actor, &shown.asset_id, &there).await.expect_refusal(404, "not_found");
-        let granted = create_grant(&app, &shown.asset_id, &here, json!({ "principal": actor })).await;
-        for from in [&here, &there] {
-            assert_eq!(read(actor, &shown.asset_id, from).await.expect(200)["slug"], "shown");
-            read(actor, &hidden.asset_id, from).await.expect_refusal(404, "not_found");
-            let listed = app.get(format!("/v1/assets?workspace_id={from}")).as_actor(actor).await.expect(200);
-            assert_eq!(slugs(&listed), ["shown"], "{actor} from {from}");
+        read(actor, &visible.asset_id, &other_workspace).await.expect_refusal(404, "not_found");
+        let grant = create_grant(&app, &visible.asset_id, &workspace, json!({ "principal": actor })).await;
+        for workspace_id in [&workspace, &other_workspace] {
+            assert_eq!(read(actor, &visible.asset_id, workspace_id).await.expect(200)["slug"], "shown");
+            read(actor, &hidden.asset_id, workspace_id).await.expect_refusal(404, "not_found");
+            let listed = app.get(format!("/v1/assets?workspace_id={workspace_id}")).as_actor(actor).await.expect(200);
+            assert_eq!(slugs(&listed), ["shown"], "{actor} from {workspace_id}");
         }
-        read(actor, &shown.asset_id, UNKNOWN_WORKSPACE).await.expect_refusal(404, "not_found");
-        let (asset, version) = (&shown.asset_id, &shown.asset_version_id);
-        let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={there}");
+        read(actor, &visible.asset_id, UNKNOWN_WORKSPACE).await.expect_refusal(404, "not_found");
+        let (asset, version) = (&visible.asset_id, &visible.asset_version_id);
+        let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={other_workspace}");
         app.get(path).as_actor(actor).await.expect(200);
         assert_eq!(slugs(&app.get("/v1/assets").as_actor(actor).await.expect(200)), ["shown"]);
         app.get(format!("/v1/assets/{asset}/blast-radius")).as_actor(actor).await.expect(200);
         // A grant allows neither changes of the asset nor listing its grants.
         for verb in ["retire", "archive", "activate", "grants"] {
-            let path = format!("/v1/assets/{asset}/{verb}?workspace_id={there}");
+            let path = format!("/v1/assets/{asset}/{verb}?workspace_id={other_workspace}");
             let body = if verb == "grants" { json!({ "principal": "user:x" }) } else { json!({}) };
             app.post(path, body).as_actor(actor).await.expect_refusal(403, "forbidden");
         }
-        app.get(format!("/v1/assets/{asset}/grants?workspace_id={there}"))
+        app.get(format!("/v1/assets/{asset}/grants?workspace_id={other_workspace}"))
             .as_actor(actor)
             .await
             .expect_refusal(403, "forbidden");
-        let path = format!("/v1/assets/{asset}/grants/{granted}");
-        app.delete(format!("{path}?workspace_id={there}")).as_actor(actor).await.expect_refusal(403, "forbidden");
-        app.delete(format!("{path}?workspace_id={here}")).await.expect(204);
-        app.delete(format!("{path}?workspace_id={here}")).await.expect_refusal(404, "not_found");
-        for from in [&here, &there] {
-            read(actor, asset, from).await.expect_refusal(404, "not_found");
+        let path = format!("/v1/assets/{asset}/grants/{grant}");
+        app.delete(format!("{path}?workspace_id={other_workspace}"))
+            .as_actor(actor)
+            .await
+            .expect_refusal(403, "forbidden");
+        app.delete(format!("{path}?workspace_id={workspace}")).await.expect(204);
+        app.delete(format!("{path}?workspace_id={workspace}")).await.expect_refusal(404, "not_found");
+        for workspace_id in [&workspace, &other_workspace] {
+            read(actor, asset, workspace_id).await.expect_refusal(404, "not_found");
         }
     }
     app.get("/v1/assets").as_actor("user:bob").await.expect_refusal(403, "forbidden");
@@ -95,58 +101,60 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
 #[tokio::test]
 async fn workspace_grant_permits_reading_and_binding_there() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let here = given.workspace("here", "here").await;
-    let there = given.workspace("there", "there").await;
-    let beside = given.workspace("beside", "there").await;
-    let policy = given.in_workspace(&here).policy("policy").await;
-    let guest = given.in_workspace(&there);
-    let (theirs, next) = (guest.workload("theirs").await, given.in_workspace(&beside).workload("next").await);
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
-    given.bind_role("user:bob", "viewer", "workspace", Some(&beside)).await;
+    let fixtures = app.fixtures();
+    let workspace = fixtures.workspace("here", "here").await;
+    let other_workspace = fixtures.workspace("there", "there").await;
+    let neighbour_workspace = fixtures.workspace("beside", "there").await;
+    let policy = fixtures.in_workspace(&workspace).policy("policy").await;
+    let other_fixtures = fixtures.in_workspace(&other_workspace);
+    let (other_workload, neighbour_workload) =
+        (other_fixtures.workload("theirs").await, fixtures.in_workspace(&neighbour_workspace).workload("next").await);
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
+    fixtures.bind_role("user:bob", "viewer", "workspace", Some(&neighbour_workspace)).await;
     let bind = async |workload: &str| {
-        let draft = given.draft(workload, &[]).await;
+        let draft = fixtures.draft(workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         app.post(format!("/v1/releases/{draft}/bindings"), body).await
     };
-    bind(&theirs).await.expect_refusal(404, "not_found");
-    let granted = create_grant(&app, &policy.asset_id, &here, json!({ "grantee_workspace_id": there })).await;
-    bind(&theirs).await.expect(201);
-    bind(&next).await.expect_refusal(404, "not_found");
-    let read = |actor: &str, from: &str| {
-        app.get(format!("/v1/assets/{}?workspace_id={from}", policy.asset_id)).as_actor(actor)
+    bind(&other_workload).await.expect_refusal(404, "not_found");
+    let grant =
+        create_grant(&app, &policy.asset_id, &workspace, json!({ "grantee_workspace_id": other_workspace })).await;
+    bind(&other_workload).await.expect(201);
+    bind(&neighbour_workload).await.expect_refusal(404, "not_found");
+    let read = |actor: &str, workspace_id: &str| {
+        app.get(format!("/v1/assets/{}?workspace_id={workspace_id}", policy.asset_id)).as_actor(actor)
     };
-    read("user:ada", &there).await.expect(200);
-    read("user:ada", &beside).await.expect_refusal(404, "not_found");
-    read("user:bob", &there).await.expect_refusal(404, "not_found");
-    for (actor, seen) in [("user:ada", 1), ("user:bob", 0)] {
-        for query in ["".to_owned(), format!("?workspace_id={there}")] {
+    read("user:ada", &other_workspace).await.expect(200);
+    read("user:ada", &neighbour_workspace).await.expect_refusal(404, "not_found");
+    read("user:bob", &other_workspace).await.expect_refusal(404, "not_found");
+    for (actor, visible_count) in [("user:ada", 1), ("user:bob", 0)] {
+        for query in ["".to_owned(), format!("?workspace_id={other_workspace}")] {
             let listed = app.get(format!("/v1/assets{query}")).as_actor(actor).await;
-            assert_eq!(listed.expect(200).as_array().unwrap().len(), seen, "{actor}{query}");
-            assert_eq!(listed.header("x-total-count"), Some(seen.to_string().as_str()));
+            assert_eq!(listed.expect(200).as_array().unwrap().len(), visible_count, "{actor}{query}");
+            assert_eq!(listed.header("x-total-count"), Some(visible_count.to_string().as_str()));
         }
     }
-    app.delete(format!("/v1/assets/{}/grants/{granted}?workspace_id={here}", policy.asset_id)).await.expect(204);
-    bind(&theirs).await.expect_refusal(404, "not_found");
-    read("user:ada", &there).await.expect_refusal(404, "not_found");
+    app.delete(format!("/v1/assets/{}/grants/{grant}?workspace_id={workspace}", policy.asset_id)).await.expect(204);
+    bind(&other_workload).await.expect_refusal(404, "not_found");
+    read("user:ada", &other_workspace).await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn grants_are_unique_listed_and_validated() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let asset = given.asset_without_versions("skill", "thing").await;
-    let other = given.asset_without_versions("skill", "other").await;
+    let fixtures = app.fixtures();
+    let asset = fixtures.asset_without_versions("skill", "thing").await;
+    let other_asset = fixtures.asset_without_versions("skill", "other").await;
     let path = format!("/v1/assets/{asset}/grants?workspace_id={WORKSPACE}");
-    let made = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
-    let body = made.expect(201);
+    let created = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
+    let body = created.expect(201);
     let expected = json!({
         "grant_id": body["grant_id"], "asset_id": asset, "principal": "group:readers", "grantee_workspace_id": null,
         "created_at": body["created_at"], "created_by": "user:local",
     });
     assert_eq!(body, expected);
-    let again = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
-    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (expected.clone(), Some("true")));
+    let replay = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (expected.clone(), Some("true")));
     app.post(&path, json!({ "principal": "group:readers" })).await.expect_refusal(409, "duplicate_grant");
     let workspace = app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
     app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect_refusal(409, "duplicate_grant");
@@ -160,16 +168,16 @@ async fn grants_are_unique_listed_and_validated() {
         (json!({ "principal": "user:x", "role": "viewer" }), "role"),
         (json!({ "grantee_workspace_id": "x" }), "grantee_workspace_id"),
     ] {
-        let refused = app.post(&path, body.clone()).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], field, "{body}");
+        let refusal = app.post(&path, body.clone()).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], field, "{body}");
     }
     app.post(&path, json!({ "grantee_workspace_id": UNKNOWN_WORKSPACE })).await.expect_refusal(404, "not_found");
-    let other_tenant = given.tenant("abroad").await;
-    let foreign = given.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
+    let other_tenant = fixtures.tenant("abroad").await;
+    let foreign = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
     app.post(&path, json!({ "grantee_workspace_id": foreign })).await.expect_refusal(404, "not_found");
     // A grant is found only under its own asset.
     let grant = expected["grant_id"].as_str().unwrap();
-    app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}"))
+    app.delete(format!("/v1/assets/{other_asset}/grants/{grant}?workspace_id={WORKSPACE}"))
         .await
         .expect_refusal(404, "not_found");
     app.delete(format!("/v1/assets/{asset}/grants/{grant}")).await.expect_refusal(422, "validation_error");
@@ -179,35 +187,37 @@ async fn grants_are_unique_listed_and_validated() {
 #[tokio::test]
 async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    let builtin = given.prompt("builtin").await;
-    let own = given.in_workspace(&elsewhere).prompt("own").await;
+    let fixtures = app.fixtures();
+    let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
+    let builtin = fixtures.prompt("builtin").await;
+    let own_prompt = fixtures.in_workspace(&other_workspace).prompt("own").await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // No request can set the ownership tier, so the test sets it in the database.
-    let set = format!("UPDATE asset SET ownership_tier = 'platform_builtin' WHERE asset_id = '{}'", builtin.asset_id);
-    owner.batch_execute(&set).await.unwrap();
+    let set_builtin_sql =
+        format!("UPDATE asset SET ownership_tier = 'platform_builtin' WHERE asset_id = '{}'", builtin.asset_id);
+    owner.batch_execute(&set_builtin_sql).await.unwrap();
     let body = json!({
         "slug": "x", "asset_kind": "skill", "owner_ref": "team:a", "ownership_tier": "platform_builtin",
     });
     app.post("/v1/assets", body).await.expect_refusal(422, "validation_error");
-    given.bind_role("user:ada", "workspace_admin", "workspace", Some(&elsewhere)).await;
-    given.bind_role("user:home", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    let read = app.get(format!("/v1/assets/{}?workspace_id={elsewhere}", builtin.asset_id)).as_actor("user:ada").await;
-    assert_eq!(read.expect(200)["ownership_tier"], "platform_builtin");
-    for query in ["".to_owned(), format!("?workspace_id={elsewhere}"), "?asset_kind=prompt_template".to_owned()] {
+    fixtures.bind_role("user:ada", "workspace_admin", "workspace", Some(&other_workspace)).await;
+    fixtures.bind_role("user:home", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    let response =
+        app.get(format!("/v1/assets/{}?workspace_id={other_workspace}", builtin.asset_id)).as_actor("user:ada").await;
+    assert_eq!(response.expect(200)["ownership_tier"], "platform_builtin");
+    for query in ["".to_owned(), format!("?workspace_id={other_workspace}"), "?asset_kind=prompt_template".to_owned()] {
         let listed = app.get(format!("/v1/assets{query}")).as_actor("user:ada").await.expect(200);
         assert_eq!(slugs(&listed), ["own", "builtin"], "{query}");
     }
     for actor in ["user:ada", "user:home"] {
-        let retire = format!("/v1/assets/{}/retire?workspace_id={elsewhere}", builtin.asset_id);
-        let from = if actor == "user:home" { retire.replace(&elsewhere, WORKSPACE) } else { retire };
-        app.post(from, json!({})).as_actor(actor).await.expect_refusal(403, "forbidden");
+        let retire = format!("/v1/assets/{}/retire?workspace_id={other_workspace}", builtin.asset_id);
+        let path = if actor == "user:home" { retire.replace(&other_workspace, WORKSPACE) } else { retire };
+        app.post(path, json!({})).as_actor(actor).await.expect_refusal(403, "forbidden");
     }
     app.post(format!("/v1/assets/{}/retire?workspace_id={WORKSPACE}", builtin.asset_id), json!({})).await.expect(200);
-    assert_eq!(own.slug, "own");
+    assert_eq!(own_prompt.slug, "own");
     // A caller without a role in the tenant does not see built-in assets.
-    let revoked = given.bind_role("user:nobody", "viewer", "workspace", Some(WORKSPACE)).await;
+    let revoked = fixtures.bind_role("user:nobody", "viewer", "workspace", Some(WORKSPACE)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let path = format!("/v1/assets/{}?workspace_id={WORKSPACE}", builtin.asset_id);
     app.get(path).as_actor("user:nobody").await.expect_refusal(404, "not_found");

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Waits until every committed fact is sequenced, and returns the whole log, newest first.
 pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
     let owner = app.database().connect_as_owner().await.unwrap();
-    let waiting = async {
+    let wait_for_log = async {
         loop {
             let pending: i64 = owner.query_one("SELECT count(*) FROM fact_pending", &[]).await.unwrap().get(0);
             if pending == 0 {
@@ -21,7 +21,7 @@ pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait_for_log).await.unwrap();
     read_log(app, crate::fixture::TENANT).await
 }
 
@@ -42,11 +42,11 @@ async fn read_log(app: &TestApp, tenant: &str) -> Vec<Value> {
 #[tokio::test]
 async fn entries_have_a_total_order_without_gaps() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for _ in 0..3 {
-        stage.successful_request("execute_workload").await.await.expect(200);
-        stage.successful_request("create_asset").await.await.expect(201);
-        stage.successful_request("create_workspace").await.await.expect(201);
+        fixture.successful_request("execute_workload").await.await.expect(200);
+        fixture.successful_request("create_asset").await.await.expect(201);
+        fixture.successful_request("create_workspace").await.await.expect(201);
     }
     let events = audit_log(&app).await;
     let indices: Vec<u64> = events.iter().map(|event| event["index"].as_u64().unwrap()).collect();
@@ -85,39 +85,40 @@ async fn entries_have_a_total_order_without_gaps() {
         assert_eq!(event["detail"], if is_disclosed { fact["detail"].clone() } else { Value::Null }, "{fact}");
     }
     // The entries of a workspace are a subset of the tenant's entries.
-    let path = format!("/v1/audit/events?limit=200&workspace_id={}", stage.workspace);
-    let here = app.get(path).await.expect(200);
-    assert!(!here.as_array().unwrap().is_empty());
-    assert!(here.as_array().unwrap().iter().all(|event| events.contains(event)));
-    assert!(here.as_array().unwrap().len() < events.len());
+    let path = format!("/v1/audit/events?limit=200&workspace_id={}", fixture.workspace);
+    let log = app.get(path).await.expect(200);
+    assert!(!log.as_array().unwrap().is_empty());
+    assert!(log.as_array().unwrap().iter().all(|event| events.contains(event)));
+    assert!(log.as_array().unwrap().len() < events.len());
 }
 
 /// An auditor below tenant scope reads the events of its namespace, workspaces or workloads.
 #[tokio::test]
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
+    let fixtures = app.fixtures();
+    let (workspace_id, other_workspace) =
+        (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
     let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
-    let namespace = namespace(&here).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
-    let ours = given.in_workspace(&here).active_workload("ours").await;
-    let theirs = given.in_workspace(&there).active_workload("theirs").await;
-    let sibling = given.in_workspace(&there).workload("sibling").await;
-    for workload in [&ours, &theirs] {
+    let namespace = namespace(&workspace_id).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
+    let own_workload = fixtures.in_workspace(&workspace_id).active_workload("ours").await;
+    let other_workload = fixtures.in_workspace(&other_workspace).active_workload("theirs").await;
+    let sibling_workload = fixtures.in_workspace(&other_workspace).workload("sibling").await;
+    for workload in [&own_workload, &other_workload] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         app.post(workload.execute_path(), body).await.expect(200);
     }
     for (actor, kind, scope) in [
         ("user:of-namespace", "namespace", namespace.as_str()),
-        ("user:of-workspace", "workspace", &here),
-        ("user:of-workload", "workload", &theirs.workload_id),
-        ("user:of-both", "workspace", &here),
-        ("user:of-both", "workload", &theirs.workload_id),
+        ("user:of-workspace", "workspace", &workspace_id),
+        ("user:of-workload", "workload", &other_workload.workload_id),
+        ("user:of-both", "workspace", &workspace_id),
+        ("user:of-both", "workload", &other_workload.workload_id),
     ] {
-        given.bind_role(actor, "auditor", kind, Some(scope)).await;
+        fixtures.bind_role(actor, "auditor", kind, Some(scope)).await;
     }
-    given.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
-    let all = audit_log(&app).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&workspace_id)).await;
+    let all_events = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
         let events = page.expect(200).as_array().unwrap().clone();
@@ -125,11 +126,13 @@ async fn auditors_read_the_events_of_their_scope() {
         events
     };
     let of_workspace = async |id: &str| events_of(format!("&workspace_id={id}"), "user:local").await;
-    let (of_here, of_there) = (of_workspace(&here).await, of_workspace(&there).await);
-    assert!(of_here.len() > 10 && of_there.len() > 10 && all.len() > of_here.len() + of_there.len());
+    let (own_events, other_events) = (of_workspace(&workspace_id).await, of_workspace(&other_workspace).await);
+    assert!(
+        own_events.len() > 10 && other_events.len() > 10 && all_events.len() > own_events.len() + other_events.len()
+    );
     for actor in ["user:of-namespace", "user:of-workspace"] {
-        assert_eq!(events_of(String::new(), actor).await, of_here, "{actor}");
-        assert_eq!(events_of(format!("&workspace_id={here}"), actor).await, of_here, "{actor}");
+        assert_eq!(events_of(String::new(), actor).await, own_events, "{actor}");
+        assert_eq!(events_of(format!("&workspace_id={workspace_id}"), actor).await, own_events, "{actor}");
     }
     // The scope of a workload covers its releases, runs and role bindings, and no other workload.
     let of_workload = events_of(String::new(), "user:of-workload").await;
@@ -138,29 +141,29 @@ async fn auditors_read_the_events_of_their_scope() {
         ["workload.created", "release.created", "release.transitioned", "execution.ended", "role_binding.created"];
     assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     assert!(!kinds.contains("asset.created"), "{kinds:?}");
-    assert!(!of_workload.iter().any(|event| event["subject"]["id"] == sibling.as_str()));
-    let granted = |event: &&Value| event["kind"] == "role_binding.created";
-    assert_eq!(of_workload.iter().filter(granted).count(), 2);
-    let in_there: Vec<Value> =
+    assert!(!of_workload.iter().any(|event| event["subject"]["id"] == sibling_workload.as_str()));
+    let is_role_binding = |event: &&Value| event["kind"] == "role_binding.created";
+    assert_eq!(of_workload.iter().filter(is_role_binding).count(), 2);
+    let workload_scope_events: Vec<Value> =
         of_workload.iter().filter(|event| event["kind"] != "role_binding.created").cloned().collect();
-    assert!(in_there.iter().all(|event| of_there.contains(event)));
-    assert_eq!(events_of(format!("&workspace_id={there}"), "user:of-workload").await, in_there);
-    assert_eq!(events_of(format!("&workspace_id={here}"), "user:of-workload").await, Vec::<Value>::new());
-    let mut both: Vec<Value> = of_here.iter().chain(&of_workload).cloned().collect();
-    both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
-    assert_eq!(events_of(String::new(), "user:of-both").await, both);
+    assert!(workload_scope_events.iter().all(|event| other_events.contains(event)));
+    assert_eq!(events_of(format!("&workspace_id={other_workspace}"), "user:of-workload").await, workload_scope_events);
+    assert_eq!(events_of(format!("&workspace_id={workspace_id}"), "user:of-workload").await, Vec::<Value>::new());
+    let mut events_of_both: Vec<Value> = own_events.iter().chain(&of_workload).cloned().collect();
+    events_of_both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
+    assert_eq!(events_of(String::new(), "user:of-both").await, events_of_both);
     // The limit applies to the combined list of both scopes.
-    let first = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
-    assert_eq!(first.expect(200).as_array().unwrap()[..], both[..3]);
+    let first_response = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
+    assert_eq!(first_response.expect(200).as_array().unwrap()[..], events_of_both[..3]);
     // A caller without the permission gets 403 with the permission's name, also for a workspace that it cannot see.
     for (query, actor) in [
         (String::new(), "user:viewer"),
-        (format!("?workspace_id={here}"), "user:viewer"),
-        (format!("?workspace_id={there}"), "user:of-workspace"),
+        (format!("?workspace_id={workspace_id}"), "user:viewer"),
+        (format!("?workspace_id={other_workspace}"), "user:of-workspace"),
     ] {
-        let refused =
+        let refusal =
             app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "audit.view", "{query} {actor}");
+        assert_eq!(refusal["permission"], "audit.view", "{query} {actor}");
     }
 }
 
@@ -172,17 +175,17 @@ async fn facts_carry_notification_categories() {
     let ticket = |ticket: Value| json!({ "environment": "dev", "inputs": ticket });
     app.post(workload.execute_path(), ticket(json!({}))).await.expect_refusal(422, "prompt_argument_missing");
     app.post(workload.execute_path(), ticket(json!({ "ticket": "a refund" }))).await.expect(200);
-    let next = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
-    app.fixtures().transition(&next, "active").await;
-    app.post(format!("/v1/releases/{next}/rollback"), json!({ "reason": "x" })).await.expect(200);
+    let next_release = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
+    app.fixtures().transition(&next_release, "active").await;
+    app.post(format!("/v1/releases/{next_release}/rollback"), json!({ "reason": "x" })).await.expect(200);
     let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::fixture::WORKSPACE);
     app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false }))
         .await
         .expect(200);
-    let own = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
-    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
-    let refused = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
-    refused.expect_refusal(403, "self_approval_not_allowed");
+    let own_release = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own_release });
+    let response = app.post(format!("/v1/releases/{own_release}/approvals"), verdict).await;
+    response.expect_refusal(403, "self_approval_not_allowed");
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
     let events = audit_log(&app).await;
@@ -258,7 +261,7 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
         }
-        other => expected_notification_kinds(other),
+        operation => expected_notification_kinds(operation),
     }
 }
 
@@ -287,7 +290,7 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
         "retry_delivery" => ("notification.delivery_retried", "notification_delivery"),
         "change_notification_profile" => ("notification.profile_changed", "notification_profile"),
         "make_announcement" => ("notification.announcement_made", "announcement"),
-        other => panic!("no fact is specified for the operation {other}"),
+        operation => panic!("no fact is specified for the operation {operation}"),
     }
 }
 
@@ -296,24 +299,25 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
 fn changing_operations() -> Vec<(String, bool)> {
     // Excludes the end of a session, because local mode has no sessions.
     let changes = |route: &Route| route.method != "get" && !route.is_dry_run() && route.operation_id() != "end_session";
-    let all = routes().into_iter().filter(changes);
-    let mut all: Vec<(String, bool)> =
-        all.map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
+    let changing_routes = routes().into_iter().filter(changes);
+    let mut operations: Vec<(String, bool)> = changing_routes
+        .map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key")))
+        .collect();
     // `SuspendWorkload` repeats the current status, and `FetchDocuments` fetches nothing in this test.
     let no_change = [Operation::SuspendWorkload, Operation::FetchDocuments];
     let parts = Operation::WITHOUT_OWN_ROUTE.iter().filter(|part| !no_change.contains(part));
-    all.extend(parts.map(|part| (part.id().to_owned(), false)));
-    assert!(all.len() >= 30, "{all:?}");
-    all
+    operations.extend(parts.map(|part| (part.id().to_owned(), false)));
+    assert!(operations.len() >= 30, "{operations:?}");
+    operations
 }
 
 #[tokio::test]
 async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let mut known: BTreeSet<String> = BTreeSet::new();
+    let fixture = WorkspaceFixture::create(&app).await;
+    let mut known_events: BTreeSet<String> = BTreeSet::new();
     for (operation, keyed) in changing_operations() {
-        let mut request = stage.successful_request(&operation).await;
+        let mut request = fixture.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
             // Fixtures of notification operations may already have turned on the advanced tier. The request must
             // change the setting.
@@ -324,50 +328,50 @@ async fn every_change_has_one_entry_that_names_its_request() {
             request = request.idempotency_key("once");
         }
         // Excludes the facts that the fixtures of this operation wrote.
-        known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
-        let answer = request.clone().as_actor("user:local").await;
-        assert!((200..300).contains(&answer.status), "{answer}");
+        known_events.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
+        let response = request.clone().as_actor("user:local").await;
+        assert!((200..300).contains(&response.status), "{response}");
         if keyed {
-            let again = request.as_actor("user:local").await;
-            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
+            let second_response = request.as_actor("user:local").await;
+            assert_eq!(second_response.header("idempotency-replayed"), Some("true"), "{second_response}");
         }
         let mut log = audit_log(&app).await;
         if operation == "create_tenant" {
             // The creation of a tenant is the first fact of the new tenant's log. The log of the creator's tenant
             // has no such fact.
-            assert!(log.iter().all(|event| known.contains(&event["event_id"].to_string())), "{log:?}");
-            log = read_log(&app, answer.expect(201)["tenant_id"].as_str().unwrap()).await;
+            assert!(log.iter().all(|event| known_events.contains(&event["event_id"].to_string())), "{log:?}");
+            log = read_log(&app, response.expect(201)["tenant_id"].as_str().unwrap()).await;
         }
-        let mut fresh: Vec<Value> =
-            log.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
+        let mut new_events: Vec<Value> =
+            log.into_iter().filter(|event| !known_events.contains(&event["event_id"].to_string())).collect();
         if operation == "run_code" {
             // Before the script is dispatched, a fact about its acceptance is committed. It is not counted here.
-            assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
+            assert_eq!(new_events.pop().unwrap()["kind"], "execution.code_accepted");
         }
         if operation == "refine_use_case" {
             // The generator's run ends before the refinement and writes a fact. It is not counted here.
-            assert_eq!(fresh.pop().unwrap()["actor"], "system:generator");
+            assert_eq!(new_events.pop().unwrap()["actor"], "system:generator");
         }
-        assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
-        let (event, (kind, subject)) = (&fresh[0], expected_kinds(&operation));
-        assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
+        assert_eq!(new_events.len(), 1, "{operation}: {new_events:?}");
+        let (event, (kind, subject)) = (&new_events[0], expected_kinds(&operation));
+        assert_eq!(event["request_id"].as_str(), response.header("x-request-id"), "{operation}");
         let is_generation = ["generate_asset_draft", "generate_use_case"].contains(&operation.as_str());
         let actor = if is_generation { "system:generator" } else { "user:local" };
         assert_eq!(event["actor"], actor, "{operation}");
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
     // Requests that change nothing and refused requests write no entry.
-    let before = audit_log(&app).await.len();
-    stage.successful_request("change_workload_status").await.await.expect(200);
+    let events_before = audit_log(&app).await.len();
+    fixture.successful_request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.expect_refusal(422, "validation_error");
-    app.post("/v1/assets", stage.successful_body("create_asset"))
+    app.post("/v1/assets", fixture.successful_body("create_asset"))
         .as_actor("anonymous")
         .await
         .expect_refusal(403, "forbidden");
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
-        stage.successful_request(operation).await.await.expect(200);
+        fixture.successful_request(operation).await.await.expect(200);
     }
-    assert_eq!(audit_log(&app).await.len(), before);
+    assert_eq!(audit_log(&app).await.len(), events_before);
 }
 
 /// Policy denials at acceptance, after an evaluation error, and during the run each write one entry. A replayed
@@ -391,7 +395,7 @@ steps:
     output: done
 ";
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
     let mut expected = Vec::new();
     for (slug, condition, flow, reason) in [
@@ -400,22 +404,22 @@ steps:
         ("half-way", "has(inputs.stage)", true, "no"),
     ] {
         let rules = json!([rule("yes", "always", "allow"), rule("no", condition, "deny")]);
-        let mut versions = vec![given.policy_with_rules(&format!("{slug}-policy"), rules).await];
+        let mut versions = vec![fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await];
         if flow {
-            versions.push(given.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
+            versions.push(fixtures.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
         } else {
-            versions.push(given.prompt(&format!("{slug}-prompt")).await);
-            versions.push(given.model_policy(&format!("{slug}-model")).await);
+            versions.push(fixtures.prompt(&format!("{slug}-prompt")).await);
+            versions.push(fixtures.model_policy(&format!("{slug}-model")).await);
         }
-        let workload = given.active_workload_with_bindings(slug, versions).await;
+        let workload = fixtures.active_workload_with_bindings(slug, versions).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         for key in [None, Some("once")] {
             let run = app.post(workload.execute_path(), body.clone());
             let run = key.map_or_else(|| run.clone(), |key| run.clone().idempotency_key(key));
-            let answer = run.clone().await;
-            let detail = answer.expect_refusal(403, "policy_denied");
+            let response = run.clone().await;
+            let detail = response.expect_refusal(403, "policy_denied");
             assert_eq!(detail["reason_code"], reason, "{slug}");
-            expected.push((detail["execution_id"].clone(), answer.header("x-request-id").unwrap().to_owned()));
+            expected.push((detail["execution_id"].clone(), response.header("x-request-id").unwrap().to_owned()));
             if key.is_some() {
                 assert_eq!(run.await.expect_refusal(403, "policy_denied"), detail, "{slug}");
             }
@@ -430,30 +434,30 @@ steps:
     denials.reverse();
     assert_eq!(denials, expected);
     let owner = app.database().connect_as_owner().await.unwrap();
-    let denied = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
-    let denied: i64 = owner.query_one(denied, &[]).await.unwrap().get(0);
-    assert_eq!(usize::try_from(denied).unwrap(), expected.len());
+    let denials_sql = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
+    let denial_count: i64 = owner.query_one(denials_sql, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(denial_count).unwrap(), expected.len());
 }
 
 #[tokio::test]
 async fn facts_hold_no_user_text() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let canary = "canary-qxzw";
-    let text = |place: &str| format!("{canary} {place} \u{e9}");
+    let text = |field: &str| format!("{canary} {field} \u{e9}");
     app.post("/v1/tenants", json!({ "slug": "t", "name": text("tenant") })).await.expect(201);
     let body = json!({ "slug": "w", "name": text("workspace"), "namespace": "n" });
     app.post("/v1/workspaces", body).await.expect(201);
     let prompt = json!({ "system_prompt": text("prompt"), "description": text("description") });
-    let prompt = given.asset_with_version("prompt_template", "prompt", prompt).await;
+    let prompt = fixtures.asset_with_version("prompt_template", "prompt", prompt).await;
     let rules = json!([
         { "id": "r", "condition": "inputs.secret != 'no'", "outcome": "allow", "reason_code": "ok",
           "description": text("rule") },
     ]);
-    let policy = given.policy_with_rules("policy", rules).await;
-    let model = given.model_policy("model").await;
+    let policy = fixtures.policy_with_rules("policy", rules).await;
+    let model = fixtures.model_policy("model").await;
     let yaml = crate::fixture::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
-    let flow = given.flow("flow", &yaml).await;
+    let flow = fixtures.flow("flow", &yaml).await;
     let body = json!({
         "slug": "main", "owner_ref": "team:a", "invocation_mode": "form", "name": text("name"),
         "description": text("workload"),
@@ -461,21 +465,21 @@ async fn facts_hold_no_user_text() {
     let workload = app.post("/v1/workloads", body).await.expect(201);
     let workload = workload["workload_id"].as_str().unwrap();
     app.patch(format!("/v1/workloads/{workload}"), json!({ "description": text("changed") })).await.expect(200);
-    let release = given.draft(workload, &[prompt, policy, model, flow]).await;
-    given.transition(&release, "review_ready").await;
+    let release = fixtures.draft(workload, &[prompt, policy, model, flow]).await;
+    fixtures.transition(&release, "review_ready").await;
     for outcome in ["rejected", "approved"] {
         let verdict = json!({
             "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": text("note"),
         });
         app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
     }
-    given.transition(&release, "approved").await;
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "approved").await;
+    fixtures.transition(&release, "active").await;
     for secret in ["yes", "no"] {
         let inputs = json!({ "ticket": text("ticket"), "secret": secret, canary: { "nested": [text("value")] } });
         let body = json!({ "environment": "dev", "inputs": inputs });
-        let answer = app.post("/v1/workloads/by-slug/main/execute", body).idempotency_key(canary).await;
-        assert!([200, 403, 409].contains(&answer.status), "{answer}");
+        let response = app.post("/v1/workloads/by-slug/main/execute", body).idempotency_key(canary).await;
+        assert!([200, 403, 409].contains(&response.status), "{response}");
     }
     let tenants_host = json!({ "public_hosts": ["canary-qxzw.example"] });
     app.patch(format!("/v1/tenants/{}/settings", crate::fixture::TENANT), tenants_host).await.expect(200);
@@ -503,8 +507,8 @@ async fn history_tables_are_append_only() {
             format!("DELETE FROM {table}"),
             format!("TRUNCATE {table} CASCADE"),
         ] {
-            let refused = owner.batch_execute(&statement).await.unwrap_err();
-            assert_eq!(refused.code().map(|code| code.code()), Some("FW003"), "{statement}: {refused}");
+            let error = owner.batch_execute(&statement).await.unwrap_err();
+            assert_eq!(error.code().map(|code| code.code()), Some("FW003"), "{statement}: {error}");
             let as_service = format!("SET ROLE fairway_service; {statement}");
             assert!(owner.batch_execute(&as_service).await.is_err(), "{statement}");
             owner.batch_execute("RESET ROLE").await.unwrap();

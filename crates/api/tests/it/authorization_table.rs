@@ -221,62 +221,62 @@ fn every_operation_is_in_the_authorization_table() {
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
     assert_eq!(documented, guarded, "routes and the authorization table differ");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
-    let swept: BTreeSet<&str> = EXPECTED_ACCESS.iter().map(|(operation, _)| *operation).collect();
-    assert_eq!(all, swept, "this table and the authorization table differ");
+    let expected: BTreeSet<&str> = EXPECTED_ACCESS.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(all, expected, "this table and the authorization table differ");
 }
 
 #[tokio::test]
 async fn every_role_gets_the_access_of_the_table() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_roles(&stage).await;
-    let mut wrong = Vec::new();
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_roles(&fixture).await;
+    let mut differences = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
-            let answer = stage.successful_request(operation).await.as_actor(caller).await;
-            let got = match answer.status {
+            let response = fixture.successful_request(operation).await.as_actor(caller).await;
+            let access = match response.status {
                 // Requests for other operations may have notified the caller, so the inbox may or may not be empty.
-                200 if answer.body == b"[]" && operation != "list_inbox" => "e",
+                200 if response.body == b"[]" && operation != "list_inbox" => "e",
                 200 | 201 | 204 => "+",
                 // Authorization succeeded. The server refuses the source address afterwards.
                 422 if operation == "fetch_documents" => {
-                    let detail = answer.expect_refusal(422, "validation_error");
+                    let detail = response.expect_refusal(422, "validation_error");
                     if detail["fields"][0]["code"] == "source_not_fetched" { "+" } else { "?" }
                 }
                 // Authorization succeeded. The tenant's setting refuses the operation afterwards.
-                403 if answer.code() == "enterprise_capability_required" => "+",
+                403 if response.code() == "enterprise_capability_required" => "+",
                 403 => {
-                    let permission = answer.expect_refusal(403, "forbidden")["permission"].clone();
-                    assert!(permission.as_str().is_some_and(|name| name.contains('.')), "{answer}");
+                    let permission = response.expect_refusal(403, "forbidden")["permission"].clone();
+                    assert!(permission.as_str().is_some_and(|name| name.contains('.')), "{response}");
                     "f"
                 }
                 404 => {
-                    answer.expect_refusal(404, "not_found");
+                    response.expect_refusal(404, "not_found");
                     "."
                 }
                 _ => "?",
             };
-            if got != expected {
-                wrong.push(format!("{operation} by {caller}: expected {expected}, got {got}: {answer}"));
+            if access != expected {
+                differences.push(format!("{operation} by {caller}: expected {expected}, got {access}: {response}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
-pub(crate) async fn bind_roles(stage: &WorkspaceFixture<'_>) {
-    let here = Some(stage.workspace.as_str());
-    let given = &stage.fixtures;
+pub(crate) async fn bind_roles(fixture: &WorkspaceFixture<'_>) {
+    let workspace = Some(fixture.workspace.as_str());
+    let fixtures = &fixture.fixtures;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {
-        given.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
+        fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", workspace).await;
     }
-    given.bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
-    given.bind_role("user:platform-admin", "platform_admin", "platform", None).await;
-    let revoked = given.bind_role("user:nobody", "workspace_admin", "workspace", here).await;
-    stage.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
-    let other_workspace = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
-    let other_tenant = given.tenant("elsewhere").await;
-    let elsewhere = stage.app.fixtures().in_tenant(&other_tenant, "");
-    elsewhere.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
+    fixtures.bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
+    fixtures.bind_role("user:platform-admin", "platform_admin", "platform", None).await;
+    let revoked = fixtures.bind_role("user:nobody", "workspace_admin", "workspace", workspace).await;
+    fixture.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
+    let other_workspace = fixtures.workspace("next-door", "next-door").await;
+    fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
+    let other_tenant = fixtures.tenant("elsewhere").await;
+    let foreign_fixtures = fixture.app.fixtures().in_tenant(&other_tenant, "");
+    foreign_fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
 }

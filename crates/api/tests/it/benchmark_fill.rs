@@ -17,8 +17,9 @@ async fn fill_history(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
-    let set = format!("SET fairway_fill.runs = {RUNS}; SET fairway_fill.days = 364; SET fairway_fill.name = 'grown'");
-    owner.batch_execute(&set).await.unwrap();
+    let settings_sql =
+        format!("SET fairway_fill.runs = {RUNS}; SET fairway_fill.days = 364; SET fairway_fill.name = 'grown'");
+    owner.batch_execute(&settings_sql).await.unwrap();
     owner.batch_execute(FILL_SQL).await.unwrap();
     (workload, owner)
 }
@@ -31,23 +32,27 @@ async fn query_count(owner: &Client, sql: &str) -> i64 {
 async fn lists_a_year_of_runs_and_reads_their_evidence() {
     let app = TestApp::start().await;
     let (workload, owner) = fill_history(&app).await;
-    let whole = app.get("/v1/executions?limit=1").await;
-    assert_eq!(whole.header("x-total-count"), Some((RUNS / 2 + 1).to_string().as_str()));
-    let of_it = app.get(format!("/v1/executions?limit=1&workload_id={}", workload.workload_id)).await;
-    assert_eq!(of_it.header("x-total-count"), whole.header("x-total-count"));
+    let all_runs = app.get("/v1/executions?limit=1").await;
+    assert_eq!(all_runs.header("x-total-count"), Some((RUNS / 2 + 1).to_string().as_str()));
+    let runs_of_workload = app.get(format!("/v1/executions?limit=1&workload_id={}", workload.workload_id)).await;
+    assert_eq!(runs_of_workload.header("x-total-count"), all_runs.header("x-total-count"));
     for status in ["completed", "failed", "denied", "cancelled"] {
-        let list = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
-        let list = list.as_array().unwrap();
-        assert!(list.len() > 1, "{status}");
+        let runs = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
+        let runs = runs.as_array().unwrap();
+        assert!(runs.len() > 1, "{status}");
         // The run from the API has another submitter, so it is excluded.
-        for row in list.iter().filter(|row| row["submitted_by"] == "user:fill") {
+        for row in runs.iter().filter(|row| row["submitted_by"] == "user:fill") {
             assert_eq!(row["status"], status);
             let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
-            let mut read = app.get(&path).as_actor("user:fill").await.expect(200);
-            assert_eq!(read["queued_result"]["result"]["class"].is_string(), status == "completed", "{read}");
-            assert_eq!(read["steps"].as_array().unwrap().is_empty(), status == "denied");
-            (read["queued_result"], read["steps"]) = (Value::Null, Value::Null);
-            assert_eq!(read, *row);
+            let mut evidence_view = app.get(&path).as_actor("user:fill").await.expect(200);
+            assert_eq!(
+                evidence_view["queued_result"]["result"]["class"].is_string(),
+                status == "completed",
+                "{evidence_view}"
+            );
+            assert_eq!(evidence_view["steps"].as_array().unwrap().is_empty(), status == "denied");
+            (evidence_view["queued_result"], evidence_view["steps"]) = (Value::Null, Value::Null);
+            assert_eq!(evidence_view, *row);
             let evidence = app.get(format!("{path}/evidence-graph")).await.expect(200);
             assert_eq!(evidence["execution"]["status"], status);
             assert_eq!(evidence["policy_decision"]["outcome"], if status == "denied" { "deny" } else { "allow" });
@@ -63,18 +68,20 @@ async fn lists_a_year_of_runs_and_reads_their_evidence() {
         }
     }
     // Runs that are older than the retention time are complete except for their payloads.
-    let until = "SELECT to_char((now() - interval '300 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
-    let until: String = owner.query_one(until, &[]).await.unwrap().get(0);
-    let old = app.get(format!("/v1/executions?limit=3&status=completed&until={until}")).await.expect(200);
-    for row in old.as_array().unwrap() {
+    let end_time_sql =
+        "SELECT to_char((now() - interval '300 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let end_time: String = owner.query_one(end_time_sql, &[]).await.unwrap().get(0);
+    let old_runs = app.get(format!("/v1/executions?limit=3&status=completed&until={end_time}")).await.expect(200);
+    for row in old_runs.as_array().unwrap() {
         let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
-        let read = app.get(&path).as_actor("user:fill").await.expect(200);
-        assert_eq!((&read["queued_result"], &read["status"]), (&Value::Null, &json!("completed")));
+        let evidence = app.get(&path).as_actor("user:fill").await.expect(200);
+        assert_eq!((&evidence["queued_result"], &evidence["status"]), (&Value::Null, &json!("completed")));
         app.get(format!("{path}/evidence-graph")).await.expect(200);
     }
-    assert_eq!(old.as_array().unwrap().len(), 3);
-    let advice = app.get(format!("/v1/releases/{}/rollback-recommendation", workload.release_id)).await.expect(200);
-    assert_eq!(advice["recommended"], false);
+    assert_eq!(old_runs.as_array().unwrap().len(), 3);
+    let recommendation =
+        app.get(format!("/v1/releases/{}/rollback-recommendation", workload.release_id)).await.expect(200);
+    assert_eq!(recommendation["recommended"], false);
     // Every run is in the partition of its month, and there are at least twelve partitions.
     assert_eq!(query_count(&owner, "SELECT count(*) FROM execution").await, RUNS + 1);
     assert!(query_count(&owner, "SELECT count(DISTINCT tableoid) FROM execution").await >= 12);
@@ -101,16 +108,16 @@ async fn audit_log_of_a_year_is_consistent_and_continues() {
         assert_eq!(query_count(&owner, sql).await, 0, "{sql}");
     }
     run(&app, &workload).await.expect(200);
-    let mut newest = app.get("/v1/audit/events?limit=200").await.expect(200);
+    let mut newest_events = app.get("/v1/audit/events?limit=200").await.expect(200);
     // The sequencer runs in the background, so it assigns the index of the last run's fact after a short delay.
     let size = format!("SELECT size FROM fact_log WHERE tenant_id = '{TENANT}'");
     while query_count(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
         tokio::task::yield_now().await;
     }
-    if newest[0]["index"].as_i64() != Some(query_count(&owner, &size).await - 1) {
-        newest = app.get("/v1/audit/events?limit=200").await.expect(200);
+    if newest_events[0]["index"].as_i64() != Some(query_count(&owner, &size).await - 1) {
+        newest_events = app.get("/v1/audit/events?limit=200").await.expect(200);
     }
-    let events = newest.as_array().unwrap();
+    let events = newest_events.as_array().unwrap();
     assert_eq!(events[0]["index"].as_i64().unwrap(), query_count(&owner, &size).await - 1);
     assert_eq!((&events[0]["kind"], &events[0]["actor"]), (&json!("execution.ended"), &json!("user:local")));
     assert!(events.windows(2).all(|pair| pair[0]["index"].as_u64().unwrap() == pair[1]["index"].as_u64().unwrap() + 1));
@@ -137,8 +144,8 @@ async fn inserted_versions_count_like_created_ones() {
     let versions = app.get(format!("{path}?limit=200&workspace_id={}", WORKSPACE)).await;
     assert_eq!(versions.header("x-total-count"), Some("40"));
     assert_eq!(versions.expect(200)[0]["version_label"], "v40");
-    let next = app.post(path, json!({ "content": { "system_prompt": "One more." } })).await.expect(201);
-    assert_eq!(next["version_label"], "v41");
+    let next_version = app.post(path, json!({ "content": { "system_prompt": "One more." } })).await.expect(201);
+    assert_eq!(next_version["version_label"], "v41");
 }
 
 const CHUNKS_SQL: &str = include_str!("../../../bench/src/million.sql");
@@ -162,40 +169,40 @@ steps:
 #[tokio::test]
 async fn inserted_chunks_are_found_like_ingested_ones() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "base", knowledge_content("base")).await;
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "base", knowledge_content("base")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
-    let first = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
-    app.post(&documents, first).await.expect(201);
+    let first_document = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
+    app.post(&documents, first_document).await.expect(201);
     let owner = app.database().connect_as_owner().await.unwrap();
     let index = "SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass)";
     let index_before: String = owner.query_one(index, &[]).await.unwrap().get(0);
     let prefix = "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk";
     let prefix: String = owner.query_one(prefix, &[]).await.unwrap().get(0);
-    let set = format!(
+    let settings_sql = format!(
         "SET fairway_fill.base = '{}'; SET fairway_fill.prefix = '{prefix}'; SET fairway_fill.pieces = '3000'",
         base.asset_id
     );
-    owner.batch_execute(&set).await.unwrap();
+    owner.batch_execute(&settings_sql).await.unwrap();
     owner.batch_execute(CHUNKS_SQL).await.unwrap();
     let index_after: String = owner.query_one(index, &[]).await.unwrap().get(0);
     assert_eq!(index_before, index_after);
-    let miscounted = format!(
+    let miscounts_sql = format!(
         "SELECT count(*) FROM knowledge_word AS counted WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')
             AND chunks <> (SELECT count(*) FROM knowledge_chunk WHERE words @@ format('''{prefix}/%s''', word)::tsquery)"
     );
-    assert_eq!(query_count(&owner, &miscounted).await, 0);
+    assert_eq!(query_count(&owner, &miscounts_sql).await, 0);
     let counted = "SELECT count(*) FROM knowledge_word WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')";
     assert_eq!(query_count(&owner, counted).await, 4);
 
     let versions = vec![
-        given.prompt("prompt").await,
-        given.model_policy("models").await,
-        given.policy("policy").await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("models").await,
+        fixtures.policy("policy").await,
         base.clone(),
-        given.flow("flow", SEARCH_FLOW).await,
+        fixtures.flow("flow", SEARCH_FLOW).await,
     ];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     let search = async |query: &str| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
         let response = app.post(workload.execute_path(), body).await.expect(200);

@@ -44,39 +44,41 @@ fn ids<'v>(rows: &'v Value, name: &str) -> Vec<&'v str> {
 #[tokio::test]
 async fn direct_bindings_are_in_the_blast_radius() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
     let empty = blast_radius(&app, &policy.asset_id).await;
     assert_eq!(empty, json!({ "releases": [], "workloads": [], "via": [], "truncated": false }));
-    let (one, two) = (given.workload("one").await, given.workload("two").await);
-    let first = given.draft(&one, std::slice::from_ref(&policy)).await;
-    let second = given.draft(&one, std::slice::from_ref(&policy)).await;
-    let third = given.draft(&two, std::slice::from_ref(&policy)).await;
-    given.transition(&second, "retired").await;
+    let (first_workload, second_workload) = (fixtures.workload("one").await, fixtures.workload("two").await);
+    let first_release = fixtures.draft(&first_workload, std::slice::from_ref(&policy)).await;
+    let second_release = fixtures.draft(&first_workload, std::slice::from_ref(&policy)).await;
+    let third_release = fixtures.draft(&second_workload, std::slice::from_ref(&policy)).await;
+    fixtures.transition(&second_release, "retired").await;
     let found = blast_radius(&app, &policy.asset_id).await;
-    assert_eq!(ids(&found["releases"], "release_id"), [&third, &second, &first]);
+    assert_eq!(ids(&found["releases"], "release_id"), [&third_release, &second_release, &first_release]);
     assert_eq!(ids(&found["releases"], "state"), ["draft", "retired", "draft"]);
-    assert_eq!(ids(&found["workloads"], "workload_id"), [&two, &one]);
-    assert_eq!(found["workloads"][1]["release_ids"], json!([second, first]));
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&second_workload, &first_workload]);
+    assert_eq!(found["workloads"][1]["release_ids"], json!([second_release, first_release]));
     let release = &found["releases"][0];
     assert_eq!((&release["path"], &release["version_label"]), (&json!([]), &json!("v1")));
-    assert_eq!((&release["workload_id"], &release["environment"]), (&json!(two), &json!("dev")));
+    assert_eq!((&release["workload_id"], &release["environment"]), (&json!(second_workload), &json!("dev")));
 }
 
 #[tokio::test]
 async fn follows_references_backwards_with_pins_and_cycles() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.policy("base").await;
-    let (middle, top) =
-        (given.asset_without_versions("skill", "middle").await, given.asset_without_versions("agent", "top").await);
+    let fixtures = app.fixtures();
+    let base = fixtures.policy("base").await;
+    let (middle_asset, top_asset) = (
+        fixtures.asset_without_versions("skill", "middle").await,
+        fixtures.asset_without_versions("agent", "top").await,
+    );
     // Only the first version of `middle` references `base`. References to `top` and `middle` name a version or none.
-    let v1 = insert_referring_version(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
-    let v2 = insert_referring_version(&app, &middle, "v2", &[]).await;
-    let pinned_to_v1 = insert_referring_version(&app, &top, "v1", &[("middle", Some("v1"))]).await;
-    let pinned_to_v2 = insert_referring_version(&app, &top, "v2", &[("middle", Some("v2"))]).await;
-    let unpinned = insert_referring_version(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
-    let workload = given.workload("main").await;
+    let v1 = insert_referring_version(&app, &middle_asset, "v1", &[("base", Some("v1")), ("top", None)]).await;
+    let v2 = insert_referring_version(&app, &middle_asset, "v2", &[]).await;
+    let pinned_to_v1 = insert_referring_version(&app, &top_asset, "v1", &[("middle", Some("v1"))]).await;
+    let pinned_to_v2 = insert_referring_version(&app, &top_asset, "v2", &[("middle", Some("v2"))]).await;
+    let unpinned = insert_referring_version(&app, &top_asset, "v3", &[("other", None), ("middle", None)]).await;
+    let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for (version, kind) in
         [(&v1, "skill"), (&v2, "skill"), (&pinned_to_v1, "agent"), (&pinned_to_v2, "agent"), (&unpinned, "agent")]
@@ -98,44 +100,48 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
     assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
     // An asset within a reference cycle depends on itself, through the other asset of the cycle.
-    let around = blast_radius(&app, &middle).await;
-    assert_eq!(around["truncated"], false);
-    assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);
+    let radius = blast_radius(&app, &middle_asset).await;
+    assert_eq!(radius["truncated"], false);
+    assert_eq!(ids(&radius["via"], "asset_slug"), ["top", "top", "top"]);
 }
 
 #[tokio::test]
 async fn omits_hidden_rows_and_masks_paths_through_them() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let hidden = given.workspace("hidden", "hidden").await;
-    let base = given.policy("base").await;
-    let between = given.in_workspace(&hidden).asset_without_versions("skill", "between").await;
-    let top = given.asset_without_versions("agent", "top").await;
+    let fixtures = app.fixtures();
+    let hidden = fixtures.workspace("hidden", "hidden").await;
+    let base = fixtures.policy("base").await;
+    let between = fixtures.in_workspace(&hidden).asset_without_versions("skill", "between").await;
+    let top_asset = fixtures.asset_without_versions("agent", "top").await;
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
-    let visible = insert_referring_version(&app, &top, "v1", &[("between", None)]).await;
-    let theirs = given.in_workspace(&hidden).workload("theirs").await;
-    let their_release = draft_binding(&app, &theirs, &hidden_version, "skill").await;
-    let ours = given.workload("ours").await;
-    let our_release = draft_binding(&app, &ours, &visible, "agent").await;
-    given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    let visible = insert_referring_version(&app, &top_asset, "v1", &[("between", None)]).await;
+    let hidden_workload = fixtures.in_workspace(&hidden).workload("theirs").await;
+    let hidden_release = draft_binding(&app, &hidden_workload, &hidden_version, "skill").await;
+    let visible_workload = fixtures.workload("ours").await;
+    let our_release = draft_binding(&app, &visible_workload, &visible, "agent").await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
-    let answer = app.get(&path).as_actor("user:ada").await;
-    let found = answer.expect(200);
+    let response = app.get(&path).as_actor("user:ada").await;
+    let found = response.expect(200);
     assert_eq!(ids(&found["releases"], "release_id"), [&our_release]);
-    assert_eq!(ids(&found["workloads"], "workload_id"), [&ours]);
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&visible_workload]);
     assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
     let path_to_asset = &found["releases"][0]["path"];
     assert_eq!((&path_to_asset[0], &path_to_asset[1]["asset_slug"]), (&json!(null), &json!("top")));
-    for other in [&hidden_version, &between, &theirs, &their_release, &hidden] {
-        let text = answer.text().replace(&format!("\"towards\":\"{hidden_version}\""), "");
-        assert!(!text.contains(other.as_str()), "{other} in {text}");
+    for hidden_id in [&hidden_version, &between, &hidden_workload, &hidden_release, &hidden] {
+        let text = response.text().replace(&format!("\"towards\":\"{hidden_version}\""), "");
+        assert!(!text.contains(hidden_id.as_str()), "{hidden_id} in {text}");
     }
-    let all = app.get(&path).await.expect(200);
-    assert_eq!(all["releases"].as_array().unwrap().len(), 2);
+    let full_radius = app.get(&path).await.expect(200);
+    assert_eq!(full_radius["releases"].as_array().unwrap().len(), 2);
     // References never cross tenants, even for equal slugs.
-    let other_tenant = given.tenant("abroad").await;
-    let there = given.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
-    let far = given.in_tenant(&other_tenant, &there).policy("base").await;
-    let found = app.get(format!("/v1/assets/{}/blast-radius", far.asset_id)).in_tenant(&other_tenant).await.expect(200);
+    let other_tenant = fixtures.tenant("abroad").await;
+    let foreign_workspace = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
+    let foreign_policy = fixtures.in_tenant(&other_tenant, &foreign_workspace).policy("base").await;
+    let found = app
+        .get(format!("/v1/assets/{}/blast-radius", foreign_policy.asset_id))
+        .in_tenant(&other_tenant)
+        .await
+        .expect(200);
     assert_eq!(found["via"], json!([]));
 }

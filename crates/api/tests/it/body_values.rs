@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 const SECRET: &str = "hunter2";
 
 /// Each reported field as `path code`.
-fn reported(answer: &Response) -> Vec<String> {
-    let refused = answer.expect_refusal(422, "validation_error");
-    let fields = refused["fields"].as_array().unwrap().iter();
+fn reported_errors(response: &Response) -> Vec<String> {
+    let refusal = response.expect_refusal(422, "validation_error");
+    let fields = refusal["fields"].as_array().unwrap().iter();
     fields.map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect()
 }
 
@@ -31,11 +31,11 @@ fn values_beyond(property: &Value) -> Vec<Value> {
     let bound = |name: &str| property[name].as_u64();
     let list = |length: u64| Value::from(vec![text_of(8); usize::try_from(length).unwrap()]);
     [
-        bound("maxLength").map(|bound| json!(text_of(bound + 1))),
-        bound("minLength").filter(|bound| *bound > 0).map(|bound| json!(text_of(bound - 1))),
-        bound("maximum").map(|bound| json!(bound + 1)),
-        bound("minimum").filter(|bound| *bound > 0).map(|bound| json!(bound - 1)),
-        bound("maxItems").filter(|_| property["items"]["type"] == "string").map(|bound| list(bound + 1)),
+        bound("maxLength").map(|limit| json!(text_of(limit + 1))),
+        bound("minLength").filter(|limit| *limit > 0).map(|limit| json!(text_of(limit - 1))),
+        bound("maximum").map(|limit| json!(limit + 1)),
+        bound("minimum").filter(|limit| *limit > 0).map(|limit| json!(limit - 1)),
+        bound("maxItems").filter(|_| property["items"]["type"] == "string").map(|limit| list(limit + 1)),
     ]
     .into_iter()
     .flatten()
@@ -45,28 +45,31 @@ fn values_beyond(property: &Value) -> Vec<Value> {
 #[tokio::test]
 async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
-    let mut refused = 0;
+    let mut refusal_count = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
         let properties = route.body_schema(&document)["properties"].clone();
         for (field, property) in properties.as_object().into_iter().flatten() {
             // `content_yaml` is excluded, because the response lists the problems of the flow instead of the field.
             for value in values_beyond(property).into_iter().filter(|_| field != "content_yaml") {
-                let mut body = stage.successful_body(route.operation_id());
+                let mut body = fixture.successful_body(route.operation_id());
                 let (object, prefix) = route.described_object(&mut body);
                 object[field] = value;
                 let field = format!("{prefix}{field}");
-                let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
-                let answer = app.request_by_method_name(&route.method, path).json(body).await;
-                let place = format!("{} {field}", route.operation_id());
-                assert!(reported(&answer).iter().all(|problem| problem.starts_with(&format!("{field} "))), "{place}");
-                assert!(!answer.text().contains(SECRET), "{place}: {answer}");
-                refused += 1;
+                let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
+                let response = app.request_by_method_name(&route.method, path).json(body).await;
+                let location = format!("{} {field}", route.operation_id());
+                assert!(
+                    reported_errors(&response).iter().all(|problem| problem.starts_with(&format!("{field} "))),
+                    "{location}"
+                );
+                assert!(!response.text().contains(SECRET), "{location}: {response}");
+                refusal_count += 1;
             }
         }
     }
-    assert!(refused > 50, "only {refused} values");
+    assert!(refusal_count > 50, "only {refusal_count} values");
 }
 
 #[tokio::test]
@@ -74,7 +77,7 @@ async fn lengths_count_characters() {
     let app = TestApp::start().await;
     let send = |slug: &str, name: String| app.post("/v1/tenants", json!({ "slug": slug, "name": name }));
     send("umlauts", "ä".repeat(200)).await.expect(201);
-    assert_eq!(reported(&send("more", "ä".repeat(201)).await), ["name invalid_name"]);
+    assert_eq!(reported_errors(&send("more", "ä".repeat(201)).await), ["name invalid_name"]);
 }
 
 #[tokio::test]
@@ -87,7 +90,7 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
         { "document_id": SECRET, "title": format!("{SECRET}\n"), "text": " ", "source_ref": "" },
         { "document_id": format!("-{SECRET}") },
     ]);
-    let answer = app.post(&path, json!({ "documents": documents })).await;
+    let response = app.post(&path, json!({ "documents": documents })).await;
     let expected = [
         "documents[1].source_ref source_not_found",
         "documents[1].source_ref invalid",
@@ -96,13 +99,13 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
         "documents[2].document_id invalid_document_id",
         "documents[2].text missing",
     ];
-    assert_eq!(reported(&answer), expected);
-    assert!(!answer.text().contains(SECRET), "{answer}");
+    assert_eq!(reported_errors(&response), expected);
+    assert!(!response.text().contains(SECRET), "{response}");
     let workload = app.fixtures().active_workload("main").await;
     let path = format!("/v1/releases/{}/transition", workload.release_id);
     let plan = json!({ "lane_sequence": ["guided", "guided"], "soak_duration_minutes": 43_201 });
     let body = json!({ "to_state": "retired", "lane": "canary", "rollout_plan": plan });
-    let mut problems = reported(&app.post(&path, body).await);
+    let mut problems = reported_errors(&app.post(&path, body).await);
     problems.sort();
     let expected = [
         "lane invalid",
@@ -114,7 +117,7 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
     assert_eq!(problems, expected);
     let plan = json!({ "lane_sequence": ["guided"], "soak_duration_minutes": 0 });
     let body = json!({ "to_state": "active", "lane": "standard", "rollout_plan": plan });
-    assert_eq!(reported(&app.post(&path, body).await), ["lane invalid"]);
+    assert_eq!(reported_errors(&app.post(&path, body).await), ["lane invalid"]);
 }
 
 /// For large bodies, the server checks the permission first, so that a caller without permission cannot make it read
@@ -130,9 +133,9 @@ async fn large_bodies_are_validated_after_authorization() {
         app.post(&path, body).as_actor(actor)
     };
     send(&app, "user:reader", 70_000).await.expect_refusal(403, "forbidden");
-    assert_eq!(reported(&send(&app, "user:local", 70_000).await), ["change_note invalid_text"]);
+    assert_eq!(reported_errors(&send(&app, "user:local", 70_000).await), ["change_note invalid_text"]);
     // A small body is read and validated before authorization.
-    assert_eq!(reported(&send(&app, "user:reader", 2_001).await), ["change_note invalid_text"]);
+    assert_eq!(reported_errors(&send(&app, "user:reader", 2_001).await), ["change_note invalid_text"]);
     send(&app, "user:reader", 2_000).await.expect_refusal(403, "forbidden");
 }
 
@@ -142,8 +145,8 @@ async fn forbidden_names_are_refused_before_values() {
     let mut body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "-", "environment": "-", "language": "perl", "code": "result = 1",
     });
-    let refused = ["environment invalid_slug", "language invalid", "workload_slug invalid_slug"];
-    assert_eq!(reported(&app.post("/v1/runtime/code", body.clone()).await), refused);
+    let expected = ["environment invalid_slug", "language invalid", "workload_slug invalid_slug"];
+    assert_eq!(reported_errors(&app.post("/v1/runtime/code", body.clone()).await), expected);
     body["actor_ref"] = json!("user:mia");
     app.post("/v1/runtime/code", body).await.expect_refusal(422, "forbidden_field");
 }

@@ -18,26 +18,26 @@ fn execute_flow_body(slug: &str) -> Value {
 async fn execute_flow_starts_an_ordinary_run() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
-    let answer = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
-    let response = answer.expect(200);
+    let run_response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
+    let response = run_response.expect(200);
     let result = &response["result"];
     assert_eq!((&response["status"], &result["status"]), (&json!("success"), &json!("completed")), "{response}");
-    let read = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
-    assert_eq!(read["queued_result"]["result"], result["output"]);
-    assert_eq!(read["workload_id"], json!(workload.workload_id));
+    let execution = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
+    assert_eq!(execution["queued_result"]["result"], result["output"]);
+    assert_eq!(execution["workload_id"], json!(workload.workload_id));
     // The idempotency key of the tool call applies to the run.
-    let again = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (response.clone(), Some("true")));
+    let replay = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (response.clone(), Some("true")));
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
     // If the stored result of a run is unreadable, its replay fails and starts no second run.
-    let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
-    connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
-    let lost = app
+    let damage_sql = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
+    connect(&app.database().url()).await.unwrap().batch_execute(damage_sql).await.unwrap();
+    let refusal = app
         .post(EXECUTE_FLOW_PATH, execute_flow_body("main"))
         .idempotency_key("once")
         .await
         .expect_refusal(502, "tool_response_malformed");
-    assert_eq!(lost["execution_id"], result["execution_id"]);
+    assert_eq!(refusal["execution_id"], result["execution_id"]);
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
 }
 
@@ -45,31 +45,36 @@ async fn execute_flow_starts_an_ordinary_run() {
 /// second run starts.
 #[tokio::test]
 async fn lost_response_is_reported_without_a_second_run() {
-    let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
-    let line = FaultProxy::to_database(calm.database(), 1);
-    let shaky = TestApp::builder()
+    let direct_server = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
+    let proxy = FaultProxy::to_database(direct_server.database(), 1);
+    let proxied_server = TestApp::builder()
         .setting("FAIRWAY_WORKER_LEASE", "2s")
-        .sharing_storage_of(&calm)
-        .through_proxy(&line)
+        .sharing_storage_of(&direct_server)
+        .through_proxy(&proxy)
         .start()
         .await;
-    calm.active_workload("main").await;
-    for (cut, runs) in [(FaultPoint::Before, 0), (FaultPoint::Late, 1)] {
-        line.set_fault(ProxyFault::Once("INTO execution (", cut));
-        let lost =
-            shaky.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect_refusal(503, "tool_response_lost");
-        line.wait_until_idle().await;
-        assert_eq!(query_number(&calm, "SELECT count(*) FROM execution").await, runs, "{cut:?}");
-        let id = lost["execution_id"].clone();
+    direct_server.active_workload("main").await;
+    for (fault, runs) in [(FaultPoint::Before, 0), (FaultPoint::Late, 1)] {
+        proxy.set_fault(ProxyFault::Once("INTO execution (", fault));
+        let refusal = proxied_server
+            .post(EXECUTE_FLOW_PATH, execute_flow_body("main"))
+            .await
+            .expect_refusal(503, "tool_response_lost");
+        proxy.wait_until_idle().await;
+        assert_eq!(query_number(&direct_server, "SELECT count(*) FROM execution").await, runs, "{fault:?}");
+        let id = refusal["execution_id"].clone();
         if runs == 0 {
-            calm.get(format!("/v1/executions/{}", id.as_str().unwrap())).await.expect_refusal(404, "not_found");
+            direct_server
+                .get(format!("/v1/executions/{}", id.as_str().unwrap()))
+                .await
+                .expect_refusal(404, "not_found");
         } else {
             // No worker has the run. After its lease has expired, the run ends with an outcome.
-            assert!(wait_until_ended(&calm, &id).await["outcome"].is_string());
+            assert!(wait_until_ended(&direct_server, &id).await["outcome"].is_string());
         }
     }
-    assert_eq!(query_number(&calm, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
-    assert_eq!(line.injected().len(), 2, "each accept had a fault");
+    assert_eq!(query_number(&direct_server, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
+    assert_eq!(proxy.injected().len(), 2, "each accept had a fault");
 }
 
 #[tokio::test]
@@ -99,17 +104,17 @@ async fn validates_arguments_against_the_schema() {
         ("query_knowledge_base", json!({ "knowledge_base_slug": "a", "query": 1 }), "arguments.query", "wrong_type"),
         ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments.x", "unknown_field"),
     ] {
-        let sent = json!({ "arguments": arguments });
-        let refused = app.post(format!("/v1/runtime/tools/{tool}"), sent).await.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap();
-        assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refused}");
-        assert!(!refused.to_string().contains("asset"), "{refused}");
+        let body = json!({ "arguments": arguments });
+        let refusal = app.post(format!("/v1/runtime/tools/{tool}"), body).await.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap();
+        assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refusal}");
+        assert!(!refusal.to_string().contains("asset"), "{refusal}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.expect_refusal(404, "not_found");
     // Only internal clients may send delegation fields.
-    let mut sent = execute_flow_body("main");
-    sent["actor_ref"] = json!("user:mia");
-    app.post(EXECUTE_FLOW_PATH, sent).await.expect_refusal(422, "forbidden_field");
+    let mut body = execute_flow_body("main");
+    body["actor_ref"] = json!("user:mia");
+    app.post(EXECUTE_FLOW_PATH, body).await.expect_refusal(422, "forbidden_field");
 }
 
 #[tokio::test]
@@ -132,11 +137,14 @@ async fn internal_clients_delegate_runs_but_not_reads() {
     app.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
     let response = send().await.expect(200);
     let path = format!("/v1/executions/{}", response["result"]["execution_id"].as_str().unwrap());
-    let read = app.get(path).await.expect(200);
-    assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+    let execution = app.get(path).await.expect(200);
+    assert_eq!(
+        (&execution["submitted_by"], &execution["delegated_by"]),
+        (&json!("user:mia"), &json!("service:portal"))
+    );
     let query = json!({ "arguments": { "knowledge_base_slug": "a", "query": "x" } });
-    let sent = app.post("/v1/runtime/tools/query_knowledge_base", on_behalf(query)).as_actor("service:portal");
-    sent.await.expect_refusal(403, "forbidden_field");
+    let response = app.post("/v1/runtime/tools/query_knowledge_base", on_behalf(query)).as_actor("service:portal");
+    response.await.expect_refusal(403, "forbidden_field");
 }
 
 #[tokio::test]
@@ -198,8 +206,8 @@ async fn records_queries_before_sending_them_to_a_model() {
     // A query that fails after the embedding is recorded too.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
-    let refused = query().await;
-    assert!(refused.status >= 400, "{refused}");
+    let response = query().await;
+    assert!(response.status >= 400, "{response}");
     assert_eq!(facts().await, 21, "asked twice, read once");
 }
 
@@ -207,8 +215,8 @@ async fn records_queries_before_sending_them_to_a_model() {
 async fn inspect_evidence_requires_read_and_run_permissions() {
     let app = TestApp::start().await;
     app.active_workload("main").await;
-    let ran = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect(200);
-    let id = ran["result"]["execution_id"].as_str().unwrap();
+    let response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect(200);
+    let id = response["result"]["execution_id"].as_str().unwrap();
     let inspect = || app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": { "execution_id": id } }));
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(inspect().await.expect(200), json!({ "status": "success", "result": evidence }));
@@ -222,17 +230,17 @@ async fn inspect_evidence_requires_read_and_run_permissions() {
 async fn runtime_information_requires_a_role_and_lists_capabilities() {
     let app = TestApp::start().await;
     let workload = app.active_workload("ticket-sorter").await;
-    let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
-    for what in ["plugins", "system-meta", "mcp-manifest"] {
-        app.get(format!("/v1/runtime/{what}")).await.expect_refusal(422, "validation_error");
+    let read = async |name: &str| app.get(format!("/v1/runtime/{name}?workspace_id={WORKSPACE}")).await.expect(200);
+    for name in ["plugins", "system-meta", "mcp-manifest"] {
+        app.get(format!("/v1/runtime/{name}")).await.expect_refusal(422, "validation_error");
         // For an anonymous caller, existing and unknown workspaces cause the same refusal.
         for workspace in [WORKSPACE, workload.workload_id.as_str()] {
-            let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
-            let refused = app.get(&path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
-            assert_eq!(refused["permission"], "workload.view");
+            let path = format!("/v1/runtime/{name}?workspace_id={workspace}");
+            let refusal = app.get(&path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
+            assert_eq!(refusal["permission"], "workload.view");
         }
-        let elsewhere = format!("/v1/runtime/{what}?workspace_id={}", workload.workload_id);
-        app.get(elsewhere).await.expect_refusal(404, "not_found");
+        let unknown_workspace_path = format!("/v1/runtime/{name}?workspace_id={}", workload.workload_id);
+        app.get(unknown_workspace_path).await.expect_refusal(404, "not_found");
     }
     let plugins = read("plugins").await;
     assert!(plugins["providers"].as_array().unwrap().contains(&json!({ "account_slot": "local", "kind": "local" })));
@@ -241,11 +249,11 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
     assert_eq!(meta["capabilities"]["mcp_protocol_versions"], json!(["2025-11-25", "2026-07-28"]));
     assert_eq!(meta["limits"]["request_body_bytes"], 1_048_576);
     // A workload is a tool only if it has a form, and only for callers that may execute it.
-    let names = |manifest: Value| -> Vec<String> {
+    let tool_names = |manifest: Value| -> Vec<String> {
         manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
     let always = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
-    assert_eq!(names(read("mcp-manifest").await), always);
+    assert_eq!(tool_names(read("mcp-manifest").await), always);
     let form = json!({ "interface_config": { "presentation_mode": "form" } });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), form).await.expect(200);
     let manifest = read("mcp-manifest").await;
@@ -254,8 +262,8 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
     assert_eq!(manifest["truncated"], false);
     app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
-    assert_eq!(names(app.get(path).as_actor("user:vera").await.expect(200)), always);
-    let next_door = app.fixtures().workspace("next-door", "next-door").await;
-    let path = format!("/v1/runtime/mcp-manifest?workspace_id={next_door}");
-    assert_eq!(names(app.get(path).await.expect(200)), always);
+    assert_eq!(tool_names(app.get(path).as_actor("user:vera").await.expect(200)), always);
+    let other_workspace = app.fixtures().workspace("next-door", "next-door").await;
+    let path = format!("/v1/runtime/mcp-manifest?workspace_id={other_workspace}");
+    assert_eq!(tool_names(app.get(path).await.expect(200)), always);
 }

@@ -55,7 +55,7 @@ impl CapturedServer {
     /// Starts a server with this text as `fairway.toml`.
     pub(crate) async fn start_with(log: &str, settings: &str) -> Self {
         let database = TestDatabase::create().await.unwrap();
-        let home = tempfile::tempdir().unwrap();
+        let data_dir = tempfile::tempdir().unwrap();
         let address = unused_address().unwrap();
         let (collector, spans) = start_collector();
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
@@ -65,14 +65,14 @@ impl CapturedServer {
                 command.env_remove(name);
             }
         }
-        let file = File::create(home.path().join("log")).unwrap();
-        fs::write(home.path().join("fairway.toml"), settings).unwrap();
+        let file = File::create(data_dir.path().join("log")).unwrap();
+        fs::write(data_dir.path().join("fairway.toml"), settings).unwrap();
         command
             .args(["serve", "--config", "fairway.toml"])
-            .current_dir(home.path())
+            .current_dir(data_dir.path())
             .env("FAIRWAY_BIND", address.to_string())
             .env("FAIRWAY_DATABASE_URL", database.url())
-            .env("FAIRWAY_DATA_DIR", home.path().join("data"))
+            .env("FAIRWAY_DATA_DIR", data_dir.path().join("data"))
             .env("FAIRWAY_LOG", log)
             // Tests that call every operation read the inbox stream until it ends.
             .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms")
@@ -82,16 +82,16 @@ impl CapturedServer {
             .stderr(file);
         let child = command.spawn().unwrap();
         let client = Client::new(address, database.url()).unwrap();
-        let mut server = Self { client, database, child, directory: home, spans };
+        let mut server = Self { client, database, child, directory: data_dir, spans };
         server.wait_until_ready(address).await;
         server
     }
 
     async fn wait_until_ready(&mut self, address: SocketAddr) {
-        let since = Instant::now();
+        let started_at = Instant::now();
         while TcpStream::connect(address).is_err() || self.client.get("/readyz").await.status != 200 {
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < SERVER_TIMEOUT, "{ended:?}: {}", self.read_log());
+            assert!(ended.is_none() && started_at.elapsed() < SERVER_TIMEOUT, "{ended:?}: {}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -103,15 +103,15 @@ impl CapturedServer {
     /// Shuts the server down gracefully, so that it exports the last spans.
     pub(crate) async fn shut_down(mut self) -> (CapturedTelemetry, TestDatabase) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
-        let since = Instant::now();
+        let started_at = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(since.elapsed() < SERVER_TIMEOUT, "{}", self.read_log());
+            assert!(started_at.elapsed() < SERVER_TIMEOUT, "{}", self.read_log());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let sent = self.spans.lock().unwrap().clone();
+        let exported_spans = self.spans.lock().unwrap().clone();
         // Concatenated protobuf messages decode as one message that contains the items of all messages.
-        let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
-        let spans = String::from_utf8_lossy(&sent).into_owned();
+        let traced = ExportTraceServiceRequest::decode(exported_spans.as_slice()).unwrap();
+        let spans = String::from_utf8_lossy(&exported_spans).into_owned();
         let files = read_files(&self.directory.path().join("data"));
         (CapturedTelemetry { log: self.read_log(), spans, trace_request: traced, files }, self.database)
     }
@@ -121,11 +121,11 @@ impl CapturedTelemetry {
     /// Every log line. Each line is one JSON object.
     #[track_caller]
     pub(crate) fn log_lines(&self) -> Vec<Value> {
-        let line = |line: &str| match serde_json::from_str(line) {
+        let parse_line = |line: &str| match serde_json::from_str(line) {
             Ok(Value::Object(members)) => Value::Object(members),
             other => panic!("not a JSON log line: {line:?}: {other:?}"),
         };
-        self.log.lines().map(line).collect()
+        self.log.lines().map(parse_line).collect()
     }
 }
 
@@ -150,7 +150,7 @@ fn start_collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let spans = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&spans);
+    let stored_spans = Arc::clone(&spans);
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut reader = BufReader::new(stream.unwrap());
@@ -163,10 +163,10 @@ fn start_collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            kept.lock().unwrap().extend_from_slice(&body);
-            let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\
+            stored_spans.lock().unwrap().extend_from_slice(&body);
+            let response = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\
                 Connection: close\r\n\r\n";
-            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+            reader.get_mut().write_all(response.as_bytes()).unwrap();
         }
     });
     (address, spans)

@@ -13,40 +13,40 @@ async fn entity_tags_guard_updates() {
     let app = TestApp::start().await;
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
-    let read = app.get(&path).await;
-    let tag = read.header("etag").unwrap().to_owned();
+    let response = app.get(&path).await;
+    let tag = response.header("etag").unwrap().to_owned();
     let patch = |text: &str| app.patch(&path, json!({ "description": text }));
     for stale in ["\"999\"", "W/\"1\"", "\"0\"", "\"x\""] {
         patch("stale").header("If-Match", stale).await.expect_refusal(412, "precondition_failed");
     }
-    for garbled in ["1", "", "\"1"] {
-        patch("garbled").header("If-Match", garbled).await.expect_refusal(422, "validation_error");
+    for invalid_tag in ["1", "", "\"1"] {
+        patch("garbled").header("If-Match", invalid_tag).await.expect_refusal(422, "validation_error");
     }
-    let changed = patch("one").header("If-Match", &tag).await;
-    assert_eq!(changed.expect(200)["description"], "one");
-    assert_ne!(changed.header("etag"), Some(tag.as_str()));
+    let response = patch("one").header("If-Match", &tag).await;
+    assert_eq!(response.expect(200)["description"], "one");
+    assert_ne!(response.header("etag"), Some(tag.as_str()));
     patch("two").header("If-Match", &tag).await.expect_refusal(412, "precondition_failed");
     patch("three").header("If-Match", "*").await.expect(200);
-    let listed = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
-    patch("four").header("If-Match", listed).await.expect(200);
+    let tag_list = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
+    patch("four").header("If-Match", tag_list).await.expect(200);
     // A patch that repeats the current value changes nothing.
-    let before = app.get(&path).await;
-    let same = patch("four").await;
-    assert_eq!(same.expect(200), before.json());
-    assert_eq!(same.header("etag"), before.header("etag"));
+    let response_before = app.get(&path).await;
+    let unchanged = patch("four").await;
+    assert_eq!(unchanged.expect(200), response_before.json());
+    assert_eq!(unchanged.header("etag"), response_before.header("etag"));
     // A patch replaces the fields that it contains. The other fields remain.
     let renamed = app.patch(&path, json!({ "name": "Renamed" })).await.expect(200);
     assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
 
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
-    let release = given.draft(&workload, &[policy]).await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
+    let release = fixtures.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}");
     let tag = app.get(&path).await.header("etag").unwrap().to_owned();
-    let moved = |to: &str| app.post(format!("{path}/transition"), json!({ "to_state": to }));
-    moved("review_ready").header("If-Match", "\"999\"").await.expect_refusal(412, "precondition_failed");
-    moved("review_ready").header("If-Match", &tag).await.expect(200);
-    moved("draft").header("If-Match", &tag).await.expect_refusal(412, "precondition_failed");
+    let transition = |state: &str| app.post(format!("{path}/transition"), json!({ "to_state": state }));
+    transition("review_ready").header("If-Match", "\"999\"").await.expect_refusal(412, "precondition_failed");
+    transition("review_ready").header("If-Match", &tag).await.expect(200);
+    transition("draft").header("If-Match", &tag).await.expect_refusal(412, "precondition_failed");
 }
 
 #[tokio::test]
@@ -57,23 +57,23 @@ async fn concurrent_increments_are_not_lost() {
     let path = format!("/v1/workloads/{workload}");
     app.patch(&path, json!({ "description": "0" })).await.expect(200);
     let client = async || {
-        let mut won = 0_u32;
+        let mut increments = 0_u32;
         for _ in 0..rounds {
-            let read = app.get(&path).await;
-            let count: u32 = read.expect(200)["description"].as_str().unwrap().parse().unwrap();
+            let current = app.get(&path).await;
+            let count: u32 = current.expect(200)["description"].as_str().unwrap().parse().unwrap();
             let body = json!({ "description": (count + 1).to_string() });
-            let answer = app.patch(&path, body).header("If-Match", read.header("etag").unwrap()).await;
-            match answer.status {
-                200 => won += 1,
-                _ => drop(answer.expect_refusal(412, "precondition_failed")),
+            let response = app.patch(&path, body).header("If-Match", current.header("etag").unwrap()).await;
+            match response.status {
+                200 => increments += 1,
+                _ => drop(response.expect_refusal(412, "precondition_failed")),
             }
         }
-        won
+        increments
     };
-    let won: u32 = join_all((0..clients).map(|_| client())).await.into_iter().sum();
-    let last = app.get(&path).await.expect(200);
-    assert_eq!(last["description"], won.to_string());
-    assert!(won >= rounds, "only {won} updates succeeded");
+    let successes: u32 = join_all((0..clients).map(|_| client())).await.into_iter().sum();
+    let final_state = app.get(&path).await.expect(200);
+    assert_eq!(final_state["description"], successes.to_string());
+    assert!(successes >= rounds, "only {successes} updates succeeded");
 }
 
 #[tokio::test]
@@ -82,13 +82,13 @@ async fn concurrent_changes_of_different_fields_are_all_kept() {
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let changes = [json!({ "name": "Name" }), json!({ "description": "Text" }), json!({ "invocation_mode": "batch" })];
-    let answers = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
-    for answer in &answers {
-        answer.expect(200);
+    let responses = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
+    for response in &responses {
+        response.expect(200);
     }
-    let last = app.get(&path).await.expect(200);
-    assert_eq!((&last["name"], &last["description"]), (&json!("Name"), &json!("Text")));
-    assert_eq!(last["invocation_mode"], "batch");
+    let final_state = app.get(&path).await.expect(200);
+    assert_eq!((&final_state["name"], &final_state["description"]), (&json!("Name"), &json!("Text")));
+    assert_eq!(final_state["invocation_mode"], "batch");
 }
 
 /// The release that holds each lane, according to the API.
@@ -96,38 +96,41 @@ async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String
     let mut holders = BTreeMap::new();
     for lane in LANES {
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
-        let answer = app.get(path).await;
-        if answer.status == 200 {
-            holders.insert(lane, answer.json()["release_id"].as_str().unwrap().to_owned());
+        let response = app.get(path).await;
+        if response.status == 200 {
+            holders.insert(lane, response.json()["release_id"].as_str().unwrap().to_owned());
         }
     }
     holders
 }
 
 #[track_caller]
-fn is_activated(answer: &Response) -> bool {
-    match answer.status {
+fn is_activated(response: &Response) -> bool {
+    match response.status {
         200 => true,
         409 => {
-            let detail = answer.expect_refusal(409, "invalid_transition");
+            let detail = response.expect_refusal(409, "invalid_transition");
             let state = detail["current_state"].as_str().unwrap();
-            assert!(["active", "superseded", "approved"].contains(&state), "{answer}");
-            assert!(detail["valid_transitions"].is_array(), "{answer}");
+            assert!(["active", "superseded", "approved"].contains(&state), "{response}");
+            assert!(detail["valid_transitions"].is_array(), "{response}");
             false
         }
-        _ => panic!("neither a success nor a refusal with the current state\n{answer}"),
+        _ => panic!("neither a success nor a refusal with the current state\n{response}"),
     }
 }
 
 #[tokio::test]
 async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
     for round in 0..6 {
-        let workload = given.workload(&format!("round-{round}")).await;
-        let releases =
-            [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
+        let workload = fixtures.workload(&format!("round-{round}")).await;
+        let releases = [
+            fixtures.approved_release(&workload, &versions).await,
+            fixtures.approved_release(&workload, &versions).await,
+        ];
         // There are eight clients, four for each release. In odd rounds, each client activates on one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {
@@ -140,25 +143,25 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             let request = app.post(format!("/v1/releases/{release}/transition"), body);
             async move { (release, request.await) }
         });
-        let mut won: BTreeMap<String, usize> = BTreeMap::new();
-        for (release, answer) in join_all(attempts).await {
-            if is_activated(&answer) {
-                *won.entry(release).or_default() += 1;
+        let mut activations: BTreeMap<String, usize> = BTreeMap::new();
+        for (release, response) in join_all(attempts).await {
+            if is_activated(&response) {
+                *activations.entry(release).or_default() += 1;
             }
         }
-        let held = holders(&app, &workload).await;
-        assert_eq!(held.len(), 3, "round {round}: every lane has a holder: {held:?}");
+        let lane_holders = holders(&app, &workload).await;
+        assert_eq!(lane_holders.len(), 3, "round {round}: every lane has a holder: {lane_holders:?}");
         let states: BTreeMap<String, Value> = {
             let mut states = BTreeMap::new();
             for release in &releases {
-                let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
-                states.insert(release.clone(), read["state"].clone());
+                let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
+                states.insert(release.clone(), release_view["state"].clone());
             }
             states
         };
         for (release, state) in &states {
-            let holds = held.values().any(|holder| holder == release);
-            let expected = match (holds, won.contains_key(release)) {
+            let holds = lane_holders.values().any(|holder| holder == release);
+            let expected = match (holds, activations.contains_key(release)) {
                 (true, _) => "active",
                 (false, true) => "superseded",
                 (false, false) => "approved",
@@ -166,8 +169,11 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             assert_eq!(state, expected, "round {round}");
         }
         if !by_lane {
-            assert!(won.values().all(|times| *times == 1), "a release is activated once for all lanes: {won:?}");
-            assert_eq!(held.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
+            assert!(
+                activations.values().all(|times| *times == 1),
+                "a release is activated once for all lanes: {activations:?}"
+            );
+            assert_eq!(lane_holders.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
         }
         // The history of each lane is an unbroken chain of holders.
         let owner = app.database().connect_as_owner().await.unwrap();
@@ -176,14 +182,14 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
         assert_eq!(rows, 1);
         let sql = "SELECT lane, from_release_id::text, to_release_id::text FROM deployment_history
             WHERE workload_id = $1::text::uuid ORDER BY lane, revision";
-        let mut last: BTreeMap<String, Option<String>> = BTreeMap::new();
+        let mut last_holders: BTreeMap<String, Option<String>> = BTreeMap::new();
         for row in owner.query(sql, &[&workload]).await.unwrap() {
-            let (lane, from, to): (String, Option<String>, Option<String>) = (row.get(0), row.get(1), row.get(2));
-            assert_eq!(last.get(&lane).cloned().flatten(), from, "round {round}, {lane}");
-            last.insert(lane, to);
+            let (lane, from_id, to_id): (String, Option<String>, Option<String>) = (row.get(0), row.get(1), row.get(2));
+            assert_eq!(last_holders.get(&lane).cloned().flatten(), from_id, "round {round}, {lane}");
+            last_holders.insert(lane, to_id);
         }
         for lane in LANES {
-            assert_eq!(last[lane].as_ref(), held.get(lane), "round {round}, {lane}");
+            assert_eq!(last_holders[lane].as_ref(), lane_holders.get(lane), "round {round}, {lane}");
         }
     }
 }
@@ -191,36 +197,39 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
 #[tokio::test]
 async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let (one, two) = (given.policy("one").await, given.policy("two").await);
-    let release = given.draft(&workload, &[]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let (first_policy, second_policy) = (fixtures.policy("one").await, fixtures.policy("two").await);
+    let release = fixtures.draft(&workload, &[]).await;
     let path = format!("/v1/releases/{release}/bindings");
     let bind = |version: &fairway_testkit::app::Version| {
         let body = json!({ "asset_version_id": version.asset_version_id, "role": "policy_bundle" });
         app.post(&path, body).into_future()
     };
-    let answers = join_all([bind(&one), bind(&two), bind(&one), bind(&two)]).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:?}");
-    for answer in answers.iter().filter(|answer| answer.status != 201) {
-        answer.expect_refusal(409, "duplicate_role");
+    let responses =
+        join_all([bind(&first_policy), bind(&second_policy), bind(&first_policy), bind(&second_policy)]).await;
+    assert_eq!(responses.iter().filter(|response| response.status == 201).count(), 1, "{responses:?}");
+    for response in responses.iter().filter(|response| response.status != 201) {
+        response.expect_refusal(409, "duplicate_role");
     }
-    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
-    assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
+    let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    assert_eq!(release_view["bindings"].as_array().unwrap().len(), 1);
     // Concurrent creations with one slug: exactly one succeeds.
     let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
-    let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
-    for answer in answers.iter().filter(|answer| answer.status != 201) {
-        answer.expect_refusal(409, "duplicate_slug");
+    let responses = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
+    assert_eq!(responses.iter().filter(|response| response.status == 201).count(), 1);
+    for response in responses.iter().filter(|response| response.status != 201) {
+        response.expect_refusal(409, "duplicate_slug");
     }
     // Concurrent versions get unique generated labels.
-    let prompt = given.asset_without_versions("prompt_template", "labels").await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "labels").await;
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");
-    let answers = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
-    let mut labels: Vec<String> =
-        answers.iter().map(|answer| answer.expect(201)["version_label"].as_str().unwrap()[1..].to_owned()).collect();
+    let responses = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
+    let mut labels: Vec<String> = responses
+        .iter()
+        .map(|response| response.expect(201)["version_label"].as_str().unwrap()[1..].to_owned())
+        .collect();
     labels.sort_by_key(|label| label.parse::<u32>().unwrap());
     assert_eq!(labels, (1..=20).map(|number| number.to_string()).collect::<Vec<_>>());
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;

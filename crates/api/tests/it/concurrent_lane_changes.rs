@@ -48,8 +48,9 @@ impl RandomSource {
     }
 
     fn rollout_plan(&mut self) -> Value {
-        let first = self.below(LANES.len());
-        let lanes: Vec<&str> = (0..=self.below(LANES.len())).map(|step| LANES[(first + step) % LANES.len()]).collect();
+        let first_lane = self.below(LANES.len());
+        let lanes: Vec<&str> =
+            (0..=self.below(LANES.len())).map(|step| LANES[(first_lane + step) % LANES.len()]).collect();
         json!({ "lane_sequence": lanes, "soak_duration_minutes": 5, "auto_advance": false })
     }
 }
@@ -85,18 +86,18 @@ async fn send_random_request(
             let serving = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
             let serving = app.get(serving).await.expect(200);
             let path = format!("/v1/releases/{}/rollback", serving["release_id"].as_str().unwrap());
-            let one = json!({ "reason": "x", "lane": lane });
-            let body = if draw.below(3) == 0 { json!({ "reason": "x" }) } else { one };
+            let lane_body = json!({ "reason": "x", "lane": lane });
+            let body = if draw.below(3) == 0 { json!({ "reason": "x" }) } else { lane_body };
             vec![("roll back", app.post(path, body).await)]
         }
         _ => {
             // Retires only a release without a lane, guarded by `If-Match`. Retiring a holder would leave its lanes
             // without a holder.
-            let seen = app.get(&path).await;
-            if seen.expect(200)["state"] == "active" {
+            let response = app.get(&path).await;
+            if response.expect(200)["state"] == "active" {
                 return Vec::new();
             }
-            let tag = seen.header("etag").unwrap();
+            let tag = response.header("etag").unwrap();
             vec![("retire", activate(json!({ "to_state": "retired" })).header("If-Match", tag).await)]
         }
     }
@@ -105,14 +106,14 @@ async fn send_random_request(
 /// Returns the status or the error code of a response. Asserts that a refusal names the release's current state and
 /// its valid transitions.
 #[track_caller]
-fn classify_response(request: &str, answer: &Response) -> String {
-    if answer.status == 200 {
+fn classify_response(request: &str, response: &Response) -> String {
+    if response.status == 200 {
         return "200".to_owned();
     }
-    let code = answer.code();
+    let code = response.code();
     let expected = match (request, code.as_str()) {
         (_, "invalid_transition") => {
-            let detail = answer.expect_refusal(409, &code);
+            let detail = response.expect_refusal(409, &code);
             let valid: &[&[&str]] = match detail["current_state"].as_str().unwrap() {
                 "approved" => &[&["active", "retired"]],
                 "active" => &[&["active", "retired"], &["retired"]],
@@ -124,33 +125,39 @@ fn classify_response(request: &str, answer: &Response) -> String {
         }
         ("roll back", "no_previous_release")
         | ("roll out", "rollout_in_progress")
-        | ("advance", "rollout_not_in_progress") => answer.status == 409,
-        ("retire", "precondition_failed") => answer.status == 412,
+        | ("advance", "rollout_not_in_progress") => response.status == 409,
+        ("retire", "precondition_failed") => response.status == 412,
         _ => false,
     };
-    assert!(expected, "{request}: unexpected refusal\n{answer}");
+    assert!(expected, "{request}: unexpected refusal\n{response}");
     code
 }
 
-/// Checks repeatedly, until `over` is set, that each lane has one holder and that exactly the holders are active.
-/// Returns the number of checks.
-async fn watch_lanes(app: Client, owner: tokio_postgres::Client, workload: String, over: Arc<AtomicBool>) -> usize {
+/// Checks repeatedly, until `is_finished` is set, that each lane has one holder and that exactly the holders are
+/// active. Returns the number of checks.
+async fn watch_lanes(
+    app: Client,
+    owner: tokio_postgres::Client,
+    workload: String,
+    is_finished: Arc<AtomicBool>,
+) -> usize {
     let holders = "SELECT ARRAY[restricted_release_id, guided_release_id, standard_release_id]::text[],
             ARRAY(SELECT release_id::text FROM release
                 WHERE release.workload_id = deployment.workload_id AND state = 'active')
         FROM deployment WHERE workload_id = $1::text::uuid";
-    let mut glances = tokio::time::interval(POLL_INTERVAL);
-    glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(POLL_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut checks = 0;
-    while !over.load(Ordering::Relaxed) {
-        glances.tick().await;
+    while !is_finished.load(Ordering::Relaxed) {
+        interval.tick().await;
         let row = owner.query_one(holders, &[&workload]).await.unwrap();
-        let held: Vec<Option<String>> = row.get(0);
-        assert!(held.iter().all(Option::is_some), "a lane is empty: {held:?}");
-        let (held, active): (BTreeSet<String>, Vec<String>) = (held.into_iter().flatten().collect(), row.get(1));
+        let lane_holders: Vec<Option<String>> = row.get(0);
+        assert!(lane_holders.iter().all(Option::is_some), "a lane is empty: {lane_holders:?}");
+        let (holders, active): (BTreeSet<String>, Vec<String>) =
+            (lane_holders.into_iter().flatten().collect(), row.get(1));
         assert_eq!(
             active.into_iter().collect::<BTreeSet<String>>(),
-            held,
+            holders,
             "exactly the releases that hold lanes are active"
         );
 
@@ -159,7 +166,7 @@ async fn watch_lanes(app: Client, owner: tokio_postgres::Client, workload: Strin
             rows.as_array().unwrap().iter().map(|lane| (&lane["lane"], lane["holder"].is_string())).collect();
         assert_eq!(
             rows,
-            LANES.map(|lane| (json!(lane), true)).iter().map(|(lane, held)| (lane, *held)).collect::<Vec<_>>()
+            LANES.map(|lane| (json!(lane), true)).iter().map(|(lane, is_held)| (lane, *is_held)).collect::<Vec<_>>()
         );
         let lane = LANES[checks % LANES.len()];
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
@@ -172,8 +179,8 @@ async fn watch_lanes(app: Client, owner: tokio_postgres::Client, workload: Strin
 
 struct LaneHistoryRow {
     lane: String,
-    from: Option<String>,
-    to: Option<String>,
+    from_release: Option<String>,
+    to_release: Option<String>,
     reason: String,
 }
 
@@ -183,13 +190,13 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
         WHERE workload_id = $1::text::uuid
         ORDER BY revision, array_position(ARRAY['restricted', 'guided', 'standard'], lane)";
     let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
-    let moved = |row: &tokio_postgres::Row| LaneHistoryRow {
+    let history_row = |row: &tokio_postgres::Row| LaneHistoryRow {
         lane: row.get(0),
-        from: row.get(1),
-        to: row.get(2),
+        from_release: row.get(1),
+        to_release: row.get(2),
         reason: row.get(3),
     };
-    rows.iter().map(moved).collect()
+    rows.iter().map(history_row).collect()
 }
 
 /// For each release, the release that it superseded.
@@ -203,28 +210,32 @@ async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, 
 /// first holder that it replaced. Returns the number of history rows.
 async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     let moves = lane_history(app, workload).await;
-    let mut last: BTreeMap<&str, Option<&String>> = BTreeMap::new();
-    let mut first: BTreeMap<&String, &String> = BTreeMap::new();
-    let mut taken_back: BTreeSet<(&str, &String)> = BTreeSet::new();
-    for LaneHistoryRow { lane, from, to, reason } in &moves {
-        assert_eq!(last.insert(lane, to.as_ref()).flatten(), from.as_ref(), "{lane} has one path");
-        let to = to.as_ref().unwrap();
+    let mut last_holders: BTreeMap<&str, Option<&String>> = BTreeMap::new();
+    let mut first_replaced: BTreeMap<&String, &String> = BTreeMap::new();
+    let mut rolled_back: BTreeSet<(&str, &String)> = BTreeSet::new();
+    for LaneHistoryRow { lane, from_release, to_release, reason } in &moves {
+        assert_eq!(
+            last_holders.insert(lane, to_release.as_ref()).flatten(),
+            from_release.as_ref(),
+            "{lane} has one path"
+        );
+        let to_release = to_release.as_ref().unwrap();
         if reason == "rollback" {
-            taken_back.insert((lane, from.as_ref().unwrap()));
+            rolled_back.insert((lane, from_release.as_ref().unwrap()));
             assert!(
-                !taken_back.contains(&(lane.as_str(), to)),
+                !rolled_back.contains(&(lane.as_str(), to_release)),
                 "{lane} was rolled back to a release that was rolled back earlier"
             );
-        } else if let Some(from) = from {
-            first.entry(to).or_insert(from);
+        } else if let Some(from_release) = from_release {
+            first_replaced.entry(to_release).or_insert(from_release);
         }
     }
     for lane in LANES {
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
-        assert_eq!(app.get(path).await.expect(200)["release_id"].as_str(), last[lane].map(String::as_str));
+        assert_eq!(app.get(path).await.expect(200)["release_id"].as_str(), last_holders[lane].map(String::as_str));
     }
     for (release, replaced) in superseded_releases(app, workload).await {
-        assert_eq!(replaced.as_ref(), first.get(&release).copied(), "first holder that {release} replaced");
+        assert_eq!(replaced.as_ref(), first_replaced.get(&release).copied(), "first holder that {release} replaced");
     }
     moves.len()
 }
@@ -232,11 +243,11 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
 /// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and
 /// that release.
 async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
-    let given = app.fixtures();
-    let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
-    let first = given.approved_release(&workload, &versions).await;
-    given.transition(&first, "active").await;
-    (workload, versions, first)
+    let fixtures = app.fixtures();
+    let (workload, versions) = (fixtures.workload("main").await, vec![fixtures.policy("policy").await]);
+    let first_release = fixtures.approved_release(&workload, &versions).await;
+    fixtures.transition(&first_release, "active").await;
+    (workload, versions, first_release)
 }
 
 /// Maximum number of rounds, as a multiple of the configured number.
@@ -247,51 +258,51 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let Load { clients, rounds } = Load::configured();
     let seed: u64 = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let app = TestApp::start().await;
-    let (workload, versions, first) = active_workload(&app).await;
-    let over = Arc::new(AtomicBool::new(false));
+    let (workload, versions, first_release) = active_workload(&app).await;
+    let is_finished = Arc::new(AtomicBool::new(false));
     let owner = app.database().connect_as_owner().await.unwrap();
-    let watcher = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&over)));
-    let mut releases = vec![first];
-    let mut answers: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let lane_watch = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&is_finished)));
+    let mut releases = vec![first_release];
+    let mut response_counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let started = Instant::now();
     // Each kind of change must succeed at least once. If one has not, additional rounds follow.
-    let succeeded = |answers: &BTreeMap<(&str, String), usize>| {
+    let succeeded = |counts: &BTreeMap<(&str, String), usize>| {
         let kinds = ["activate", "roll out", "advance", "roll back"];
-        kinds.into_iter().all(|kind| answers.contains_key(&(kind, "200".to_owned())))
+        kinds.into_iter().all(|kind| counts.contains_key(&(kind, "200".to_owned())))
     };
     let mut round = 0;
-    while round < rounds || !succeeded(&answers) && round < MAX_EXTENSION * rounds {
+    while round < rounds || !succeeded(&response_counts) && round < MAX_EXTENSION * rounds {
         for _ in 0..2 {
             releases.push(app.fixtures().approved_release(&workload, &versions).await);
         }
-        let in_play = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
+        let candidates = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
         let attempts = (0..clients).map(|client| {
             let client_index = u64::try_from(round * clients + client).unwrap();
             send_random_request(
                 &app,
                 &workload,
-                in_play,
+                candidates,
                 RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
             )
         });
-        for (request, answer) in join_all(attempts).await.into_iter().flatten() {
-            *answers.entry((request, classify_response(request, &answer))).or_default() += 1;
+        for (request, response) in join_all(attempts).await.into_iter().flatten() {
+            *response_counts.entry((request, classify_response(request, &response))).or_default() += 1;
         }
-        assert!(!watcher.is_finished(), "seed {seed}, round {round}: {:?}", watcher.await);
+        assert!(!lane_watch.is_finished(), "seed {seed}, round {round}: {:?}", lane_watch.await);
         round += 1;
     }
     let took = started.elapsed();
-    over.store(true, Ordering::Relaxed);
-    let checks = watcher.await.unwrap();
+    is_finished.store(true, Ordering::Relaxed);
+    let checks = lane_watch.await.unwrap();
     let lane_changes = assert_consistent_history(&app, &workload).await;
     println!(
         "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {lane_changes} lane changes, {checks} checks"
     );
-    for ((request, code), count) in &answers {
+    for ((request, code), count) in &response_counts {
         println!("{count:6} {request}: {code}");
     }
     assert!(checks > rounds && lane_changes > 2 * rounds, "{checks} checks of {lane_changes} lane changes");
-    assert!(succeeded(&answers), "a kind of change never succeeded under load: {answers:#?}");
+    assert!(succeeded(&response_counts), "a kind of change never succeeded under load: {response_counts:#?}");
 }
 
 /// Releases that are activated on all lanes at once supersede each other in one chain, even if requests are repeated
@@ -300,7 +311,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
 async fn releases_activated_on_all_lanes_form_one_chain() {
     const CLIENTS: usize = 4;
     let app = TestApp::start().await;
-    let (workload, versions, first) = active_workload(&app).await;
+    let (workload, versions, first_release) = active_workload(&app).await;
     let mut releases = Vec::new();
     for _ in 0..6 {
         releases.push(app.fixtures().approved_release(&workload, &versions).await);
@@ -309,15 +320,15 @@ async fn releases_activated_on_all_lanes_form_one_chain() {
         let path = format!("/v1/releases/{}/transition", releases[client % releases.len()]);
         app.post(path, json!({ "to_state": "active" })).into_future()
     });
-    let answers = join_all(attempts).await;
-    let won = answers.iter().filter(|answer| classify_response("activate all", answer) == "200").count();
-    assert_eq!(won, releases.len(), "each takes all lanes once");
+    let responses = join_all(attempts).await;
+    let successes = responses.iter().filter(|response| classify_response("activate all", response) == "200").count();
+    assert_eq!(successes, releases.len(), "each takes all lanes once");
     assert_consistent_history(&app, &workload).await;
     let mut links = superseded_releases(&app, &workload).await;
     let path = format!("/v1/workloads/{workload}/active-release?environment=dev");
-    let mut at = app.get(path).await.expect(200)["release_id"].as_str().unwrap().to_owned();
-    while let Some(replaced) = links.remove(&at).unwrap() {
-        at = replaced;
+    let mut release_id = app.get(path).await.expect(200)["release_id"].as_str().unwrap().to_owned();
+    while let Some(replaced) = links.remove(&release_id).unwrap() {
+        release_id = replaced;
     }
-    assert_eq!((at, links.len()), (first, 0), "the chain contains all releases and ends at the first");
+    assert_eq!((release_id, links.len()), (first_release, 0), "the chain contains all releases and ends at the first");
 }

@@ -110,11 +110,11 @@ impl Provider for GatedEmbedder {
 
 const ACCOUNTS: &[&str] = &["old", "new"];
 
-/// Starts a server that embeds through `gate` with the account `account`. If `beside` is given, the server uses its
-/// database.
-async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, beside: Option<&TestApp>) -> TestApp {
+/// Starts a server that embeds through `gate` with the account `account`. If `other_server` is given, the server uses
+/// its database.
+async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, other_server: Option<&TestApp>) -> TestApp {
     let builder = server_with_accounts(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
-    match beside {
+    match other_server {
         Some(app) => builder.sharing_storage_of(app).start().await,
         None => builder.start().await,
     }
@@ -132,9 +132,9 @@ async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let ingest = spawn_request(app.post(documents_path(&base, ""), text_document("travel", "Go by train.")));
     gate.wait_for_calls(2).await;
-    let changed = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-    let again = changed.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
-    assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
+    let changed_server = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
+    let second_response = changed_server.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&second_response["index_revision"], &second_response["complete"]), (&json!(2), &json!(true)));
     gate.permits.add_permits(2);
     let added = ingest.await.unwrap().expect(201);
     assert_eq!((&added["index_revision"], warning_codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
@@ -148,12 +148,12 @@ async fn ingest_embeds_at_most_three_times() {
     let app = start_gated_server(&gate, "old", None).await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    let there = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-    let back = start_gated_server(&GatedEmbedder::open(), "old", Some(&app)).await;
+    let new_server = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
+    let old_server = start_gated_server(&GatedEmbedder::open(), "old", Some(&app)).await;
     let ingest = spawn_request(app.post(documents_path(&base, ""), text_document("travel", "Go by train.")));
-    for (round, other) in [&there, &back, &there].into_iter().enumerate() {
+    for (round, server) in [&new_server, &old_server, &new_server].into_iter().enumerate() {
         gate.wait_for_calls(2 + round).await;
-        other.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
+        server.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
         gate.permits.add_permits(1);
     }
     // Adds a permit for a fourth call, so that the test would detect one.
@@ -173,17 +173,17 @@ async fn concurrent_reembeddings_create_one_revision() {
         start_gated_server(&gates[0], "new", Some(&app)).await,
         start_gated_server(&gates[1], "new", Some(&app)).await,
     ];
-    let again = |app: &TestApp| spawn_request(app.post(documents_path(&base, "/reembed"), json!({})));
-    let (first, second) = (again(&servers[0]), again(&servers[1]));
+    let reembed = |app: &TestApp| spawn_request(app.post(documents_path(&base, "/reembed"), json!({})));
+    let (first_request, second_request) = (reembed(&servers[0]), reembed(&servers[1]));
     for gate in &gates {
         gate.wait_for_calls(1).await;
     }
     gates[0].permits.add_permits(1);
-    let first = first.await.unwrap().expect(200);
-    assert_eq!((&first["index_revision"], &first["chunk_count"]), (&json!(2), &json!(1)));
+    let first_response = first_request.await.unwrap().expect(200);
+    assert_eq!((&first_response["index_revision"], &first_response["chunk_count"]), (&json!(2), &json!(1)));
     gates[1].permits.add_permits(2);
-    let second = second.await.unwrap().expect(200);
-    let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
+    let second_response = second_request.await.unwrap().expect(200);
+    let report = (&second_response["index_revision"], &second_response["chunk_count"], &second_response["complete"]);
     assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "no chunk is left to embed");
     assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
 }
@@ -204,21 +204,21 @@ impl KeyedRequest {
     /// An ingest and a re-embedding, each on a server whose embedding provider has no permits. Leases expire after
     /// an hour.
     async fn ingest_and_reembedding(app: &TestApp) -> Vec<Self> {
-        let mut all = Vec::new();
-        for (name, rest, status, body, other) in [
+        let mut requests = Vec::new();
+        for (name, path, status, body, other_body) in [
             ("ingest", "", 201, text_document("travel", "Go by train."), text_document("travel", "Go by bus.")),
             ("reembedding", "/reembed", 200, json!({}), json!({ "max_chunks": 1 })),
         ] {
             let base = knowledge_base(app, name, json!({ "strategy": "vector" })).await;
-            if rest == "/reembed" {
+            if path == "/reembed" {
                 app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
             }
             let gate = GatedEmbedder::with_permits(0);
             let server = server_with_accounts(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
             let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).sharing_storage_of(app).start().await;
-            all.push(Self { gate, server, base, status, path_suffix: rest, body, other_body: other });
+            requests.push(Self { gate, server, base, status, path_suffix: path, body, other_body });
         }
-        all
+        requests
     }
 
     fn request(&self, app: &TestApp) -> Request {
@@ -226,28 +226,28 @@ impl KeyedRequest {
     }
 }
 
-fn is_replayed(answer: &Response) -> bool {
-    answer.header("idempotency-replayed") == Some("true")
+fn is_replayed(response: &Response) -> bool {
+    response.header("idempotency-replayed") == Some("true")
 }
 
 #[tokio::test]
 async fn keyed_request_in_progress_calls_the_model_once() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
     for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
-        let first = spawn_request(keyed.request(&keyed.server));
+        let first_request = spawn_request(keyed.request(&keyed.server));
         keyed.gate.wait_for_calls(1).await;
         for server in [&keyed.server, &app] {
             keyed.request(server).await.expect_refusal(409, "request_in_progress");
         }
-        let other = keyed.request(&app).json(keyed.other_body.clone()).await;
-        other.expect_refusal(409, "idempotency_key_conflict");
+        let response = keyed.request(&app).json(keyed.other_body.clone()).await;
+        response.expect_refusal(409, "idempotency_key_conflict");
         keyed.gate.permits.add_permits(1);
-        let first = first.await.unwrap();
-        assert!(!is_replayed(&first), "{first}");
-        let first = first.expect(keyed.status);
-        let again = keyed.request(&keyed.server).await;
-        assert!(is_replayed(&again), "{again}");
-        assert_eq!(again.expect(keyed.status), first);
+        let first_response = first_request.await.unwrap();
+        assert!(!is_replayed(&first_response), "{first_response}");
+        let first_body = first_response.expect(keyed.status);
+        let second_response = keyed.request(&keyed.server).await;
+        assert!(is_replayed(&second_response), "{second_response}");
+        assert_eq!(second_response.expect(keyed.status), first_body);
         assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
     }
 }
@@ -260,9 +260,9 @@ async fn failed_keyed_request_releases_its_key() {
         keyed.gate.permits.add_permits(2);
         keyed.request(&keyed.server).await.expect_refusal(503, "embedding_unavailable");
         keyed.gate.fails.store(false, Ordering::Relaxed);
-        let again = keyed.request(&keyed.server).await;
-        assert!(!is_replayed(&again), "{again}");
-        again.expect(keyed.status);
+        let second_response = keyed.request(&keyed.server).await;
+        assert!(!is_replayed(&second_response), "{second_response}");
+        second_response.expect(keyed.status);
     }
 }
 
@@ -270,21 +270,21 @@ async fn failed_keyed_request_releases_its_key() {
 async fn keyed_request_continues_after_its_client_disconnects() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
     for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
-        let first = spawn_request(keyed.request(&keyed.server));
+        let first_request = spawn_request(keyed.request(&keyed.server));
         keyed.gate.wait_for_calls(1).await;
-        first.abort();
-        assert!(first.await.unwrap_err().is_cancelled());
+        first_request.abort();
+        assert!(first_request.await.unwrap_err().is_cancelled());
         keyed.request(&keyed.server).await.expect_refusal(409, "request_in_progress");
         keyed.gate.permits.add_permits(1);
-        let again = loop {
-            let again = keyed.request(&keyed.server).await;
-            if again.status != 409 {
-                break again;
+        let second_response = loop {
+            let second_response = keyed.request(&keyed.server).await;
+            if second_response.status != 409 {
+                break second_response;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        assert!(is_replayed(&again), "{again}");
-        again.expect(keyed.status);
+        assert!(is_replayed(&second_response), "{second_response}");
+        second_response.expect(keyed.status);
         assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
     }
 }
@@ -293,17 +293,17 @@ async fn keyed_request_continues_after_its_client_disconnects() {
 async fn expired_key_lease_lets_a_retry_do_the_work_once() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
     for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
-        let first = spawn_request(keyed.request(&keyed.server));
+        let first_request = spawn_request(keyed.request(&keyed.server));
         keyed.gate.wait_for_calls(1).await;
         app.database().move_clock(2 * 60 * 60).await.unwrap();
-        let other = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-        let second = keyed.request(&other).await;
-        assert!(!is_replayed(&second), "{second}");
-        let second = second.expect(keyed.status);
+        let other_server = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
+        let second_response = keyed.request(&other_server).await;
+        assert!(!is_replayed(&second_response), "{second_response}");
+        let second_body = second_response.expect(keyed.status);
         keyed.gate.permits.add_permits(2);
-        let first = first.await.unwrap();
-        assert!(is_replayed(&first), "the first request returns the outcome of the retry: {first}");
-        assert_eq!(first.expect(keyed.status), second);
+        let first_response = first_request.await.unwrap();
+        assert!(is_replayed(&first_response), "the first request returns the outcome of the retry: {first_response}");
+        assert_eq!(first_response.expect(keyed.status), second_body);
         app.database().move_clock(0).await.unwrap();
     }
     assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
@@ -315,8 +315,8 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("d0", "text 0")).await.expect(201);
     let gate = GatedEmbedder::with_permits(0);
-    let changed = start_gated_server(&gate, "new", Some(&app)).await;
-    let again = spawn_request(changed.post(documents_path(&base, "/reembed"), json!({})));
+    let changed_server = start_gated_server(&gate, "new", Some(&app)).await;
+    let reembedding = spawn_request(changed_server.post(documents_path(&base, "/reembed"), json!({})));
     for round in 1..=3 {
         gate.wait_for_calls(round).await;
         app.post(documents_path(&base, ""), text_document(&format!("d{round}"), &format!("text {round}")))
@@ -326,7 +326,7 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     }
     // Adds a permit for a fourth attempt, so that the test would detect one.
     gate.permits.add_permits(1);
-    again.await.unwrap().expect_refusal(409, "concurrent_change");
+    reembedding.await.unwrap().expect_refusal(409, "concurrent_change");
     assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
     assert_eq!(query_number(&app, COUNT_REEMBEDDINGS).await, 0);
 }
@@ -336,8 +336,8 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let app = TestApp::start().await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     for limit in [0, MAX_CHUNKS_PER_INGEST + 1] {
-        let refused = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
-        let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
+        let response = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
+        let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
         assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS_PER_INGEST}"));
     }
     app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS_PER_INGEST })).await.expect(200);
@@ -347,11 +347,12 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     // Two paragraphs do not fit into one chunk, so each paragraph becomes one chunk.
     let mut content = crate::fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
-    let many = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
+    let large_base = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
-    let refused =
-        app.post(documents_path(&many, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS_PER_INGEST + 1))).await;
-    let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
+    let response = app
+        .post(documents_path(&large_base, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS_PER_INGEST + 1)))
+        .await;
+    let problem = &response.expect_refusal(422, "validation_error")["fields"][0];
     let message = problem["message"].as_str().unwrap();
     assert!(message.contains(&format!("at most {MAX_CHUNKS_PER_INGEST} chunks")), "{message}");
 }
@@ -362,13 +363,13 @@ async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let app = start_gated_server(&gate, "old", None).await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    let given = app.fixtures();
-    let versions = [given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    let workload = given.workload("desk").await;
-    let release = given.approved_release(&workload, &versions).await;
-    let before = gate.account_checks.load(Ordering::Relaxed);
+    let fixtures = app.fixtures();
+    let versions = [fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let workload = fixtures.workload("desk").await;
+    let release = fixtures.approved_release(&workload, &versions).await;
+    let checks_before = gate.account_checks.load(Ordering::Relaxed);
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();
     assert!(names.contains(&"embedding") && names.contains(&"vector_search"), "{names:?}");
-    assert_eq!(gate.account_checks.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(gate.account_checks.load(Ordering::Relaxed) - checks_before, 1);
 }

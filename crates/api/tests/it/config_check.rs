@@ -19,12 +19,13 @@ fn settings(session: &str, first: &str, tables: &[&str]) -> String {
 
 #[tokio::test]
 async fn shows_every_issuer_without_secrets() {
-    let second = "issuer = \"https://b.example\"\nname = \"Partners\"\nclient_id = \"portal\"\ntenant = \"acme\"\n\
+    let second_issuer = "issuer = \"https://b.example\"\nname = \"Partners\"\nclient_id = \"portal\"\ntenant = \"acme\"\n\
         client_secret_ref = \"env:SECRET\"\nscopes = \"openid offline_access\"\ntenant_claim = \"org\"";
-    let third = "issuer = \"https://c.example\"\nclient_id = \"p\"\ncli_client_id = \"cli\"\nuser_claim = \"upn\"";
-    let text = settings("", "", &[second, third]);
-    let (passed, out, err) = check(&text, &[("SECRET", "CANARY-of-the-portal")]).await;
-    assert!(passed && err.is_empty(), "{out}{err}");
+    let third_issuer =
+        "issuer = \"https://c.example\"\nclient_id = \"p\"\ncli_client_id = \"cli\"\nuser_claim = \"upn\"";
+    let text = settings("", "", &[second_issuer, third_issuer]);
+    let (is_valid, out, err) = check(&text, &[("SECRET", "CANARY-of-the-portal")]).await;
+    assert!(is_valid && err.is_empty(), "{out}{err}");
     for line in [
         "[oidc] https://idp.example/realms/main: name idp.example, audience https://fairway.example, no portal client, \
          no command line client, scopes openid profile email, user claim preferred_username, groups claim groups\n",
@@ -39,23 +40,23 @@ async fn shows_every_issuer_without_secrets() {
 }
 
 #[tokio::test]
-async fn fails_with_a_sentence_for_each_contradiction_of_issuers() {
+async fn reports_each_contradiction_between_issuers() {
     let folder = tempfile::TempDir::new().unwrap();
-    let garbage = folder.path().join("garbage.pem");
-    std::fs::write(&garbage, "CANARY").unwrap();
+    let invalid_certificate = folder.path().join("garbage.pem");
+    std::fs::write(&invalid_certificate, "CANARY").unwrap();
     let missing = folder.path().join("missing.pem");
-    let table = |host: &str, more: &str| format!("issuer = \"https://{host}\"\n{more}");
+    let table = |host: &str, settings: &str| format!("issuer = \"https://{host}\"\n{settings}");
     let with_file = |path: &std::path::Path| format!("ca_file = \"{}\"", path.display());
     let tables = [
         table("b.example", "client_id = \"p\"\nclient_secret_ref = \"env:NOWHERE\""),
         table("c.example", &with_file(&missing)),
-        table("d.example", &with_file(&garbage)),
+        table("d.example", &with_file(&invalid_certificate)),
         table("idp.example/realms/main", "scopes = \"profile openid2\""),
         table("e.example", "client_id = \"p\"\nclient_secret_ref = \"vault:fairway#portal\""),
     ];
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     let text = settings("idle = \"2h\"\nlifetime = \"1h\"", "scopes = \"profile\"", &tables);
-    let (passed, out, err) = check(&text, &[]).await;
+    let (is_valid, out, err) = check(&text, &[]).await;
     let sentences = [
         "`oidc.scopes` must contain `openid`",
         "`issuers[3].issuer` must be unique",
@@ -67,13 +68,13 @@ async fn fails_with_a_sentence_for_each_contradiction_of_issuers() {
         "`issuers[4].client_secret_ref` names `vault:fairway#portal`: the secret backend is not configured",
     ];
     let expected: String = sentences.map(|sentence| format!("fairway-server: {sentence}\n")).concat();
-    assert_eq!((passed, err), (false, expected));
+    assert_eq!((is_valid, err), (false, expected));
     assert!(out.contains("[[issuers]] https://d.example: "), "{out}");
     // A server does not start with contradictory settings either. A session lifetime below the default idle time is
     // no contradiction.
     let output = server(Some(&text), &["migrate"], &[]).await;
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && err.contains("`oidc.scopes` must contain `openid`"), "{err}");
-    let (passed, _, err) = check(&settings("lifetime = \"30m\"", "", &[]), &[]).await;
-    assert!(passed, "{err}");
+    let (is_valid, _, err) = check(&settings("lifetime = \"30m\"", "", &[]), &[]).await;
+    assert!(is_valid, "{err}");
 }

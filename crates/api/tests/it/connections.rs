@@ -21,12 +21,12 @@ async fn keeps_references_and_refuses_secrets() {
         "name": "crm", "connector_kind": "http", "endpoint": "https://crm.example/api",
         "secret_bindings": { "token": "env:CRM_TOKEN" }, "expires_at": "2099-01-01T00:00:00Z",
     });
-    let made = create(&app, body.clone()).await;
+    let created = create(&app, body.clone()).await;
     assert_eq!(
-        (&made["workspace_id"], &made["status"], &made["health"]),
+        (&created["workspace_id"], &created["status"], &created["health"]),
         (&json!(WORKSPACE), &json!("active"), &json!("unchecked"))
     );
-    assert_eq!(made["secret_bindings"], json!({ "token": "env:CRM_TOKEN" }));
+    assert_eq!(created["secret_bindings"], json!({ "token": "env:CRM_TOKEN" }));
     app.post("/v1/connections", body).await.expect_refusal(409, "duplicate_connection");
     let secret = "sk-canary-0123456789";
     for (field, value) in [
@@ -39,26 +39,27 @@ async fn keeps_references_and_refuses_secrets() {
     ] {
         let mut body = json!({ "name": "other", "connector_kind": "http" });
         body[field] = value;
-        let answer = app.post("/v1/connections", body).await;
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert!(refused["fields"][0]["path"].as_str().unwrap().starts_with(field), "{answer}");
-        assert!(!answer.text().contains("canary"), "{answer}");
+        let response = app.post("/v1/connections", body).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert!(refusal["fields"][0]["path"].as_str().unwrap().starts_with(field), "{response}");
+        assert!(!response.text().contains("canary"), "{response}");
     }
-    let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
+    let path = format!("/v1/connections/{}", created["connection_id"].as_str().unwrap());
     // The endpoint's scheme must match the connector kind, whichever of the two a request changes.
     for mismatch in [
         json!({ "connector_kind": "postgres" }),
         json!({ "endpoint": "smtp://mail.example" }),
         json!({ "connector_kind": "s3", "endpoint": "ftp://store.example" }),
     ] {
-        let refused = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
-        let field = &refused["fields"][0];
+        let refusal = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
+        let field = &refusal["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("endpoint"), &json!("endpoint_scheme_mismatch")));
     }
-    let read = app.get(&path).await;
-    let changed = app.patch(&path, json!({ "status": "disabled" })).header("If-Match", read.header("etag").unwrap());
-    assert_eq!(changed.await.expect(200)["status"], "disabled");
-    let stale = app.patch(&path, json!({ "status": "active" })).header("If-Match", read.header("etag").unwrap());
+    let response = app.get(&path).await;
+    let disable =
+        app.patch(&path, json!({ "status": "disabled" })).header("If-Match", response.header("etag").unwrap());
+    assert_eq!(disable.await.expect(200)["status"], "disabled");
+    let stale = app.patch(&path, json!({ "status": "active" })).header("If-Match", response.header("etag").unwrap());
     stale.await.expect_refusal(412, "precondition_failed");
     app.delete(&path).await.expect(204);
     app.get(&path).await.expect_refusal(404, "not_found");
@@ -95,9 +96,9 @@ async fn checks_endpoints_through_the_egress_guard() {
     let history = checked["checks"].as_array().unwrap();
     let codes: Vec<&Value> = history.iter().map(|check| &check["health_code"]).collect();
     assert_eq!(codes, [&json!("endpoint_forbidden"), &json!("endpoint_malformed_answer"), &json!(null)]);
-    let other =
+    let other_connection =
         create(&app, json!({ "name": "other", "connector_kind": "other", "endpoint": "https://x.example" })).await;
-    let path = format!("/v1/connections/{}/check", other["connection_id"].as_str().unwrap());
+    let path = format!("/v1/connections/{}/check", other_connection["connection_id"].as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["health"], "not_checkable");
 }
 
@@ -111,17 +112,20 @@ async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
     let body = json!({ "name": "mail", "connector_kind": "smtp", "endpoint": format!("smtp://{address}") });
     let path = format!("/v1/connections/{}/check", create(&app, body).await["connection_id"].as_str().unwrap());
     let check = || app.post(&path, json!({})).idempotency_key("check");
-    let first = tokio::spawn(check().into_future());
+    let first_request = tokio::spawn(check().into_future());
     let (mut stream, _) = listener.accept().await.unwrap();
-    for answer in join_all((0..5).map(|_| check().into_future())).await {
-        answer.expect_refusal(409, "request_in_progress");
+    for response in join_all((0..5).map(|_| check().into_future())).await {
+        response.expect_refusal(409, "request_in_progress");
     }
     stream.write_all(b"220 mail.example\r\n").await.unwrap();
-    let first = first.await.unwrap();
-    assert_eq!(first.expect(200)["health"], "healthy");
-    let again = check().await;
-    assert_eq!((again.header("idempotency-replayed"), again.expect(200)), (Some("true"), first.json()));
-    assert_eq!(again.json()["checks"].as_array().unwrap().len(), 1);
+    let first_response = first_request.await.unwrap();
+    assert_eq!(first_response.expect(200)["health"], "healthy");
+    let second_response = check().await;
+    assert_eq!(
+        (second_response.header("idempotency-replayed"), second_response.expect(200)),
+        (Some("true"), first_response.json())
+    );
+    assert_eq!(second_response.json()["checks"].as_array().unwrap().len(), 1);
 }
 
 /// Starts a web service on loopback. It responds with `status` to requests with the token, and with 401 to all others.
@@ -141,11 +145,11 @@ async fn web_service(status: &'static str, token: Option<&'static str>) -> Socke
             }
             let is_known = token.is_none_or(|token| head.contains(&format!("Bearer {token}")));
             let status = if is_known { status } else { "401 Unauthorized" };
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 {status}\r\nContent-Length: 2\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n\r\n{{}}"
             );
             // A client that has disconnected gets no response, which is ignored.
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
         }
     });
     address
@@ -207,11 +211,11 @@ async fn probes_of_web_services_send_the_token() {
 #[tokio::test]
 async fn connections_stay_in_their_workspace_and_tenant() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let path = format!("/v1/connections/{}", stage.create_connection("crm").await);
-    app.get(&path).in_tenant(&abroad.tenant).await.expect_refusal(404, "not_found");
+    let fixture = WorkspaceFixture::create(&app).await;
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
+    let path = format!("/v1/connections/{}", fixture.create_connection("crm").await);
+    app.get(&path).in_tenant(&foreign_fixture.tenant).await.expect_refusal(404, "not_found");
     app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect_refusal(404, "not_found");
-    app.delete(&path).in_tenant(&abroad.tenant).await.expect_refusal(404, "not_found");
-    app.get(format!("{path}?workspace_id={}", stage.workspace)).await.expect(200);
+    app.delete(&path).in_tenant(&foreign_fixture.tenant).await.expect_refusal(404, "not_found");
+    app.get(format!("{path}?workspace_id={}", fixture.workspace)).await.expect(200);
 }

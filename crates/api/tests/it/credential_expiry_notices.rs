@@ -21,24 +21,25 @@ async fn create(app: &TestApp, name: &str, expires_at: Option<String>) -> String
 /// Gives due notices several times concurrently, as several servers do. Returns the days of all notices about a
 /// connection, in order.
 async fn notices(app: &TestApp, connection: &str) -> Vec<i64> {
-    let looks = (0..4).map(|_| app.services().connections.create_due_notices());
-    join_all(looks).await.into_iter().for_each(|given| assert!(given.is_ok()));
+    let checks = (0..4).map(|_| app.services().connections.create_due_notices());
+    join_all(checks).await.into_iter().for_each(|result| assert!(result.is_ok()));
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb FROM fact WHERE kind = 'connection.expiring' ORDER BY fact_id";
     let facts: Vec<Value> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
-    let own = facts.iter().filter(|fact| fact["subject"]["id"] == connection);
-    own.map(|fact| {
-        assert_eq!((&fact["actor"], &fact["categories"]), (&json!("system:clock"), &json!(["credential_expiry"])));
-        fact["detail"]["days"].as_i64().unwrap()
-    })
-    .collect()
+    let connection_facts = facts.iter().filter(|fact| fact["subject"]["id"] == connection);
+    connection_facts
+        .map(|fact| {
+            assert_eq!((&fact["actor"], &fact["categories"]), (&json!("system:clock"), &json!(["credential_expiry"])));
+            fact["detail"]["days"].as_i64().unwrap()
+        })
+        .collect()
 }
 
 #[tokio::test]
-async fn notices_are_given_once_each_by_the_clock_of_the_database() {
+async fn each_notice_is_created_once_by_the_database_clock() {
     let app = TestApp::start().await;
     let connection = create(&app, "crm", Some(in_days(20))).await;
-    let (soon, endless) = (create(&app, "soon", Some(in_days(2))).await, create(&app, "endless", None).await);
+    let (expiring, unlimited) = (create(&app, "soon", Some(in_days(2))).await, create(&app, "endless", None).await);
     let disabled = create(&app, "disabled", Some(in_days(1))).await;
     let path = |id: &str| format!("/v1/connections/{id}");
     app.patch(path(&disabled), json!({ "status": "disabled" })).await.expect(200);
@@ -53,8 +54,8 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
         }
     }
     // Of several due notices, only the closest one is given. Connections that are disabled or never expire get none.
-    assert_eq!(notices(&app, &soon).await, [3, 0]);
-    assert_eq!(notices(&app, &endless).await, Vec::<i64>::new());
+    assert_eq!(notices(&app, &expiring).await, [3, 0]);
+    assert_eq!(notices(&app, &unlimited).await, Vec::<i64>::new());
     assert_eq!(notices(&app, &disabled).await, Vec::<i64>::new());
     // Renewed credentials cause new notices.
     app.patch(path(&connection), json!({ "expires_at": in_days(50) })).await.expect(200);
@@ -65,21 +66,21 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
 }
 
 #[tokio::test]
-async fn notice_that_fails_stops_no_other() {
+async fn failed_notice_does_not_stop_other_notices() {
     let app = TestApp::start().await;
-    let first = create(&app, "broken", None).await;
+    let broken_connection = create(&app, "broken", None).await;
     // Corrupts a connection that expires first, so that no server version can read it. A single statement does this,
     // because the server's own job could give a notice between two statements.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let broken = "UPDATE connection SET created_by = 'nobody', expires_at = now() - interval '3 days'";
-    owner.batch_execute(broken).await.unwrap();
-    let second = create(&app, "crm", Some(in_days(-1))).await;
+    let damage_sql = "UPDATE connection SET created_by = 'nobody', expires_at = now() - interval '3 days'";
+    owner.batch_execute(damage_sql).await.unwrap();
+    let second_connection = create(&app, "crm", Some(in_days(-1))).await;
     for _ in 0..2 {
-        assert_eq!(notices(&app, &first).await, Vec::<i64>::new());
-        assert_eq!(notices(&app, &second).await, [0]);
+        assert_eq!(notices(&app, &broken_connection).await, Vec::<i64>::new());
+        assert_eq!(notices(&app, &second_connection).await, [0]);
     }
     owner.batch_execute("UPDATE connection SET created_by = 'user:local'").await.unwrap();
-    assert_eq!(notices(&app, &first).await, [0], "its notice follows once it can be read");
+    assert_eq!(notices(&app, &broken_connection).await, [0], "its notice follows once it can be read");
 }
 
 #[tokio::test]
@@ -91,9 +92,9 @@ async fn notices_reach_those_who_manage_connections() {
     let inbox = "/v1/notifications/inbox?category=credential_expiry";
     let arrived = async {
         loop {
-            let listed = app.get(inbox).await.expect(200);
-            if let Some(first) = listed.as_array().unwrap().first() {
-                return first.clone();
+            let inbox_page = app.get(inbox).await.expect(200);
+            if let Some(notification) = inbox_page.as_array().unwrap().first() {
+                return notification.clone();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

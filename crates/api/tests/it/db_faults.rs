@@ -62,7 +62,7 @@ fn seeds_and_odds() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
     let seeds = start..start + seeds;
-    seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|odds| (seed, odds))).collect()
+    seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|rate| (seed, rate))).collect()
 }
 
 /// The number of rows in each table, by table name.
@@ -86,7 +86,7 @@ struct FaultHarness {
 /// One attempt of a request, with its request identifier.
 struct Attempt {
     request_id: String,
-    answer: Response,
+    response: Response,
 }
 
 /// Every route that reads rows.
@@ -118,50 +118,50 @@ fn with_key(key: Option<&str>, request: Request) -> Request {
 }
 
 /// A request that changes state. Settings are first reset, because an unchanged setting writes nothing.
-async fn changing_request(stage: &WorkspaceFixture<'_>, operation: &str) -> Request {
-    let request = stage.successful_request(operation).await;
-    let (back, forth) = match operation {
+async fn changing_request(fixture: &WorkspaceFixture<'_>, operation: &str) -> Request {
+    let request = fixture.successful_request(operation).await;
+    let (first_state, second_state) = match operation {
         "change_tenant_settings" => {
             (json!({ "advanced_notifications_enabled": false }), json!({ "advanced_notifications_enabled": true }))
         }
         "change_environment_settings" => {
-            let of = |approvals: u8| {
+            let settings_with = |approvals: u8| {
                 json!({
                     "min_approvals": approvals, "allow_self_approval": true, "pin_documents": false,
                 })
             };
-            (of(1), of(2))
+            (settings_with(1), settings_with(2))
         }
         _ => return request,
     };
-    request.clone().json(back).await.expect(200);
-    request.json(forth)
+    request.clone().json(first_state).await.expect(200);
+    request.json(second_state)
 }
 
 /// The identifiers of runs in the responses.
-fn named_runs(sent: &[Attempt]) -> BTreeSet<String> {
-    let runs = sent.iter().map(|sent| sent.answer.json());
+fn named_runs(attempts: &[Attempt]) -> BTreeSet<String> {
+    let runs = attempts.iter().map(|attempt| attempt.response.json());
     let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
     runs.filter_map(|run| run.as_str().map(str::to_owned)).collect()
 }
 
 impl std::fmt::Debug for Attempt {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "\n{}: {}", self.request_id, self.answer)
+        write!(out, "\n{}: {}", self.request_id, self.response)
     }
 }
 
 /// A request to a workload whose policy denies every run.
-async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
+async fn denied_run(fixture: &WorkspaceFixture<'_>) -> Request {
     let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
-    let deny = stage.fixtures.policy_with_rules("deny", deny).await;
-    let workload = stage.fixtures.active_workload_with_policy("denied", deny).await;
-    stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
+    let deny = fixture.fixtures.policy_with_rules("deny", deny).await;
+    let workload = fixture.fixtures.active_workload_with_policy("denied", deny).await;
+    fixture.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
 /// Calls operations whose first call writes additional rows: the namespace of a first workspace, the settings row of
 /// an environment, the index of a knowledge base, and preferences.
-async fn warm_up(stage: &WorkspaceFixture<'_>) {
+async fn warm_up(fixture: &WorkspaceFixture<'_>) {
     let first_rows = [
         "create_workspace",
         "change_environment_settings",
@@ -173,40 +173,40 @@ async fn warm_up(stage: &WorkspaceFixture<'_>) {
         "change_notification_profile",
     ];
     for operation in first_rows {
-        let answer = stage.successful_request(operation).await.await;
-        assert!(answer.status < 300, "{answer}");
+        let response = fixture.successful_request(operation).await.await;
+        assert!(response.status < 300, "{response}");
     }
 }
 
 /// Sends every operation with random faults. Returns how often each fault point and each response status occurred.
-async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize>, BTreeMap<u16, usize>) {
-    let mut harness = FaultHarness::start(seed, ProxyFault::Drawn(odds)).await;
+async fn run_all_operations(seed: u64, one_in: u64) -> (BTreeMap<FaultPoint, usize>, BTreeMap<u16, usize>) {
+    let mut harness = FaultHarness::start(seed, ProxyFault::Drawn(one_in)).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let denied = denied_run(&stage).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let denied_request = denied_run(&fixture).await;
+    warm_up(&fixture).await;
     for route in changing_routes() {
         if route.has_parameter("Idempotency-Key") {
-            harness.assert_change(&stage, route.operation_id(), true).await;
+            harness.assert_change(&fixture, route.operation_id(), true).await;
         }
-        harness.assert_change(&stage, route.operation_id(), false).await;
+        harness.assert_change(&fixture, route.operation_id(), false).await;
     }
     for operation in RUN_OPERATIONS {
-        let request = stage.successful_request(operation).await;
+        let request = fixture.successful_request(operation).await;
         harness.assert_run(&request, Some(operation), 200, "").await;
         harness.assert_run(&request, None, 200, "").await;
     }
-    harness.assert_run(&denied, Some("denied"), 403, "policy_denied").await;
-    harness.assert_run(&denied, None, 403, "policy_denied").await;
-    harness.assert_concurrent_changes(&stage).await;
+    harness.assert_run(&denied_request, Some("denied"), 403, "policy_denied").await;
+    harness.assert_run(&denied_request, None, 403, "policy_denied").await;
+    harness.assert_concurrent_changes(&fixture).await;
     for route in reading_routes() {
-        harness.assert_read(&stage, route.operation_id()).await;
+        harness.assert_read(&fixture, route.operation_id()).await;
     }
-    let mut cuts = BTreeMap::new();
-    for made in harness.proxy.injected() {
-        *cuts.entry(made.point).or_default() += 1;
+    let mut counts_by_fault = BTreeMap::new();
+    for fault in harness.proxy.injected() {
+        *counts_by_fault.entry(fault.point).or_default() += 1;
     }
-    (cuts, std::mem::take(&mut harness.statuses))
+    (counts_by_fault, std::mem::take(&mut harness.statuses))
 }
 
 /// Sends each change with each fault point, exactly at the commit of the change.
@@ -214,56 +214,56 @@ async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize
 async fn interrupted_commits_happen_once_or_not_at_all() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let denied = denied_run(&stage).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let denied_request = denied_run(&fixture).await;
+    warm_up(&fixture).await;
     let changes = changing_routes();
-    for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
-        harness.fault = ProxyFault::Once("fairway_commit(", cut);
+    for fault in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
+        harness.fault = ProxyFault::Once("fairway_commit(", fault);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
             assert!(
-                harness.assert_change(&stage, route.operation_id(), keyed).await,
-                "{cut:?} did not reach a commit of {}",
+                harness.assert_change(&fixture, route.operation_id(), keyed).await,
+                "{fault:?} did not reach a commit of {}",
                 route.operation_id()
             );
         }
         for commit in ["INTO execution (", "INTO execution_result ("] {
-            harness.fault = ProxyFault::Once(commit, cut);
-            let request = stage.successful_request("execute_workload").await;
-            let cuts = harness.proxy.injected().len();
-            harness.assert_run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), 200, "").await;
+            harness.fault = ProxyFault::Once(commit, fault);
+            let request = fixture.successful_request("execute_workload").await;
+            let injected_faults = harness.proxy.injected().len();
+            harness.assert_run(&request, Some(&format!("{commit}{fault:?}").replace(' ', "-")), 200, "").await;
             harness.assert_run(&request, None, 200, "").await;
-            assert_eq!(harness.proxy.injected().len(), cuts + 2, "{cut:?} did not reach {commit}");
+            assert_eq!(harness.proxy.injected().len(), injected_faults + 2, "{fault:?} did not reach {commit}");
         }
-        harness.fault = ProxyFault::Once("INTO execution (", cut);
-        harness.assert_run(&denied, Some(&format!("denied-{cut:?}")), 403, "policy_denied").await;
-        harness.assert_run(&denied, None, 403, "policy_denied").await;
+        harness.fault = ProxyFault::Once("INTO execution (", fault);
+        harness.assert_run(&denied_request, Some(&format!("denied-{fault:?}")), 403, "policy_denied").await;
+        harness.assert_run(&denied_request, None, 403, "policy_denied").await;
     }
-    let cuts = harness.proxy.injected().len();
-    println!("{cuts} faults, {:?}", harness.statuses);
-    assert_eq!(cuts, 3 * (changes.len() + 6), "each commit had each fault");
+    let injected_faults = harness.proxy.injected().len();
+    println!("{injected_faults} faults, {:?}", harness.statuses);
+    assert_eq!(injected_faults, 3 * (changes.len() + 6), "each commit had each fault");
     assert!(harness.statuses[&503] > changes.len(), "faults caused refusals: {:?}", harness.statuses);
 }
 
 #[tokio::test]
 async fn random_faults_neither_lose_nor_repeat_commits() {
-    let (mut cuts, mut answers) = (BTreeMap::new(), BTreeMap::new());
-    for (seed, odds) in seeds_and_odds() {
-        println!("seed {seed}, {odds} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
-        let began = Instant::now();
-        let (cut, answered) = run_all_operations(seed, odds).await;
-        println!("    {cut:?}, {answered:?} after {:.1?}", began.elapsed());
-        for (cut, times) in cut {
-            *cuts.entry(cut).or_insert(0) += times;
+    let (mut total_faults, mut total_statuses) = (BTreeMap::new(), BTreeMap::new());
+    for (seed, one_in) in seeds_and_odds() {
+        println!("seed {seed}, {one_in} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
+        let started_at = Instant::now();
+        let (fault_counts, status_counts) = run_all_operations(seed, one_in).await;
+        println!("    {fault_counts:?}, {status_counts:?} after {:.1?}", started_at.elapsed());
+        for (fault, times) in fault_counts {
+            *total_faults.entry(fault).or_insert(0) += times;
         }
-        for (status, times) in answered {
-            *answers.entry(status).or_insert(0) += times;
+        for (status, times) in status_counts {
+            *total_statuses.entry(status).or_insert(0) += times;
         }
     }
-    println!("all: {cuts:?}, {answers:?}");
-    assert_eq!(cuts.len(), 3, "each fault point was injected: {cuts:?}");
-    assert!(answers[&503] > 10, "faults caused refusals: {answers:?}");
+    println!("all: {total_faults:?}, {total_statuses:?}");
+    assert_eq!(total_faults.len(), 3, "each fault point was injected: {total_faults:?}");
+    assert!(total_statuses[&503] > 10, "faults caused refusals: {total_statuses:?}");
 }
 
 /// If the database does not return permissions, the server refuses every request, although its caches are warm.
@@ -271,36 +271,36 @@ async fn random_faults_neither_lose_nor_repeat_commits() {
 async fn unreadable_permissions_refuse_every_request() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let looked_at = |route: &Route| {
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let is_tested = |route: &Route| {
         let is_exempt = route.operation_id() == CANCEL_OPERATION || SIGN_IN_OPERATIONS.contains(&route.operation_id());
         route.path.starts_with("/v1/") && !is_exempt
     };
-    let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
-    assert!(ours.len() > 40, "{}", ours.len());
+    let tested_routes: Vec<Route> = routes().into_iter().filter(is_tested).collect();
+    assert!(tested_routes.len() > 40, "{}", tested_routes.len());
     for fault in [ProxyFault::Matching("access_revision"), ProxyFault::Down] {
-        for route in &ours {
-            let request = stage.successful_request(route.operation_id()).await;
+        for route in &tested_routes {
+            let request = fixture.successful_request(route.operation_id()).await;
             // A successful request warms the caches.
             if route.method == "get" {
                 assert_eq!(request.clone().to_server(&harness.proxied).await.status, 200, "{}", route.operation_id());
             }
-            let before = harness.settled_rows().await;
+            let rows_before = harness.settled_rows().await;
             harness.proxy.set_fault(fault.clone());
-            let answer = request.to_server(&harness.proxied).await;
+            let response = request.to_server(&harness.proxied).await;
             harness.proxy.set_fault(ProxyFault::None);
-            if answer.status != 503 {
-                panic!("{fault:?}: {answer}");
+            if response.status != 503 {
+                panic!("{fault:?}: {response}");
             }
             // A tool call has its own error code for a run whose acceptance is unknown.
             let is_lost =
-                route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
-            answer.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
-            assert_eq!(harness.settled_rows().await, before, "{}", route.operation_id());
-            *harness.statuses.entry(answer.status).or_default() += 1;
+                route.operation_id() == TOOL_OPERATION && response.json()["detail"].get("execution_id").is_some();
+            response.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
+            assert_eq!(harness.settled_rows().await, rows_before, "{}", route.operation_id());
+            *harness.statuses.entry(response.status).or_default() += 1;
         }
     }
-    assert_eq!(harness.statuses, [(503, 2 * ours.len())].into());
+    assert_eq!(harness.statuses, [(503, 2 * tested_routes.len())].into());
 }
 
 /// An interrupted cancellation ends the run once. A retry with the same key returns the ended run.
@@ -308,30 +308,32 @@ async fn unreadable_permissions_refuse_every_request() {
 async fn interrupted_cancellation_ends_its_run_once() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let mut cuts = 0;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let mut fault_count = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
-        for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
-            let request =
-                stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
-            harness.proxy.set_fault(ProxyFault::Once(commit, cut));
-            let mut answered = Vec::new();
-            while answered.last() != Some(&200) {
-                let answer = request.clone().to_server(&harness.proxied).await;
-                assert!(matches!(answer.status, 200 | 503), "{answer}");
-                answered.push(answer.status);
-                assert!(answered.len() < 5, "{commit} {cut:?}: {answered:?}");
-                if answer.status == 200 {
-                    assert_eq!(answer.json()["status"], "cancelled");
+        for fault in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
+            let request = fixture
+                .successful_request(CANCEL_OPERATION)
+                .await
+                .idempotency_key(&format!("{}-{fault:?}", commit.len()));
+            harness.proxy.set_fault(ProxyFault::Once(commit, fault));
+            let mut statuses = Vec::new();
+            while statuses.last() != Some(&200) {
+                let response = request.clone().to_server(&harness.proxied).await;
+                assert!(matches!(response.status, 200 | 503), "{response}");
+                statuses.push(response.status);
+                assert!(statuses.len() < 5, "{commit} {fault:?}: {statuses:?}");
+                if response.status == 200 {
+                    assert_eq!(response.json()["status"], "cancelled");
                 }
             }
-            cuts += 1;
-            assert_eq!(harness.proxy.injected().len(), cuts, "{cut:?} did not reach {commit}");
+            fault_count += 1;
+            assert_eq!(harness.proxy.injected().len(), fault_count, "{fault:?} did not reach {commit}");
         }
     }
     harness.proxy.set_fault(ProxyFault::None);
     harness.settled_rows().await;
-    let ends = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
-    let ends: i64 = harness.owner.query_one(ends, &[]).await.unwrap().get(0);
-    assert_eq!(usize::try_from(ends).unwrap(), cuts);
+    let ends_sql = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
+    let end_count: i64 = harness.owner.query_one(ends_sql, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(end_count).unwrap(), fault_count);
 }

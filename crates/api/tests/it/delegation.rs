@@ -23,10 +23,10 @@ fn submit_delegated(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> 
 async fn start() -> (TestApp, ActiveWorkload) {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
-    let given = app.fixtures();
-    let workload = given.active_workload("main").await;
-    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.active_workload("main").await;
+    fixtures.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     (app, workload)
 }
 
@@ -39,13 +39,16 @@ async fn bind_principal(app: &TestApp, workload: &ActiveWorkload, principal: &st
 async fn delegated_run_belongs_to_its_subject_and_records_both() {
     let (app, workload) = start().await;
     bind_principal(&app, &workload, "user:mia").await;
-    let now = submit_delegated(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
-    let later = submit_delegated(&app, &workload, "user:mia").header("prefer", "respond-async").await.expect(202);
-    for id in [&now, &later["execution_id"]] {
+    let inline_run = submit_delegated(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
+    let queued_run = submit_delegated(&app, &workload, "user:mia").header("prefer", "respond-async").await.expect(202);
+    for id in [&inline_run, &queued_run["execution_id"]] {
         wait_until_ended(&app, id).await;
-        let read = app.get(execution_path(id, "")).as_actor("user:mia").await.expect(200);
-        assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
-        assert_eq!(read["queued_result"]["result"], "billing");
+        let run_view = app.get(execution_path(id, "")).as_actor("user:mia").await.expect(200);
+        assert_eq!(
+            (&run_view["submitted_by"], &run_view["delegated_by"]),
+            (&json!("user:mia"), &json!("service:portal"))
+        );
+        assert_eq!(run_view["queued_result"]["result"], "billing");
         app.get(execution_path(id, "")).as_actor("service:portal").await.expect_refusal(404, "not_found");
         let evidence = app.get(execution_path(id, "/evidence-graph")).await.expect(200);
         let execution = &evidence["execution"];
@@ -77,8 +80,8 @@ async fn a_role_of_a_refused_subject_counts_on_its_next_run() {
     for _ in 0..2 {
         submit_delegated(&app, &workload, "user:mia").await.expect(200);
         let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
-        let own = roles.as_array().unwrap().iter().find(|role| role["principal"] == "user:mia").unwrap();
-        app.delete(format!("/v1/role-bindings/{}", own["role_binding_id"].as_str().unwrap())).await.expect(204);
+        let own_role = roles.as_array().unwrap().iter().find(|role| role["principal"] == "user:mia").unwrap();
+        app.delete(format!("/v1/role-bindings/{}", own_role["role_binding_id"].as_str().unwrap())).await.expect(204);
         for _ in 0..2 {
             submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
         }
@@ -89,26 +92,29 @@ async fn a_role_of_a_refused_subject_counts_on_its_next_run() {
 #[tokio::test]
 async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:mia").await;
     bind_principal(&app, &workload, "user:leo").await;
-    given.bind_role("user:leo", "viewer", "workspace", Some(WORKSPACE)).await;
-    let refused = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "execution.run");
+    fixtures.bind_role("user:leo", "viewer", "workspace", Some(WORKSPACE)).await;
+    let refusal = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "execution.run");
     submit_delegated(&app, &workload, "user:mia").await.expect(200);
     // A delegated request with an explicit lane requires the lane permission of both the service and the subject.
-    let mut with_lane = delegated_body("user:mia");
-    with_lane["lane"] = json!("standard");
-    let refused =
-        app.post(workload.execute_path(), with_lane).as_actor("service:portal").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "release.transition");
+    let mut body_with_lane = delegated_body("user:mia");
+    body_with_lane["lane"] = json!("standard");
+    let refusal = app
+        .post(workload.execute_path(), body_with_lane)
+        .as_actor("service:portal")
+        .await
+        .expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "release.transition");
     // A removed binding and a revoked role take effect at once.
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
     app.delete(bindings).await.expect(204);
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:new").await;
-    given.bind_role("user:new", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:new", "runtime_user", "workspace", Some(WORKSPACE)).await;
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
     app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
@@ -129,8 +135,8 @@ async fn only_runs_accept_on_behalf_of_fields() {
             }
             let send = |actor: &str| app.post(path, json!({ field: value })).as_actor(actor);
             send("service:portal").await.expect_refusal(403, "forbidden_field");
-            let refused = send("service:other").await.expect_refusal(422, "validation_error");
-            let problems = refused["fields"].as_array().unwrap();
+            let refusal = send("service:other").await.expect_refusal(422, "validation_error");
+            let problems = refusal["fields"].as_array().unwrap();
             assert!(problems.iter().any(|problem| problem["path"] == *field && problem["code"] == "unknown_field"));
         }
     }
@@ -143,31 +149,31 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
     for actor in ["user:local", "user:mia", "service:other"] {
         let request = app.post(workload.execute_path(), delegated_body("user:mia")).as_actor(actor);
         request.await.expect_refusal(422, "forbidden_field");
-        let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
-        app.post(workload.execute_path(), one).as_actor(actor).await.expect_refusal(422, "forbidden_field");
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
+        app.post(workload.execute_path(), body).as_actor(actor).await.expect_refusal(422, "forbidden_field");
     }
     // Other callers may not send any of the fields. An internal client must send either all of them or none.
     let tool = json!({ "workload_slug": "main", "environment": "dev", "inputs": { "ticket": "x" } });
-    for (path, plain) in [
+    for (path, plain_body) in [
         (workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })),
         ("/v1/runtime/tools/execute_flow".to_owned(), json!({ "arguments": tool })),
         ("/v1/runtime/tools/inspect_evidence".to_owned(), json!({ "arguments": { "execution_id": WORKSPACE } })),
     ] {
         for field in ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"] {
             for value in [Value::Null, json!(1), json!(["user:mia"]), json!({}), json!("")] {
-                let mut sent = plain.clone();
-                sent[field] = value;
+                let mut body = plain_body.clone();
+                body[field] = value;
                 for actor in ["user:local", "service:other", "anonymous"] {
-                    app.post(&path, sent.clone()).as_actor(actor).await.expect_refusal(422, "forbidden_field");
+                    app.post(&path, body.clone()).as_actor(actor).await.expect_refusal(422, "forbidden_field");
                 }
-                let refused = app.post(&path, sent.clone()).as_actor("service:portal").await;
-                let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+                let response = app.post(&path, body.clone()).as_actor("service:portal").await;
+                let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
                 assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
             }
         }
     }
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 0);
-    for (field, wrong) in [
+    for (field, invalid_value) in [
         ("execution_mode", json!("as")),
         ("execution_mode", Value::Null),
         ("actor_ref", json!("group:care")),
@@ -175,10 +181,10 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
         ("actor_type", json!("service")),
         ("actor_auth_mode", json!("oidc")),
     ] {
-        let mut sent = delegated_body("user:mia");
-        sent[field] = wrong;
-        let refused = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
-        let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+        let mut body = delegated_body("user:mia");
+        body[field] = invalid_value;
+        let response = app.post(workload.execute_path(), body).as_actor("service:portal").await;
+        let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
         assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
     }
 }

@@ -20,17 +20,17 @@ pub(crate) fn async_run(app: &TestApp, workload: &ActiveWorkload) -> Request {
 
 /// Submits a queued run, checks the 202 response, and returns the execution identifier.
 pub(crate) async fn submit_queued_run(app: &TestApp, workload: &ActiveWorkload) -> Value {
-    let answer = async_run(app, workload).await;
-    let body = answer.expect(202);
+    let response = async_run(app, workload).await;
+    let body = response.expect(202);
     assert_eq!(body["state"], "queued");
     assert_eq!(body.as_object().unwrap().len(), 2, "{body}");
     let path = format!("/v1/executions/{}", body["execution_id"].as_str().unwrap());
-    assert_eq!(answer.header("location"), Some(path.as_str()));
+    assert_eq!(response.header("location"), Some(path.as_str()));
     body["execution_id"].clone()
 }
 
-pub(crate) fn execution_path(id: &Value, rest: &str) -> String {
-    format!("/v1/executions/{}{rest}", id.as_str().unwrap())
+pub(crate) fn execution_path(id: &Value, suffix: &str) -> String {
+    format!("/v1/executions/{}{suffix}", id.as_str().unwrap())
 }
 
 fn answering_provider() -> Arc<StubProvider> {
@@ -44,12 +44,12 @@ async fn worker_executes_a_queued_run_for_its_submitter() {
     let workload = app.active_workload("main").await;
     let by_query = format!("{}?mode=async", workload.execute_path());
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let other = app.post(by_query, body).await.expect(202)["execution_id"].clone();
+    let other_run = app.post(by_query, body).await.expect(202)["execution_id"].clone();
     let id = submit_queued_run(&app, &workload).await;
-    for id in [&other, &id] {
-        let read = wait_until_ended(&app, id).await;
-        assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
-        assert_eq!(read["queued_result"]["result"], "billing");
+    for id in [&other_run, &id] {
+        let ended_run = wait_until_ended(&app, id).await;
+        assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("completed"), &json!("success")));
+        assert_eq!(ended_run["queued_result"]["result"], "billing");
         assert_eq!(
             app.get(execution_path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"],
             Value::Null
@@ -112,46 +112,49 @@ async fn worker_executes_a_claimed_run_after_a_lost_response() {
 #[tokio::test]
 async fn policy_denies_a_queued_run_after_acceptance() {
     let app = TestApp::builder().provider(answering_provider()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
-    let policy = given.policy_with_rules("strict", rules).await;
-    let workload = given.active_workload_with_policy("main", policy).await;
+    let policy = fixtures.policy_with_rules("strict", rules).await;
+    let workload = fixtures.active_workload_with_policy("main", policy).await;
     let id = submit_queued_run(&app, &workload).await;
-    let read = wait_until_ended(&app, &id).await;
-    assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("no_refunds")));
+    let ended_run = wait_until_ended(&app, &id).await;
+    assert_eq!((&ended_run["status"], &ended_run["reason_code"]), (&json!("denied"), &json!("no_refunds")));
 }
 
 #[tokio::test]
 async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     let server = TestApp::builder().without_worker().provider(answering_provider()).start().await;
-    let given = server.fixtures();
-    let workload = given.active_workload("main").await;
-    let stays = submit_queued_run(&server, &workload).await;
+    let fixtures = server.fixtures();
+    let workload = fixtures.active_workload("main").await;
+    let kept_run = submit_queued_run(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
     let versions = [
-        given.prompt("prompt-2").await,
-        given.model_policy("model-2").await,
-        given.policy_with_rules("policy-2", rules).await,
+        fixtures.prompt("prompt-2").await,
+        fixtures.model_policy("model-2").await,
+        fixtures.policy_with_rules("policy-2", rules).await,
     ];
-    let release = given.approved_release(&workload.workload_id, &versions).await;
-    given.transition(&release, "active").await;
-    let other = given.active_workload("other").await;
-    let suspended = submit_queued_run(&server, &other).await;
+    let release = fixtures.approved_release(&workload.workload_id, &versions).await;
+    fixtures.transition(&release, "active").await;
+    let other_workload = fixtures.active_workload("other").await;
+    let suspended = submit_queued_run(&server, &other_workload).await;
     let change = json!({ "status": "suspended" });
-    server.patch(format!("/v1/workloads/{}", other.workload_id), change).await.expect(200);
-    let gone = given.active_workload("gone").await;
-    let without = submit_queued_run(&server, &gone).await;
-    given.transition(&gone.release_id, "retired").await;
+    server.patch(format!("/v1/workloads/{}", other_workload.workload_id), change).await.expect(200);
+    let removed_workload = fixtures.active_workload("gone").await;
+    let without = submit_queued_run(&server, &removed_workload).await;
+    fixtures.transition(&removed_workload.release_id, "retired").await;
     let worker = TestApp::builder().sharing_storage_of(&server).provider(answering_provider()).start().await;
-    let read = wait_until_ended(&server, &stays).await;
-    assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("not_any_more")));
-    let read = wait_until_ended(&server, &suspended).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
-    let read = wait_until_ended(&server, &without).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("no_active_release")));
+    let ended_run = wait_until_ended(&server, &kept_run).await;
+    assert_eq!((&ended_run["status"], &ended_run["reason_code"]), (&json!("denied"), &json!("not_any_more")));
+    let ended_run = wait_until_ended(&server, &suspended).await;
+    assert_eq!(
+        (&ended_run["status"], &ended_run["error"]["code"]),
+        (&json!("cancelled"), &json!("workload_suspended"))
+    );
+    let ended_run = wait_until_ended(&server, &without).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("no_active_release")));
     worker.drain().await;
 }
 
@@ -164,24 +167,24 @@ async fn full_queue_refuses_further_runs_of_the_tenant() {
         .start()
         .await;
     let workload = app.active_workload("main").await;
-    let first = submit_queued_run(&app, &workload).await;
+    let first_run = submit_queued_run(&app, &workload).await;
     submit_queued_run(&app, &workload).await;
     for key in [None, Some("a-key")] {
         let request = async_run(&app, &workload);
-        let answer = match key {
+        let response = match key {
             Some(key) => request.idempotency_key(key).await,
             None => request.await,
         };
-        assert_eq!(answer.expect_refusal(429, "queue_full")["limit"], 2);
-        assert!(answer.header("retry-after").is_some());
+        assert_eq!(response.expect_refusal(429, "queue_full")["limit"], 2);
+        assert!(response.header("retry-after").is_some());
     }
-    let given = app.fixtures();
-    let tenant = given.tenant("other").await;
-    let workspace = given.in_tenant(&tenant, "").workspace("theirs", "theirs").await;
-    let theirs = given.in_tenant(&tenant, &workspace).active_workload("theirs").await;
-    async_run(&app, &theirs).in_tenant(&tenant).await.expect(202);
+    let fixtures = app.fixtures();
+    let tenant = fixtures.tenant("other").await;
+    let workspace = fixtures.in_tenant(&tenant, "").workspace("theirs", "theirs").await;
+    let other_workload = fixtures.in_tenant(&tenant, &workspace).active_workload("theirs").await;
+    async_run(&app, &other_workload).in_tenant(&tenant).await.expect(202);
     // A cancelled run frees its place in the queue.
-    app.post(execution_path(&first, "/cancel"), json!({})).await.expect(200);
+    app.post(execution_path(&first_run, "/cancel"), json!({})).await.expect(200);
     async_run(&app, &workload).idempotency_key("a-key").await.expect(202);
 }
 
@@ -189,15 +192,15 @@ async fn full_queue_refuses_further_runs_of_the_tenant() {
 async fn idempotency_key_finds_the_queued_run() {
     let app = TestApp::builder().without_worker().provider(answering_provider()).start().await;
     let workload = app.active_workload("main").await;
-    let first = async_run(&app, &workload).idempotency_key("k").await.expect(202);
-    let again = async_run(&app, &workload).idempotency_key("k").await;
-    assert_eq!(again.expect(202), first);
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let first_response = async_run(&app, &workload).idempotency_key("k").await.expect(202);
+    let replay = async_run(&app, &workload).idempotency_key("k").await;
+    assert_eq!(replay.expect(202), first_response);
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
     // While the run is queued, a repeated request that waits for the result gets 409.
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     let worker = TestApp::builder().sharing_storage_of(&app).provider(answering_provider()).start().await;
-    wait_until_ended(&app, &first["execution_id"]).await;
-    assert_eq!(async_run(&app, &workload).idempotency_key("k").await.expect(202), first);
+    wait_until_ended(&app, &first_response["execution_id"]).await;
+    assert_eq!(async_run(&app, &workload).idempotency_key("k").await.expect(202), first_response);
     assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], "billing");
     worker.drain().await;
 }
@@ -207,22 +210,26 @@ async fn queued_and_running_runs_are_cancelled_once() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;
-    let waiting = submit_queued_run(&server, &workload).await;
-    let stopped = server.post(execution_path(&waiting, "/cancel"), json!({})).idempotency_key("stop").await.expect(200);
-    assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    let again = server.post(execution_path(&waiting, "/cancel"), json!({})).idempotency_key("stop").await;
-    assert_eq!(again.expect(200)["status"], "cancelled");
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    server.post(execution_path(&waiting, "/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
+    let queued_run = submit_queued_run(&server, &workload).await;
+    let cancelled =
+        server.post(execution_path(&queued_run, "/cancel"), json!({})).idempotency_key("stop").await.expect(200);
+    assert_eq!((&cancelled["status"], &cancelled["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    let replay = server.post(execution_path(&queued_run, "/cancel"), json!({})).idempotency_key("stop").await;
+    assert_eq!(replay.expect(200)["status"], "cancelled");
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
+    server
+        .post(execution_path(&queued_run, "/cancel"), json!({}))
+        .await
+        .expect_refusal(409, "execution_not_cancellable");
     // A run that a worker already executes. The worker receives the cancellation, and ends the run with the
     // completed steps.
     let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
-    let under_way = submit_queued_run(&server, &workload).await;
+    let active_run = submit_queued_run(&server, &workload).await;
     provider.wait_for_calls(1).await;
-    let stopped = server.post(execution_path(&under_way, "/cancel"), json!({})).await.expect(200);
-    assert_eq!((&stopped["status"], &stopped["outcome"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
-    let evidence = server.get(execution_path(&under_way, "/evidence-graph")).await.expect(200);
+    let cancelled = server.post(execution_path(&active_run, "/cancel"), json!({})).await.expect(200);
+    assert_eq!((&cancelled["status"], &cancelled["outcome"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!(cancelled["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
+    let evidence = server.get(execution_path(&active_run, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
     worker.drain().await;
 }
@@ -230,20 +237,20 @@ async fn queued_and_running_runs_are_cancelled_once() {
 #[tokio::test]
 async fn submitters_and_permitted_callers_cancel_runs() {
     let app = TestApp::builder().without_worker().provider(answering_provider()).start().await;
-    let given = app.fixtures();
-    let workload = given.active_workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.active_workload("main").await;
     for (actor, role) in [("user:sender", "runtime_user"), ("user:viewer", "viewer"), ("user:operator", "operator")] {
-        given.bind_role(actor, role, "workspace", Some("00000000-0000-7000-8000-000000000003")).await;
+        fixtures.bind_role(actor, role, "workspace", Some("00000000-0000-7000-8000-000000000003")).await;
     }
-    given.bind_role("user:nobody", "viewer", "workload", Some(&given.workload("elsewhere").await)).await;
-    let one = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
-    let two = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    fixtures.bind_role("user:nobody", "viewer", "workload", Some(&fixtures.workload("elsewhere").await)).await;
+    let first_run = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    let second_run = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
     let stop = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);
-    stop(&one, "user:nobody").await.expect_refusal(404, "not_found");
-    let refused = stop(&one, "user:viewer").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "execution.kill");
-    stop(&one, "user:sender").await.expect(200);
-    stop(&two, "user:operator").await.expect(200);
+    stop(&first_run, "user:nobody").await.expect_refusal(404, "not_found");
+    let refusal = stop(&first_run, "user:viewer").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "execution.kill");
+    stop(&first_run, "user:sender").await.expect(200);
+    stop(&second_run, "user:operator").await.expect(200);
 }
 
 #[tokio::test]
@@ -256,10 +263,13 @@ async fn suspending_a_workload_cancels_its_runs_at_once() {
     let change = json!({ "status": "suspended" });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
     // The cancellation is pushed to the worker, because polling would take ten seconds.
-    let began = std::time::Instant::now();
-    let read = wait_until_ended(&app, &id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
-    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    let started_at = std::time::Instant::now();
+    let ended_run = wait_until_ended(&app, &id).await;
+    assert_eq!(
+        (&ended_run["status"], &ended_run["error"]["code"]),
+        (&json!("cancelled"), &json!("workload_suspended"))
+    );
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(5), "{:?}", started_at.elapsed());
 }
 
 /// A provider that answers the first call and blocks all further calls.
@@ -302,14 +312,14 @@ steps:
 ";
 
 async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let versions = vec![
-        given.prompt("prompt").await,
-        given.model_policy("model").await,
-        given.policy("policy").await,
-        given.flow("flow", TWO_CALLS_FLOW).await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+        fixtures.policy("policy").await,
+        fixtures.flow("flow", TWO_CALLS_FLOW).await,
     ];
-    given.active_workload_with_bindings("main", versions).await
+    fixtures.active_workload_with_bindings("main", versions).await
 }
 
 /// Expires every lease, as if the worker had stopped sending heartbeats.
@@ -322,23 +332,23 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Waits until `answers` responses of the provider are stored as progress.
-async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
-    let until = async {
-        while query_count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
+/// Waits until `count` responses of the provider are stored as progress.
+async fn wait_for_stored_responses(app: &TestApp, count: i64) {
+    let wait = async {
+        while query_count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < count {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait).await.unwrap();
 }
 
 /// Asserts that the second server resumed the run from the stored response, and called its own provider once.
-async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
-    let read = wait_until_ended(other, id).await;
-    assert_eq!(read["queued_result"]["result"], "It was first, then second.");
-    assert_eq!(second.call_count(), 1, "the first response was stored");
-    assert_eq!(read["steps"].as_array().map(Vec::len), Some(3));
-    let events = other.get(execution_path(id, "/events")).await.text();
+async fn assert_resumed(server: &TestApp, second_provider: &StubProvider, id: &Value) {
+    let ended_run = wait_until_ended(server, id).await;
+    assert_eq!(ended_run["queued_result"]["result"], "It was first, then second.");
+    assert_eq!(second_provider.call_count(), 1, "the first response was stored");
+    assert_eq!(ended_run["steps"].as_array().map(Vec::len), Some(3));
+    let events = server.get(execution_path(id, "/events")).await.text();
     assert_eq!(events.matches("event: step.started").count(), 3, "each event is recorded once: {events}");
     assert_eq!(events.matches("event: step.completed").count(), 3, "{events}");
 }
@@ -353,9 +363,9 @@ async fn resumed_queued_run_reuses_stored_provider_responses() {
     wait_for_stored_responses(&server, 1).await;
     drop(first_server);
     expire_leases(&server).await;
-    let second = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
-    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
-    assert_resumed(&other, &second, &id).await;
+    let second_provider = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
+    assert_resumed(&other_server, &second_provider, &id).await;
 }
 
 #[tokio::test]
@@ -366,20 +376,20 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
     expire_leases(&server).await;
-    let second = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
-    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
-    assert_resumed(&other, &second, &id).await;
+    let second_provider = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
+    assert_resumed(&other_server, &second_provider, &id).await;
 }
 
 /// R24: leases, deadlines and the expiry of share links use only the database's clock.
 #[tokio::test]
 async fn leases_and_links_ignore_server_clocks() {
     const DAY: i64 = 86_400;
-    let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
-    ahead.set_offset(DAY);
-    behind.set_offset(-DAY);
+    let (fast_clock, slow_clock) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
+    fast_clock.set_offset(DAY);
+    slow_clock.set_offset(-DAY);
     let blocked_provider = StubProvider::new(ProviderBehaviour::Blocks);
-    let server = TestApp::builder().clock(behind).without_worker().provider(blocked_provider.clone()).start().await;
+    let server = TestApp::builder().clock(slow_clock).without_worker().provider(blocked_provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
@@ -393,40 +403,40 @@ async fn leases_and_links_ignore_server_clocks() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     blocked_provider.wait_for_calls(1).await;
     let other_provider = StubProvider::new(ProviderBehaviour::Answers("taken away".to_owned()));
-    let other =
-        TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
+    let other_server =
+        TestApp::builder().sharing_storage_of(&server).clock(fast_clock).provider(other_provider.clone()).start().await;
     // Of the servers with different clocks, the one that is ahead has the worker that claims queued runs.
     assert_eq!(
-        wait_until_ended(&other, &submit_queued_run(&other, &workload).await).await["queued_result"]["result"],
+        wait_until_ended(&other_server, &submit_queued_run(&other_server, &workload).await).await["queued_result"]["result"],
         "taken away"
     );
-    assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
-    assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
+    assert_eq!(other_server.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
+    assert_eq!(query_count(&other_server, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
     blocked_provider.set_behaviour(ProviderBehaviour::Answers("kept".to_owned()));
     assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "kept");
 
     server.database().move_clock(3_601).await.unwrap();
-    for app in [&server, &other] {
+    for app in [&server, &other_server] {
         app.post(by_link.clone(), body()).await.expect_refusal(401, "share_token_expired");
     }
 }
 
 #[tokio::test]
 async fn late_worker_does_not_overwrite_a_reclaimed_run() {
-    let slow = StubProvider::new(ProviderBehaviour::Blocks);
-    let server = TestApp::builder().without_worker().provider(slow.clone()).start().await;
+    let blocking_provider = StubProvider::new(ProviderBehaviour::Blocks);
+    let server = TestApp::builder().without_worker().provider(blocking_provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    slow.wait_for_calls(1).await;
+    blocking_provider.wait_for_calls(1).await;
     expire_leases(&server).await;
-    let quick = StubProvider::new(ProviderBehaviour::Answers("quick".to_owned()));
-    let other = TestApp::builder().sharing_storage_of(&server).provider(quick).start().await;
-    assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
-    slow.set_behaviour(ProviderBehaviour::Answers("slow".to_owned()));
+    let quick_provider = StubProvider::new(ProviderBehaviour::Answers("quick".to_owned()));
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(quick_provider).start().await;
+    assert_eq!(wait_until_ended(&other_server, &id).await["queued_result"]["result"], "quick");
+    blocking_provider.set_behaviour(ProviderBehaviour::Answers("slow".to_owned()));
     server.drain().await;
-    assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
-    assert_eq!(query_count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
-    assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease").await, 0);
+    assert_eq!(wait_until_ended(&other_server, &id).await["queued_result"]["result"], "quick");
+    assert_eq!(query_count(&other_server, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
+    assert_eq!(query_count(&other_server, "SELECT count(*) FROM execution_lease").await, 0);
 }
 
 #[tokio::test]
@@ -439,11 +449,14 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let owner = server.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
     expire_leases(&server).await;
-    let second = answering_provider();
-    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
-    let read = wait_until_ended(&other, &id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
-    assert_eq!(second.call_count(), 0);
+    let second_provider = answering_provider();
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
+    let ended_run = wait_until_ended(&other_server, &id).await;
+    assert_eq!(
+        (&ended_run["status"], &ended_run["error"]["code"]),
+        (&json!("cancelled"), &json!("workload_suspended"))
+    );
+    assert_eq!(second_provider.call_count(), 0);
 }
 
 /// The server that dequeued the run in order to cancel it died after it had recorded the cancellation.
@@ -463,12 +476,13 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
         .await
         .unwrap();
     let provider = answering_provider();
-    let other = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
-    let read = wait_until_ended(&other, &id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
+    let ended_run = wait_until_ended(&other_server, &id).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(provider.call_count(), 0);
-    let by = "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
-    assert!(owner.query_one(by, &[]).await.unwrap().get::<_, bool>(0));
+    let cancelled_by_sql =
+        "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
+    assert!(owner.query_one(cancelled_by_sql, &[]).await.unwrap().get::<_, bool>(0));
 }
 
 #[tokio::test]
@@ -481,8 +495,8 @@ async fn run_with_too_many_reclaims_fails() {
     holds.wait_for_calls(1).await;
     let owner = server.database().connect_as_owner().await.unwrap();
     let exhaust_reclaims = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
-    let until = async { while owner.execute(exhaust_reclaims, &[]).await.unwrap() == 0 {} };
-    tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
-    let read = wait_until_ended(&server, &id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("interrupted")));
+    let wait = async { while owner.execute(exhaust_reclaims, &[]).await.unwrap() == 0 {} };
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait).await.unwrap();
+    let ended_run = wait_until_ended(&server, &id).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("interrupted")));
 }

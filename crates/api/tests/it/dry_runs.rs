@@ -28,7 +28,7 @@ const TABLES: [&str; 8] = [
 ];
 
 /// The number of rows in each of [`TABLES`], after every committed fact is sequenced.
-async fn rows(app: &TestApp) -> Vec<i64> {
+async fn row_counts(app: &TestApp) -> Vec<i64> {
     audit_log(app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let mut counts = Vec::new();
@@ -42,13 +42,13 @@ fn preview(app: &TestApp, asset: &str, content: Value, arguments: Value) -> Requ
     app.post(format!("/v1/assets/{asset}/prompt-preview"), json!({ "content": content, "arguments": arguments }))
 }
 
-fn attempt(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request {
+fn try_policy(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request {
     app.post(format!("/v1/assets/{asset}/policy-trial"), json!({ "content": content, "input": input }))
 }
 
 /// The detail of a refusal, without its request identifier.
-fn detail(answer: &Response) -> Value {
-    answer.json()["detail"].clone()
+fn detail(response: &Response) -> Value {
+    response.json()["detail"].clone()
 }
 
 #[tokio::test]
@@ -56,9 +56,9 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
     let artifacts = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().provider(provider.clone()).faulty_artifacts(&artifacts).start().await;
-    let given = app.fixtures();
-    given.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
-    given
+    let fixtures = app.fixtures();
+    fixtures.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
+    fixtures
         .asset_with_version(
             "skill",
             "steps",
@@ -71,41 +71,41 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
         "allowed_commands": ["go"],
     });
     let arguments = json!({ "who": "@asset-ref:tone", "count": 2.5, "tags": ["a", 1], "free": true, "unused": 1 });
-    let empty = given.asset_without_versions("prompt_template", "main").await;
-    let before = (rows(&app).await, artifacts.put_count());
-    let shown = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
+    let empty = fixtures.asset_without_versions("prompt_template", "main").await;
+    let state_before = (row_counts(&app).await, artifacts.put_count());
+    let preview_text = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
     let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
-    assert_eq!(shown, json!({ "text": expected }));
+    assert_eq!(preview_text, json!({ "text": expected }));
     // The idempotency key has no effect: the same key renders a different text.
-    let again = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
-    assert_eq!(again.expect(200), json!({ "text": "x" }));
-    let refused = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
-    refused.expect_refusal(422, "prompt_malformed_token");
-    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+    let replay = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
+    assert_eq!(replay.expect(200), json!({ "text": "x" }));
+    let response = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
+    response.expect_refusal(422, "prompt_malformed_token");
+    assert_eq!((row_counts(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
 
-    given.add_version(&empty, content).await;
+    fixtures.add_version(&empty, content).await;
     let main =
-        given.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
-    let policies = [given.model_policy("model").await, given.policy("policy").await];
+        fixtures.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
+    let policies = [fixtures.model_policy("model").await, fixtures.policy("policy").await];
     let workload =
-        given.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
+        fixtures.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
-    let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
+    let sent_prompt = provider.calls().last().unwrap().conversation.system_prompt.clone();
     let content = json!({ "system_prompt": "@asset-ref:tone" });
-    let shown = preview(&app, &main.asset_id, content, json!({ "who": "all" })).await.expect(200);
-    assert_eq!(shown["text"], json!(sent));
+    let preview_text = preview(&app, &main.asset_id, content, json!({ "who": "all" })).await.expect(200);
+    assert_eq!(preview_text["text"], json!(sent_prompt));
 }
 
 #[tokio::test]
 async fn a_preview_refuses_what_a_version_refuses() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let canary = "canary-of-a-secret";
-    given.prompt("tone").await;
-    given.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
-    given.asset_without_versions("prompt_template", "empty").await;
-    given.policy("policy").await;
-    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    fixtures.prompt("tone").await;
+    fixtures.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
+    fixtures.asset_without_versions("prompt_template", "empty").await;
+    fixtures.policy("policy").await;
+    let asset = fixtures.asset_without_versions("prompt_template", "mine").await;
     for (text, code, offset) in [
         ("@asset-ref:missing", "prompt_unknown_asset", 0),
         ("é @asset-ref:tone@v999", "prompt_unknown_asset", 3),
@@ -117,18 +117,18 @@ async fn a_preview_refuses_what_a_version_refuses() {
         ("!command:go", "prompt_command_not_allowed", 0),
     ] {
         let content = json!({ "system_prompt": format!("{text} {canary}") });
-        let answer = preview(&app, &mine, content.clone(), json!({})).await;
-        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
-        assert!(!answer.text().contains(canary), "{answer}");
-        let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": content })).await;
-        assert_eq!(detail(&answer), detail(&made), "{text}");
+        let response = preview(&app, &asset, content.clone(), json!({})).await;
+        assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
+        assert!(!response.text().contains(canary), "{response}");
+        let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        assert_eq!(detail(&response), detail(&created), "{text}");
     }
     let invalid = json!({ "system_prompt": 3, "bogus": canary });
-    let answer = preview(&app, &mine, invalid.clone(), json!({})).await;
-    answer.expect_refusal(400, "invalid_content");
-    let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": invalid })).await;
-    assert_eq!(detail(&answer), detail(&made));
-    assert!(!answer.text().contains(canary), "{answer}");
+    let response = preview(&app, &asset, invalid.clone(), json!({})).await;
+    response.expect_refusal(400, "invalid_content");
+    let created = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&response), detail(&created));
+    assert!(!response.text().contains(canary), "{response}");
 
     // Cases for arguments. The reported offset is that of the token that needs a value, or of the reference to the
     // prompt with that token.
@@ -140,22 +140,22 @@ async fn a_preview_refuses_what_a_version_refuses() {
         (json!({ "n": 1 }), "prompt_argument_missing", 10),
         (json!({ "n": 1, "ticket": [canary] }), "prompt_argument_type", 10),
     ] {
-        let answer = preview(&app, &mine, content.clone(), arguments).await;
-        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
-        assert!(!answer.text().contains(canary) && !answer.text().contains("billing"), "{answer}");
+        let response = preview(&app, &asset, content.clone(), arguments).await;
+        assert_eq!(response.expect_refusal(422, code)["offset"], offset, "{response}");
+        assert!(!response.text().contains(canary) && !response.text().contains("billing"), "{response}");
     }
     for (content, arguments, path) in [(json!("x"), json!({}), "content"), (json!({}), json!([]), "arguments")] {
-        let answer = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
-        assert_eq!(answer["fields"][0]["path"], path);
+        let response = preview(&app, &asset, content, arguments).await.expect_refusal(422, "validation_error");
+        assert_eq!(response["fields"][0]["path"], path);
     }
     // The asset is not a prompt template.
-    let skill = given.asset_without_versions("skill", "skill").await;
-    for answer in [
+    let skill = fixtures.asset_without_versions("skill", "skill").await;
+    for response in [
         preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
-        attempt(&app, &mine, &json!({ "rules": [] }), json!({})).await,
+        try_policy(&app, &asset, &json!({ "rules": [] }), json!({})).await,
     ] {
-        let refused = answer.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["code"], "wrong_asset_kind", "{answer}");
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["code"], "wrong_asset_kind", "{response}");
     }
 }
 
@@ -164,41 +164,44 @@ async fn a_preview_refuses_what_a_version_refuses() {
 #[tokio::test]
 async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "here").await, given.workspace("there", "there").await);
-    let home = given.in_workspace(&here);
-    let shown = home.prompt("shown").await;
-    home.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
-    home.asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" })).await;
-    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
-    for workspace in [&here, &there] {
-        given.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
+    let fixtures = app.fixtures();
+    let (own_workspace, other_workspace) =
+        (fixtures.workspace("here", "here").await, fixtures.workspace("there", "there").await);
+    let workspace_fixtures = fixtures.in_workspace(&own_workspace);
+    let visible_prompt = workspace_fixtures.prompt("shown").await;
+    workspace_fixtures.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
+    workspace_fixtures
+        .asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" }))
+        .await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(&other_workspace)).await;
+    for workspace in [&own_workspace, &other_workspace] {
+        fixtures.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
     }
-    let grants = format!("/v1/assets/{}/grants?workspace_id={here}", shown.asset_id);
+    let grants = format!("/v1/assets/{}/grants?workspace_id={own_workspace}", visible_prompt.asset_id);
     app.post(&grants, json!({ "principal": "user:ada" })).await.expect(201);
-    let ask = |slug: &str, actor: &str, from: Option<&str>| {
-        let query = from.map(|from| format!("?workspace_id={from}")).unwrap_or_default();
+    let ask = |slug: &str, actor: &str, workspace: Option<&str>| {
+        let query = workspace.map(|workspace_id| format!("?workspace_id={workspace_id}")).unwrap_or_default();
         let body = json!({ "content": { "system_prompt": format!("@asset-ref:{slug}") }, "arguments": {} });
-        app.post(format!("/v1/assets/{}/prompt-preview{query}", shown.asset_id), body).as_actor(actor)
+        app.post(format!("/v1/assets/{}/prompt-preview{query}", visible_prompt.asset_id), body).as_actor(actor)
     };
-    for from in [None, Some(here.as_str()), Some(there.as_str())] {
+    for workspace_id in [None, Some(own_workspace.as_str()), Some(other_workspace.as_str())] {
         // For a hidden asset, the response does not show whether it exists, includes other assets, or is unknown.
-        let answers = [ask("hidden", "user:ada", from).await, ask("nested", "user:ada", from).await];
-        let unknown = ask("unknown", "user:ada", from).await;
+        let responses = [ask("hidden", "user:ada", workspace_id).await, ask("nested", "user:ada", workspace_id).await];
+        let unknown = ask("unknown", "user:ada", workspace_id).await;
         unknown.expect_refusal(422, "prompt_unknown_asset");
-        for answer in answers {
-            assert_eq!(detail(&answer), detail(&unknown), "{answer}");
+        for response in responses {
+            assert_eq!(detail(&response), detail(&unknown), "{response}");
         }
     }
-    for from in [None, Some(here.as_str())] {
-        assert_eq!(ask("hidden", "user:both", from).await.expect(200)["text"], "a secret");
+    for workspace_id in [None, Some(own_workspace.as_str())] {
+        assert_eq!(ask("hidden", "user:both", workspace_id).await.expect(200)["text"], "a secret");
     }
-    ask("hidden", "user:both", Some(&there)).await.expect_refusal(404, "not_found");
+    ask("hidden", "user:both", Some(&other_workspace)).await.expect_refusal(404, "not_found");
     // The caller sees both assets, but this workspace sees only the template. The refusal therefore says that the
     // asset is in another workspace.
-    app.post(&grants, json!({ "grantee_workspace_id": there })).await.expect(201);
-    ask("hidden", "user:both", Some(&there)).await.expect_refusal(422, "prompt_cross_workspace");
-    ask("hidden", "user:ada", Some(&there)).await.expect_refusal(422, "prompt_unknown_asset");
+    app.post(&grants, json!({ "grantee_workspace_id": other_workspace })).await.expect(201);
+    ask("hidden", "user:both", Some(&other_workspace)).await.expect_refusal(422, "prompt_cross_workspace");
+    ask("hidden", "user:ada", Some(&other_workspace)).await.expect_refusal(422, "prompt_unknown_asset");
 }
 
 #[tokio::test]
@@ -214,18 +217,18 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
         // A trial accepts a bundle whose tests fail, because authors use trials to find the cause.
         "tests": [{ "name": "t", "input": { "inputs": { "n": 1 } }, "expect": { "outcome": "allow" } }],
     });
-    let before = (rows(&app).await, artifacts.put_count());
-    let decided =
-        attempt(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
+    let state_before = (row_counts(&app).await, artifacts.put_count());
+    let decision =
+        try_policy(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
     let clause = |source: &str, holds: &str, missing: Value| json!({ "source": source, "holds": holds, "missing_field": missing });
-    let dev = |holds: &str, second: Value| {
+    let dev = |holds: &str, second_condition: Value| {
         json!({
             "rule": "dev", "holds": holds, "outcome": "deny", "reason_code": "dev", "operator": "&&",
-            "clauses": [clause("environment == \"dev\"", "yes", Value::Null), second],
+            "clauses": [clause("environment == \"dev\"", "yes", Value::Null), second_condition],
         })
     };
     assert_eq!(
-        decided,
+        decision,
         json!({
             "decision": {
                 "outcome": "allow_with_obligations", "reason_code": "reviewed", "obligations": ["human_review"],
@@ -237,26 +240,26 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
             }],
         })
     );
-    let failed = attempt(&app, &policy, &content, json!({ "environment": "dev" })).await.expect(200);
+    let failed = try_policy(&app, &policy, &content, json!({ "environment": "dev" })).await.expect(200);
     assert_eq!(failed["decision"]["reason_code"], "policy_evaluation_error");
     let failure = |rule: &str| json!({ "rule": rule, "missing_field": "n" });
     assert_eq!(failed["decision"]["failed_rules"], json!([failure("dev"), failure("reviewed")]));
     assert_eq!(failed["rules"][0], dev("failed", clause("inputs.n > 9", "failed", json!("n"))));
     let canary = "canary-of-a-secret";
-    for wrong in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
-        let answer = attempt(&app, &policy, &content, wrong).await;
-        let refused = answer.expect_refusal(422, "validation_error");
-        let field = (&refused["fields"][0]["path"], &refused["fields"][0]["code"]);
-        assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{answer}");
-        assert!(!answer.text().contains(canary), "{answer}");
+    for invalid_input in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
+        let response = try_policy(&app, &policy, &content, invalid_input).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        let field = (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]);
+        assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{response}");
+        assert!(!response.text().contains(canary), "{response}");
     }
     // A bundle that is invalid as a version.
     let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
-    let answer = attempt(&app, &policy, &invalid, json!({})).await;
-    answer.expect_refusal(400, "invalid_content");
-    let made = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
-    assert_eq!(detail(&answer), detail(&made));
-    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+    let response = try_policy(&app, &policy, &invalid, json!({})).await;
+    response.expect_refusal(400, "invalid_content");
+    let created = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&response), detail(&created));
+    assert_eq!((row_counts(&app).await, artifacts.put_count()), state_before, "{TABLES:?}");
     let listed = app.get(format!("/v1/assets/{policy}/versions?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
@@ -265,8 +268,8 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
 #[tokio::test]
 async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await.asset_id;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await.asset_id;
     let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";
     let rule = |index: usize| {
         let condition = format!("{costly} || {costly}");
@@ -276,26 +279,28 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     // The estimate counts every value of the input, so a few rules exhaust the permitted steps.
     let numbers: Vec<usize> = (0..45).collect();
     let input = json!({ "inputs": { "list": numbers, "unread": numbers } });
-    let tried = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
-    assert_eq!(tried["rules"].as_array().unwrap().len(), 200);
+    let decision =
+        assert_bounded("a costly policy", try_policy(&app, &policy, &content, input.clone())).await.expect(200);
+    assert_eq!(decision["rules"].as_array().unwrap().len(), 200);
 
-    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    let asset = fixtures.asset_without_versions("prompt_template", "mine").await;
     let repeated = json!({ "system_prompt": "$arg:x ".repeat(9_000), "variables": [{ "name": "x" }] });
-    let long = json!({ "x": "y".repeat(1 << 20) });
-    let refused = assert_bounded("a long rendering", preview(&app, &mine, repeated, long)).await;
-    refused.expect_refusal(422, "prompt_too_large");
+    let long_arguments = json!({ "x": "y".repeat(1 << 20) });
+    let response = assert_bounded("a long rendering", preview(&app, &asset, repeated, long_arguments)).await;
+    response.expect_refusal(422, "prompt_too_large");
 
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
     let id = policy.parse::<Uuid>().unwrap().into();
-    let (decided, longest, took) = measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;
-    assert_eq!(decided.unwrap().rules.len(), 200);
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
-    let id = mine.parse::<Uuid>().unwrap().into();
+    let (decision, longest_poll, took) =
+        measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;
+    assert_eq!(decision.unwrap().rules.len(), 200);
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
+    let id = asset.parse::<Uuid>().unwrap().into();
     let content = json!({ "system_prompt": "@!${".repeat(500_000) });
-    let (text, longest, took) =
+    let (text, longest_poll, took) =
         measure_polls(services.assets.preview_prompt(&caller, id, None, content, Map::new())).await;
     assert_eq!(text.unwrap().len(), 2_000_000);
-    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+    assert!(longest_poll < took / 2, "the thread was blocked for {longest_poll:?} of {took:?}");
 }

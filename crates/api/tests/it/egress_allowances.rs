@@ -37,10 +37,10 @@ async fn warns_of_allowances_that_open_every_port() {
         "[egress]\nallow = [\"10.0.0.0/8\", \"10.1.0.0/16:8443\", \"house.internal\", \"gate.internal:9000\"]";
     let (output, _) = CapturedServer::start_with("warn", settings).await.shut_down().await;
     let lines = output.log_lines();
-    let warned: Vec<&str> = lines
+    let allowances: Vec<&str> = lines
         .iter()
         .filter(|line| line["level"] == "WARN" && line["setting"] == "FAIRWAY_EGRESS_ALLOW")
         .map(|line| line["allowance"].as_str().unwrap())
         .collect();
-    assert_eq!(warned, ["10.0.0.0/8", "house.internal"], "{}", output.log);
+    assert_eq!(allowances, ["10.0.0.0/8", "house.internal"], "{}", output.log);
 }

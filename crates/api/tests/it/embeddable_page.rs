@@ -18,10 +18,10 @@ async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> Strin
 
 /// Asserts the headers of a runtime page or an error page. Returns its text.
 #[track_caller]
-fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
-    assert_eq!(answer.status, status, "{answer}");
-    let policy = answer.header("content-security-policy").unwrap();
-    let text = answer.text();
+fn assert_page(response: &Response, status: u16, ancestors: &str) -> String {
+    assert_eq!(response.status, status, "{response}");
+    let policy = response.header("content-security-policy").unwrap();
+    let text = response.text();
     if status == 200 {
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
         assert!(policy.ends_with(&format!("frame-ancestors {ancestors}")) && !policy.contains("unsafe"), "{policy}");
@@ -30,8 +30,8 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
     } else {
         let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
         assert_eq!(policy, expected);
-        for never in ["<script", "style", "src=", "href="] {
-            assert!(!text.contains(never), "{never}: {text}");
+        for forbidden in ["<script", "style", "src=", "href="] {
+            assert!(!text.contains(forbidden), "{forbidden}: {text}");
         }
     }
     for (name, value) in [
@@ -40,18 +40,18 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
         ("cache-control", "no-store"),
         ("x-content-type-options", "nosniff"),
     ] {
-        assert_eq!(answer.header(name), Some(value), "{answer}");
+        assert_eq!(response.header(name), Some(value), "{response}");
     }
-    for never in ["<b>", "fws_"] {
-        assert!(!text.contains(never), "{never}: {text}");
+    for forbidden in ["<b>", "fws_"] {
+        assert!(!text.contains(forbidden), "{forbidden}: {text}");
     }
     text
 }
 
 #[track_caller]
-fn assert_not_found(answer: &Response) {
-    answer.expect_refusal(404, "not_found");
-    assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
+fn assert_not_found(response: &Response) {
+    response.expect_refusal(404, "not_found");
+    assert_eq!(response.header("content-security-policy"), Some(NO_FRAMING));
 }
 
 #[tokio::test]
@@ -69,8 +69,8 @@ async fn only_configured_workloads_have_a_page() {
         let text = assert_page(&app.get(format!("/{slug}")).await, 200, ancestors);
         assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;co&quot;"), "{text}");
         assert!(text.contains("It&#39;s &lt;b&gt;bold&lt;/b&gt;."), "{text}");
-        let head = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
-        assert_eq!((head.status, head.body.len()), (200, 0));
+        let head_response = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
+        assert_eq!((head_response.status, head_response.body.len()), (200, 0));
     }
     for path in [
         "/hidden",
@@ -118,8 +118,8 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
     let expected = "#root { --svc-accent: #0b7285; --svc-font: \"A B\", serif; --svc-radius: 8px; }</style>";
     assert!(style.starts_with(expected), "{style}");
     assert!(page.header("content-security-policy").unwrap().contains(&format!("'nonce-{nonce}'")), "{page}");
-    let again = app.get("/ticket-classifier").await;
-    assert!(!again.text().contains(nonce), "a nonce is used once");
+    let second_response = app.get("/ticket-classifier").await;
+    assert!(!second_response.text().contains(nonce), "a nonce is used once");
     for path in [
         "/workload-runtime",
         "/workload-runtime/ticket-classifier",
@@ -136,8 +136,8 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
         );
         assert!(!page.text().contains("0b7285"), "the document of a page does not depend on the workload");
     }
-    let root = app.get("/").await;
-    assert_eq!((root.status, root.header("location")), (307, Some("/workload-runtime")));
+    let root_page = app.get("/").await;
+    assert_eq!((root_page.status, root_page.header("location")), (307, Some("/workload-runtime")));
     app.get("/workload-runtime/NO").await.expect_refusal(404, "not_found");
     app.get("/_app/missing.js").await.expect_refusal(404, "not_found");
     app.send_raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
@@ -154,12 +154,12 @@ async fn link_shared_page_requires_a_valid_link() {
     let link = app.post(&links, json!({})).await.expect(201);
     let token = link["token"].as_str().unwrap();
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
-    let refused = |answer: &Response| {
-        let text = assert_page(answer, 401, "'self'");
+    let assert_refused = |response: &Response| {
+        let text = assert_page(response, 401, "'self'");
         assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
-    refused(&app.get("/ticket-classifier").await);
-    refused(&get("fws_nonsense").await);
+    assert_refused(&app.get("/ticket-classifier").await);
+    assert_refused(&get("fws_nonsense").await);
     assert_page(&get(token).await, 200, "'self'");
     let body = json!({ "environment": "dev", "inputs": {} });
     // A refused run does not count as a use of the share link.
@@ -168,11 +168,11 @@ async fn link_shared_page_requires_a_valid_link() {
         .expect_refusal(409, "no_active_release");
     assert_eq!(app.get(&links).await.expect(200)[0]["use_count"], 0);
     app.database().move_clock(25 * 3600).await.unwrap();
-    refused(&get(token).await);
+    assert_refused(&get(token).await);
     app.database().move_clock(0).await.unwrap();
     assert_page(&get(token).await, 200, "'self'");
     app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
-    refused(&get(token).await);
+    assert_refused(&get(token).await);
     // A workload without an interface has no page.
     app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
     assert_not_found(&app.get("/ticket-classifier").await);
@@ -188,10 +188,10 @@ async fn errors_are_html_pages_with_retry_after() {
         .await;
     workload_with_interface(&app, "ticket-classifier", "public").await;
     assert_page(&app.get("/ticket-classifier").await, 200, "'self'");
-    let refused = app.get("/ticket-classifier").await;
-    assert!(assert_page(&refused, 429, "'self'").contains("too many requests"));
-    let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
+    let response = app.get("/ticket-classifier").await;
+    assert!(assert_page(&response, 429, "'self'").contains("too many requests"));
+    let seconds: u32 = response.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds) && response.header("ratelimit-remaining") == Some("0"), "{response}");
     let proxy = FaultProxy::to_database(app.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&app).through_proxy(&proxy).start().await;
     proxy.set_fault(ProxyFault::Matching("FROM (\"workload\""));

@@ -35,16 +35,16 @@ pub(crate) fn server_with_accounts(accounts: &[&str], embedding: &str) -> Builde
         .setting("FAIRWAY_EMBEDDING_MODEL", format!("model/of-{embedding}"))
 }
 
-pub(crate) fn documents_path(base: &Version, rest: &str) -> String {
-    format!("/v1/assets/{}/documents{rest}?workspace_id={WORKSPACE}", base.asset_id)
+pub(crate) fn documents_path(base: &Version, suffix: &str) -> String {
+    format!("/v1/assets/{}/documents{suffix}?workspace_id={WORKSPACE}", base.asset_id)
 }
 
 pub(crate) fn text_document(document_id: &str, text: &str) -> Value {
     json!({ "documents": [{ "document_id": document_id, "text": text }] })
 }
 
-pub(crate) fn warning_codes(answer: &Value) -> Vec<&str> {
-    answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+pub(crate) fn warning_codes(result: &Value) -> Vec<&str> {
+    result["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
 /// Creates a knowledge base with these retrieval settings.
@@ -62,10 +62,10 @@ pub(crate) async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
 
 /// Runs a search. Returns the account that embedded the query and the searched index revision.
 async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
-    let answer = search(app, workload).await;
-    assert_eq!(answer["status"], "completed", "{answer}");
-    assert_eq!(answer["output"][0]["document_id"], "leave", "{answer}");
-    let event = &evidence_documents(app, &answer["execution_id"], "retrieval_event").await[0];
+    let response = search(app, workload).await;
+    assert_eq!(response["status"], "completed", "{response}");
+    assert_eq!(response["output"][0]["document_id"], "leave", "{response}");
+    let event = &evidence_documents(app, &response["execution_id"], "retrieval_event").await[0];
     let account = event["embedding"]["account_slot"].as_str().unwrap().to_owned();
     (account, event["index_revision"].as_i64().unwrap())
 }
@@ -83,9 +83,9 @@ async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    given.active_workload_with_bindings("desk", versions).await
+    let fixtures = app.fixtures();
+    let versions = vec![fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    fixtures.active_workload_with_bindings("desk", versions).await
 }
 
 #[tokio::test]
@@ -99,50 +99,50 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     assert_eq!(embedding_of_search(&app, &workload).await, ("old".to_owned(), 2));
 
     // While the old account is configured, queries are embedded with the old model, which matches the stored vectors.
-    let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
-    assert_eq!(embedding_of_search(&changed, &workload).await, ("old".to_owned(), 2));
-    assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
+    let changed_server = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
+    assert_eq!(embedding_of_search(&changed_server, &workload).await, ("old".to_owned(), 2));
+    assert_eq!(gate(&changed_server, &workload, "embedding").await.0, "pass");
 
     // Without the old account, the search fails, and the gate names the remedy.
-    let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
-    let failed = search(&moved, &workload).await;
+    let moved_server = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
+    let failed = search(&moved_server, &workload).await;
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("embedding_mismatch")));
-    let (verdict, code, message) = gate(&moved, &workload, "embedding").await;
+    let (verdict, code, message) = gate(&moved_server, &workload, "embedding").await;
     assert_eq!((verdict.as_str(), code.as_str()), ("warn", "embedding_account_missing"));
     assert!(message.contains("`handbook`") && message.contains("`old`") && message.contains("again"), "{message}");
 
     // Re-embedding stores the same documents in a new revision with vectors of the new model.
     let reembed = async |limit: u32| {
-        moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200)
+        moved_server.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200)
     };
-    let half = reembed(1).await;
-    assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
-    assert_eq!((&half["complete"], warning_codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
+    let first_half = reembed(1).await;
+    assert_eq!((&first_half["index_revision"], &first_half["chunk_count"]), (&json!(3), &json!(1)));
+    assert_eq!((&first_half["complete"], warning_codes(&first_half)), (&json!(false), vec!["embedding_mismatch"]));
     assert_eq!(
-        embedding_of_search(&changed, &workload).await,
+        embedding_of_search(&changed_server, &workload).await,
         ("old".to_owned(), 2),
         "a partial re-embedding does not affect searches"
     );
-    let whole = reembed(2_000).await;
+    let reembedding = reembed(2_000).await;
     let expected = json!({
         "asset_id": base.asset_id, "index_revision": 4, "embedding_account": "new", "embedding_model": "model/of-new",
         "chunk_count": 1, "complete": true, "warnings": [],
     });
-    assert_eq!(whole, expected);
+    assert_eq!(reembedding, expected);
     assert_eq!(reembed(2_000).await["chunk_count"], 0, "a complete re-embedding has no further chunks");
-    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(embedding_of_search(&moved_server, &workload).await, ("new".to_owned(), 4));
     assert_eq!(
-        embedding_of_search(&changed, &workload).await,
+        embedding_of_search(&changed_server, &workload).await,
         ("old".to_owned(), 2),
         "the pinned revision is used while its model is available"
     );
-    assert_eq!(gate(&moved, &workload, "embedding").await.0, "pass");
-    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents", "no documents were added");
+    assert_eq!(gate(&moved_server, &workload, "embedding").await.0, "pass");
+    assert_eq!(gate(&moved_server, &workload, "documents").await.1, "documents", "no documents were added");
 
     // Documents that are added later are in a new revision. The pinned revision does not change.
-    moved.post(documents_path(&base, ""), text_document("leave", "Forty days of leave.")).await.expect(201);
-    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
-    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
+    moved_server.post(documents_path(&base, ""), text_document("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(embedding_of_search(&moved_server, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(gate(&moved_server, &workload, "documents").await.1, "documents_drifted");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
     assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
 }
@@ -152,51 +152,54 @@ async fn pinned_release_survives_a_changed_embedding_model() {
 async fn knowledge_base_keeps_its_model_until_reembedding() {
     let app = server_with_accounts(&["old", "new"], "old").start().await;
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "hybrid" })).await;
-    let first = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    assert_eq!(warning_codes(&first), [""; 0]);
-    let ask = |app: &TestApp| {
+    let first_response =
+        app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(warning_codes(&first_response), [""; 0]);
+    let query = |app: &TestApp| {
         let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
         app.post("/v1/runtime/tools/query_knowledge_base", query)
     };
-    let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
-    let added = changed
+    let changed_server = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
+    let added = changed_server
         .post(documents_path(&base, ""), text_document("travel", "Go by train."))
         .idempotency_key("once")
         .await
         .expect(201);
     assert_eq!(warning_codes(&added), ["embedding_model_kept"]);
-    let replayed = changed
+    let replayed = changed_server
         .post(documents_path(&base, ""), text_document("travel", "Go by train."))
         .idempotency_key("once")
         .await
         .expect(201);
     assert_eq!(replayed, added);
-    let found = ask(&changed).await.expect(200);
+    let found = query(&changed_server).await.expect(200);
     assert_eq!(
         (&found["result"]["chunks"][0]["document_id"], &found["result"]["capped"]),
         (&json!("leave"), &json!(false))
     );
 
     // The old account is removed. After re-embedding, added documents get vectors of the new model.
-    let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
-    ask(&moved).await.expect_refusal(409, "embedding_mismatch");
-    let added = moved.post(documents_path(&base, ""), text_document("food", "Lunch is at noon.")).await.expect(201);
+    let moved_server = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
+    query(&moved_server).await.expect_refusal(409, "embedding_mismatch");
+    let added =
+        moved_server.post(documents_path(&base, ""), text_document("food", "Lunch is at noon.")).await.expect(201);
     assert_eq!(warning_codes(&added), ["embedding_mismatch"]);
-    ask(&moved).await.expect_refusal(409, "embedding_mismatch");
-    let whole = moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200);
-    assert_eq!((&whole["chunk_count"], &whole["complete"]), (&json!(2), &json!(true)));
+    query(&moved_server).await.expect_refusal(409, "embedding_mismatch");
+    let reembedding =
+        moved_server.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200);
+    assert_eq!((&reembedding["chunk_count"], &reembedding["complete"]), (&json!(2), &json!(true)));
     assert_eq!(
-        moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200),
-        whole
+        moved_server.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200),
+        reembedding
     );
-    ask(&moved).await.expect(200);
-    for most in [0, 2_001] {
-        let refused = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;
-        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
+    query(&moved_server).await.expect(200);
+    for max_chunks in [0, 2_001] {
+        let response = moved_server.post(documents_path(&base, "/reembed"), json!({ "max_chunks": max_chunks })).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
     }
     // Text search needs no vectors, so this knowledge base accepts documents.
     let words = app.fixtures().asset_with_version("knowledge_base", "words", knowledge_content("words")).await;
     app.post(documents_path(&words, ""), text_document("a", "b")).await.expect(201);
-    let nothing = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
-    assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
+    let response = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&response["chunk_count"], &response["index_revision"]), (&json!(0), &json!(1)));
 }

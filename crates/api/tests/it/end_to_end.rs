@@ -63,11 +63,11 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let app = TestApp::start().await;
 
     // Creates the assets: a prompt, a model policy and a policy bundle.
-    let made = app
+    let created = app
         .post("/v1/assets", json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a" }))
         .as_actor("user:ada")
         .await;
-    let prompt = made.expect(201);
+    let prompt = created.expect(201);
     let prompt_id = parse_id(&prompt["asset_id"]);
     parse_timestamp(&prompt["created_at"]);
     assert_eq!(
@@ -78,7 +78,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "namespace_id": NAMESPACE, "created_at": prompt["created_at"], "created_by": "user:ada",
         })
     );
-    let location = made.header("location").unwrap();
+    let location = created.header("location").unwrap();
     assert_eq!(app.get(location).await.expect(200), prompt);
 
     let content = json!({
@@ -86,8 +86,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let path = format!("/v1/assets/{prompt_id}/versions");
-    let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
-    let version = made.expect(201);
+    let created = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
+    let version = created.expect(201);
     let version_id = parse_id(&version["asset_version_id"]);
     // The content has no numbers, so its canonical form equals compact JSON with sorted members.
     let canonical = content.to_string();
@@ -104,38 +104,38 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     // The artifact contains exactly the bytes that the checksum covers.
     let artifact = app.data_dir().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
     assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
-    let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
-    assert_eq!(read.expect(200), version);
-    let second = app.post(&path, json!({ "content": content })).await.expect(201);
-    assert_eq!((&second["version_label"], &second["checksum"]), (&json!("v2"), &version["checksum"]));
+    let version_response = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(version_response.expect(200), version);
+    let second_version = app.post(&path, json!({ "content": content })).await.expect(201);
+    assert_eq!((&second_version["version_label"], &second_version["checksum"]), (&json!("v2"), &version["checksum"]));
     let labelled = app.post(&path, json!({ "content": content, "version_label": "v1" })).await;
     labelled.expect_refusal(409, "duplicate_version_label");
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;
     assert_eq!(listed.expect(200).as_array().unwrap().len(), 2);
     assert_eq!(listed.header("x-total-count"), Some("2"));
 
-    let given = app.fixtures();
-    let model = given.model_policy("ticket-model").await;
+    let fixtures = app.fixtures();
+    let model = fixtures.model_policy("ticket-model").await;
     let rules = json!([
         { "id": "short", "condition": "size(inputs.ticket) < 100", "outcome": "allow", "reason_code": "short_ticket" },
     ]);
-    let policy = given.policy_with_rules("ticket-policy", rules).await;
+    let policy = fixtures.policy_with_rules("ticket-policy", rules).await;
 
     // A flow is an asset that preserves its YAML source text.
-    let made = app
+    let created = app
         .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
         .await
         .expect(201);
-    let flow_id = parse_id(&made["asset_id"]);
-    assert_eq!(made["asset_kind"], "orchestration_flow");
-    assert_eq!(made["content_yaml"], FLOW);
-    assert_eq!(made["version"]["content"]["entry_step"], "check");
-    assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), made);
+    let flow_id = parse_id(&created["asset_id"]);
+    assert_eq!(created["asset_kind"], "orchestration_flow");
+    assert_eq!(created["content_yaml"], FLOW);
+    assert_eq!(created["version"]["content"]["entry_step"], "check");
+    assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), created);
 
     // Creates the workload.
     let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
-    let made = app.post("/v1/workloads", body).as_actor("user:ada").await;
-    let workload = made.expect(201);
+    let created = app.post("/v1/workloads", body).as_actor("user:ada").await;
+    let workload = created.expect(201);
     let workload_id = parse_id(&workload["workload_id"]);
     assert_eq!(
         workload,
@@ -146,14 +146,14 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "created_by": "user:ada", "updated_at": workload["updated_at"],
         })
     );
-    assert_eq!(made.header("etag"), Some("\"1\""));
+    assert_eq!(created.header("etag"), Some("\"1\""));
 
     // Creates the release, and takes it from draft to active.
     let body = json!({
         "workload_id": workload_id, "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id,
     });
-    let made = app.post("/v1/releases", body).as_actor("user:ada").await;
-    let release = made.expect(201);
+    let created = app.post("/v1/releases", body).as_actor("user:ada").await;
+    let release = created.expect(201);
     let release_id = parse_id(&release["release_id"]);
     assert_eq!(
         release,
@@ -169,13 +169,13 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     app.post(execute, body.clone()).await.expect_refusal(409, "no_active_release");
 
     let flow_version = parse_id(&flow_version_id(&app, &flow_id).await);
-    let bound = [
+    let bound_versions = [
         (&version_id, "prompt_template"),
         (&model.asset_version_id, "model_policy"),
         (&policy.asset_version_id, "policy_bundle"),
         (&flow_version, "orchestration_flow"),
     ];
-    for (version, role) in bound {
+    for (version, role) in bound_versions {
         let body = json!({ "asset_version_id": version, "role": role });
         let binding = app.post(format!("/v1/releases/{release_id}/bindings"), body).as_actor("user:ada").await;
         let binding = binding.expect(201);
@@ -188,13 +188,18 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         );
     }
     let transition = format!("/v1/releases/{release_id}/transition");
-    let early = app.post(&transition, json!({ "to_state": "active" })).await.expect_refusal(409, "invalid_transition");
-    assert_eq!(early["current_state"], "draft");
-    assert_eq!(early["valid_transitions"], json!(["review_ready", "retired"]));
-    let moved = app.post(&transition, json!({ "to_state": "review_ready" })).as_actor("user:ada").await.expect(200);
-    assert_eq!((&moved["state"], &moved["previous_state"]), (&json!("review_ready"), &json!("draft")));
-    assert_eq!((&moved["lane"], &moved["transitioned_by"]), (&Value::Null, &json!("user:ada")));
-    parse_timestamp(&moved["transitioned_at"]);
+    let refusal =
+        app.post(&transition, json!({ "to_state": "active" })).await.expect_refusal(409, "invalid_transition");
+    assert_eq!(refusal["current_state"], "draft");
+    assert_eq!(refusal["valid_transitions"], json!(["review_ready", "retired"]));
+    let transition_result =
+        app.post(&transition, json!({ "to_state": "review_ready" })).as_actor("user:ada").await.expect(200);
+    assert_eq!(
+        (&transition_result["state"], &transition_result["previous_state"]),
+        (&json!("review_ready"), &json!("draft"))
+    );
+    assert_eq!((&transition_result["lane"], &transition_result["transitioned_by"]), (&Value::Null, &json!("user:ada")));
+    parse_timestamp(&transition_result["transitioned_at"]);
     app.post(&transition, json!({ "to_state": "approved" })).await.expect_refusal(422, "approval_required");
     let verdict = json!({
         "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.",
@@ -210,11 +215,13 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         })
     );
     assert_eq!(app.get(&approvals).await.expect(200), json!([approval]));
-    let moved = app.post(&transition, json!({ "to_state": "approved" })).as_actor("user:grace").await.expect(200);
-    assert_eq!(moved["valid_transitions"], json!(["active", "retired"]));
-    let moved = app.post(&transition, json!({ "to_state": "active" })).as_actor("user:grace").await.expect(200);
-    assert_eq!(moved["state"], "active");
-    let bindings = moved["bindings"].as_array().unwrap();
+    let transition_result =
+        app.post(&transition, json!({ "to_state": "approved" })).as_actor("user:grace").await.expect(200);
+    assert_eq!(transition_result["valid_transitions"], json!(["active", "retired"]));
+    let transition_result =
+        app.post(&transition, json!({ "to_state": "active" })).as_actor("user:grace").await.expect(200);
+    assert_eq!(transition_result["state"], "active");
+    let bindings = transition_result["bindings"].as_array().unwrap();
     assert_eq!(bindings.len(), 4);
 
     let active = app.get(format!("/v1/workloads/{workload_id}/active-release?environment=dev")).await.expect(200);
@@ -226,35 +233,35 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     );
 
     // Executes the workload: the governed answer.
-    let ran = app.post(execute, body).as_actor("user:grace").await;
-    let answer = ran.expect(200);
-    let execution_id = parse_id(&answer["execution_id"]);
-    assert!(parse_timestamp(&answer["started_at"]) <= parse_timestamp(&answer["completed_at"]));
+    let response = app.post(execute, body).as_actor("user:grace").await;
+    let run_result = response.expect(200);
+    let execution_id = parse_id(&run_result["execution_id"]);
+    assert!(parse_timestamp(&run_result["started_at"]) <= parse_timestamp(&run_result["completed_at"]));
     assert_eq!(
-        answer,
+        run_result,
         json!({
             "execution_id": execution_id, "status": "completed", "output": { "category": "billing" },
-            "metadata": { "classify": answer["metadata"]["classify"] }, "error": null,
-            "started_at": answer["started_at"], "completed_at": answer["completed_at"],
+            "metadata": { "classify": run_result["metadata"]["classify"] }, "error": null,
+            "started_at": run_result["started_at"], "completed_at": run_result["completed_at"],
         })
     );
-    assert_eq!(answer["metadata"]["classify"]["provider"], "local");
+    assert_eq!(run_result["metadata"]["classify"]["provider"], "local");
 
     // The submitter reads the run with its result. Other callers read the run without the result.
-    let read = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:grace").await.expect(200);
+    let execution = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:grace").await.expect(200);
     assert_eq!(
-        read,
+        execution,
         json!({
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id, "environment": "dev",
             "lane": "standard", "submitted_by": "user:grace", "delegated_by": null, "status": "completed", "outcome": "success",
-            "error": null, "reason_code": "short_ticket", "started_at": answer["started_at"],
-            "completed_at": answer["completed_at"], "steps": read["steps"],
-            "queued_result": { "result": { "category": "billing" }, "result_at": answer["completed_at"] },
-            "workload_slug": "ticket-classifier", "duration_ms": read["duration_ms"], "tokens_in": 17, "tokens_out": 1,
+            "error": null, "reason_code": "short_ticket", "started_at": run_result["started_at"],
+            "completed_at": run_result["completed_at"], "steps": execution["steps"],
+            "queued_result": { "result": { "category": "billing" }, "result_at": run_result["completed_at"] },
+            "workload_slug": "ticket-classifier", "duration_ms": execution["duration_ms"], "tokens_in": 17, "tokens_out": 1,
             "cost_micros": null,
         })
     );
-    let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    let steps: Vec<&Value> = execution["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
     assert_eq!(steps, ["check", "classify", "answer"]);
     let foreign = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:ada").await.expect(200);
     assert_eq!(foreign["queued_result"], Value::Null);
@@ -278,9 +285,9 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         evidence["execution"],
         json!({
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id,
-            "started_at": answer["started_at"], "finished_at": answer["completed_at"], "status": "completed",
+            "started_at": run_result["started_at"], "finished_at": run_result["completed_at"], "status": "completed",
             "outcome": "success", "error_code": null, "environment": "dev", "lane": "standard",
-            "submitted_by": read["submitted_by"], "delegated_by": null, "input_digest": evidence["execution"]["input_digest"],
+            "submitted_by": execution["submitted_by"], "delegated_by": null, "input_digest": evidence["execution"]["input_digest"],
             "output_digest": evidence["execution"]["output_digest"],
         })
     );
@@ -293,16 +300,16 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         json!({ "workload_id": workload_id, "slug": "ticket-classifier", "owner_ref": "team:support" })
     );
     let slugs = ["ticket-prompt", "ticket-model", "ticket-policy", "ticket-flow"];
-    let mut expected: Vec<Value> = bound
+    let mut expected: Vec<Value> = bound_versions
         .iter()
         .zip(slugs)
         .map(|((version, role), slug)| json!({ "role": role, "asset_version_id": version, "asset_slug": slug }))
         .collect();
-    let mut shown = evidence["bindings"].as_array().unwrap().clone();
-    for list in [&mut expected, &mut shown] {
-        list.sort_by_key(|binding| binding["role"].to_string());
+    let mut actual = evidence["bindings"].as_array().unwrap().clone();
+    for bindings in [&mut expected, &mut actual] {
+        bindings.sort_by_key(|binding| binding["role"].to_string());
     }
-    assert_eq!(shown, expected);
+    assert_eq!(actual, expected);
     let decision = &evidence["policy_decision"];
     assert_eq!(member_names(decision), ["decision_id", "evaluated_at", "outcome", "reason_code", "rules"]);
     assert_eq!((&decision["outcome"], &decision["reason_code"]), (&json!("allow"), &json!("short_ticket")));
@@ -325,8 +332,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     // Evidence is a snapshot: later changes do not alter it.
     app.patch(format!("/v1/workloads/{workload_id}"), json!({ "owner_ref": "team:other" })).await.expect(200);
     app.post(&transition, json!({ "to_state": "retired" })).await.expect(200);
-    let later = app.get(format!("/v1/executions/{execution_id}/evidence-graph")).await.expect(200);
-    assert_eq!(later, evidence);
+    let later_graph = app.get(format!("/v1/executions/{execution_id}/evidence-graph")).await.expect(200);
+    assert_eq!(later_graph, evidence);
 }
 
 /// The identifier of a flow's newest version.

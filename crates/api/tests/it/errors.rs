@@ -15,13 +15,14 @@ async fn every_refusal_has_the_same_body_format() {
     let address = app.address();
     app.get("/nowhere").await.expect_refusal(404, "not_found");
     app.get("/nowhere").header("Accept", "application/problem+json").await.expect_refusal(404, "not_found");
-    let refused = app.delete("/v1/assets").await;
-    refused.expect_refusal(405, "method_not_allowed");
-    assert_eq!(refused.header("allow"), Some("GET, HEAD, POST"));
+    let response = app.delete("/v1/assets").await;
+    response.expect_refusal(405, "method_not_allowed");
+    assert_eq!(response.header("allow"), Some("GET, HEAD, POST"));
     app.get("/v1/workloads").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     app.get("/healthz").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
-    let twice = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
-    app.send_raw_bytes(twice).await.expect_refusal(400, "bad_request");
+    let request =
+        format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    app.send_raw_bytes(request).await.expect_refusal(400, "bad_request");
     let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     app.send_raw_bytes(absolute).await.expect_refusal(421, "misdirected_request");
     app.post("/v1/assets", Value::Null)
@@ -44,7 +45,7 @@ async fn malformed_requests_end_only_their_connection() {
     let app = TestApp::start().await;
     let address = app.address();
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
-    for broken in [
+    for malformed in [
         "nonsense\r\n\r\n".to_owned(),
         format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"),
         format!("{head}Content-Length: x\r\n\r\n{{}}"),
@@ -55,8 +56,8 @@ async fn malformed_requests_end_only_their_connection() {
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\nX: y\r\n\r\n"),
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "a".repeat(300_000)),
     ] {
-        let answer = app.send_raw_bytes(&broken).await;
-        assert!((400..500).contains(&answer.status), "{answer}");
+        let response = app.send_raw_bytes(&malformed).await;
+        assert!((400..500).contains(&response.status), "{response}");
         app.get("/healthz").await.expect(200);
     }
 }
@@ -93,9 +94,9 @@ async fn panic_ends_only_its_request() {
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     for _ in 0..5 {
-        let answer = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
-        answer.expect_refusal(500, "internal");
-        assert!(!answer.text().contains("canary"), "{answer}");
+        let response = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
+        response.expect_refusal(500, "internal");
+        assert!(!response.text().contains("canary"), "{response}");
     }
     app.get("/v1/workloads").await.expect(200);
     let listed = app.get(format!("{path}?workspace_id={}", crate::fixture::WORKSPACE)).await.expect(200);
@@ -108,14 +109,14 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let listed = format!("{path}?workspace_id={}", crate::fixture::WORKSPACE);
+    let list_path = format!("{path}?workspace_id={}", crate::fixture::WORKSPACE);
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     for fault in [ArtifactFault::Unavailable, ArtifactFault::FailsAfterPut] {
         faults.set_fault(fault);
-        let answer = app.post(&path, body.clone()).idempotency_key("try").await;
-        answer.expect_refusal(503, "unavailable");
-        assert_eq!(answer.header("retry-after"), Some("1"));
-        assert_eq!(app.get(&listed).await.expect(200), json!([]));
+        let response = app.post(&path, body.clone()).idempotency_key("try").await;
+        response.expect_refusal(503, "unavailable");
+        assert_eq!(response.header("retry-after"), Some("1"));
+        assert_eq!(app.get(&list_path).await.expect(200), json!([]));
     }
     faults.set_fault(ArtifactFault::Unavailable);
     let ready = app.get("/readyz").await;
@@ -123,9 +124,9 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     app.get("/healthz").await.expect(200);
     // The refused request did not consume its key: the retry executes once the store is available.
     faults.set_fault(ArtifactFault::None);
-    let made = app.post(&path, body).idempotency_key("try").await;
-    assert_eq!(made.expect(201)["version_label"], "v1");
-    assert_eq!(made.header("idempotency-replayed"), None);
+    let created = app.post(&path, body).idempotency_key("try").await;
+    assert_eq!(created.expect(201)["version_label"], "v1");
+    assert_eq!(created.header("idempotency-replayed"), None);
     app.get("/readyz").await.expect(200);
 }
 
@@ -144,9 +145,9 @@ async fn unavailable_database_returns_503() {
     maintenance.query(kill, &[&name]).await.unwrap();
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     for _ in 0..4 {
-        let answer = app.get("/v1/workloads").await;
-        answer.expect_refusal(503, "unavailable");
-        assert_eq!(answer.header("retry-after"), Some("1"));
+        let response = app.get("/v1/workloads").await;
+        response.expect_refusal(503, "unavailable");
+        assert_eq!(response.header("retry-after"), Some("1"));
         app.post("/v1/assets", body.clone()).await.expect_refusal(503, "unavailable");
     }
     assert_eq!(app.get("/readyz").await.expect(503)["database"], "unavailable");
@@ -202,9 +203,9 @@ fn code_literals(source: &str) -> impl Iterator<Item = &str> {
 /// For each occurrence of `text`, up to `length` bytes of the source that follow it.
 fn excerpts_after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
     source.match_indices(text).map(move |(at, _)| {
-        let rest = &source[at + text.len()..];
-        let end = (0..=length.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
-        &rest[..end]
+        let remaining = &source[at + text.len()..];
+        let end = (0..=length.min(remaining.len())).rev().find(|end| remaining.is_char_boundary(*end)).unwrap_or(0);
+        &remaining[..end]
     })
 }
 
@@ -217,22 +218,22 @@ fn documented_codes_match_the_sources() {
     let tables = tables.iter().filter(|table| **table != "cli");
     let documented: BTreeSet<String> = tables.flat_map(|table| documented_codes(&text, table)).collect();
     let sources = error_defining_sources();
-    let mut known = BTreeSet::new();
+    let mut known_codes = BTreeSet::new();
     for source in &sources {
         // An error code is a return value of a function `code`, or the first string literal after a `StatusCode`.
         for body in excerpts_after(source, "fn code(", 4_000) {
             let body = body.split("\n    }\n").next().unwrap();
-            known.extend(code_literals(body).map(str::to_owned));
+            known_codes.extend(code_literals(body).map(str::to_owned));
         }
-        for made in excerpts_after(source, "StatusCode::", 120).filter(|made| !made.starts_with("from_u16")) {
-            let first = made.split_once(',').map(|(_, rest)| rest.trim_start());
-            if let Some(rest) = first.filter(|rest| rest.starts_with('"')) {
-                known.extend(code_literals(rest).next().map(str::to_owned));
+        for excerpt in excerpts_after(source, "StatusCode::", 120).filter(|text| !text.starts_with("from_u16")) {
+            let first_argument = excerpt.split_once(',').map(|(_, after_comma)| after_comma.trim_start());
+            if let Some(literal) = first_argument.filter(|argument| argument.starts_with('"')) {
+                known_codes.extend(code_literals(literal).next().map(str::to_owned));
             }
         }
     }
-    assert!(known.len() > 60, "the scan finds only {} codes", known.len());
-    let missing: Vec<_> = known.difference(&documented).collect();
+    assert!(known_codes.len() > 60, "the scan finds only {} codes", known_codes.len());
+    let missing: Vec<_> = known_codes.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
     let everything = sources.concat();
     let unknown: Vec<_> = documented.iter().filter(|code| !everything.contains(&format!("\"{code}\""))).collect();
@@ -242,9 +243,9 @@ fn documented_codes_match_the_sources() {
 #[tokio::test]
 async fn all_invalid_fields_are_reported_at_once() {
     let app = TestApp::start().await;
-    let reported = |answer: &fairway_testkit::app::Response| {
-        let refused = answer.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap().clone();
+    let reported = |response: &fairway_testkit::app::Response| {
+        let refusal = response.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap().clone();
         let mut reported: Vec<String> = fields
             .iter()
             .map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap()))
@@ -300,10 +301,10 @@ async fn all_invalid_fields_are_reported_at_once() {
             vec!["label invalid_label", "lane invalid", "max_uses out_of_bounds", "ttl_hours out_of_bounds"],
         ),
     ] {
-        let answer = app.post(path, body).await;
-        assert_eq!(reported(&answer), expected, "{answer}");
+        let response = app.post(path, body).await;
+        assert_eq!(reported(&response), expected, "{response}");
     }
     let reserved = app.post("/v1/tenants", json!({ "slug": "docs", "name": "Docs" })).await;
-    let refused = reserved.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["message"], "this slug is reserved");
+    let refusal = reserved.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["message"], "this slug is reserved");
 }

@@ -37,30 +37,30 @@ steps:
 /// A workload whose policy imposes two obligations: a transcript at acceptance, and a notification of the owner
 /// during the flow.
 async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
-    let given = app.fixtures();
-    let owed = |id: &str, condition: &str, obligation: &str| {
+    let fixtures = app.fixtures();
+    let obligation_rule = |id: &str, condition: &str, obligation: &str| {
         json!({ "id": id, "condition": condition, "outcome": "allow_with_obligations", "reason_code": id,
             "obligations": [obligation] })
     };
     let rules = json!([
-        owed("watched", "always", "record_transcript"),
-        owed("told", "has(inputs.stage) && inputs.stage == 'second'", "notify_owner"),
+        obligation_rule("watched", "always", "record_transcript"),
+        obligation_rule("told", "has(inputs.stage) && inputs.stage == 'second'", "notify_owner"),
     ]);
     let versions: Vec<Version> = vec![
-        given.prompt("prompt").await,
-        given.model_policy("model").await,
-        given.policy_with_rules("policy", rules).await,
-        given.flow("flow", FLOW).await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+        fixtures.policy_with_rules("policy", rules).await,
+        fixtures.flow("flow", FLOW).await,
     ];
-    given.active_workload_with_bindings("main", versions).await
+    fixtures.active_workload_with_bindings("main", versions).await
 }
 
 async fn completed_run() -> (TestApp, ActiveWorkload, String) {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload_with_obligations(&app).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let id = answer["execution_id"].as_str().unwrap().to_owned();
+    let response = run(&app, &workload).await.expect(200);
+    let id = response["execution_id"].as_str().unwrap().to_owned();
     app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     (app, workload, id)
@@ -85,7 +85,7 @@ const RELATIONSHIPS: [(&str, &str, &str); 7] = [
 async fn graph_matches_the_flat_sections_and_has_every_relationship() {
     let (app, workload, id) = completed_run().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
-    let flat = app.get(format!("{path}?format=flat")).await.expect(200);
+    let sections = app.get(format!("{path}?format=flat")).await.expect(200);
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     assert_eq!(graph["format"], "graph");
     let mut types: BTreeMap<String, String> = BTreeMap::new();
@@ -95,13 +95,18 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
         assert_eq!(types.insert(id, name.clone()), None, "duplicate node id: {node}");
         data.entry(name).or_default().push(node["data"].clone());
     }
-    let mut joined: BTreeSet<(String, String, String)> = BTreeSet::new();
+    let mut actual: BTreeSet<(String, String, String)> = BTreeSet::new();
     for edge in graph["edges"].as_array().unwrap() {
-        let end = |side: &str| types[edge[side].as_str().unwrap()].clone();
-        joined.insert((edge["relationship"].as_str().unwrap().to_owned(), end("source"), end("target")));
+        let type_of = |side: &str| types[edge[side].as_str().unwrap()].clone();
+        actual.insert((edge["relationship"].as_str().unwrap().to_owned(), type_of("source"), type_of("target")));
     }
-    let all = RELATIONSHIPS.map(|(name, from, to)| (name.to_owned(), from.to_owned(), to.to_owned()));
-    assert_eq!(joined, all.into(), "the graph has every relationship between the specified node types");
+    let expected_relationships =
+        RELATIONSHIPS.map(|(name, source, target)| (name.to_owned(), source.to_owned(), target.to_owned()));
+    assert_eq!(
+        actual,
+        expected_relationships.into(),
+        "the graph has every relationship between the specified node types"
+    );
     // The data of the nodes equals the sections of the flat format.
     for (section, name) in [
         ("bindings", "binding"),
@@ -109,17 +114,17 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
         ("evidence_artifacts", "evidence_artifact"),
         ("approvals", "approval"),
     ] {
-        assert_eq!(flat[section], json!(data[name]), "{section}");
+        assert_eq!(sections[section], json!(data[name]), "{section}");
     }
     for section in ["execution", "release", "workload"] {
-        assert_eq!(json!([flat[section]]), json!(data[section]));
+        assert_eq!(json!([sections[section]]), json!(data[section]));
     }
     assert_eq!(data["asset"].len(), 4);
     // The graph contains both decisions. The flat format contains only the effective one.
     let decisions: Vec<&Value> = data["policy_decision"].iter().map(|decision| &decision["rules"]).collect();
     assert_eq!(decisions, [&json!(["watched"]), &json!(["watched", "told"])]);
-    assert_eq!(flat["policy_decision"], data["policy_decision"][1]);
-    assert_eq!(flat["release"]["release_id"], workload.release_id);
+    assert_eq!(sections["policy_decision"], data["policy_decision"][1]);
+    assert_eq!(sections["release"]["release_id"], workload.release_id);
     // Every obligation has an edge to each decision that imposes it.
     let requires = |edge: &&Value| edge["relationship"] == "requires";
     let required: Vec<&Value> = graph["edges"].as_array().unwrap().iter().filter(requires).collect();
@@ -131,24 +136,25 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
 async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.fixtures();
-    let tone = given
+    let fixtures = app.fixtures();
+    let tone = fixtures
         .asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." }))
         .await;
-    let outer = json!({
+    let outer_content = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let versions = vec![
-        given.asset_with_version("prompt_template", "outer", outer).await,
-        given.model_policy("model").await,
-        given.policy("policy").await,
+        fixtures.asset_with_version("prompt_template", "outer", outer_content).await,
+        fixtures.model_policy("model").await,
+        fixtures.policy("policy").await,
     ];
-    let workload = given.active_workload_with_bindings("main", versions).await;
+    let workload = fixtures.active_workload_with_bindings("main", versions).await;
     // The evidence does not contain a version that is newer than the release.
-    let newer = given.add_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let newer =
+        fixtures.add_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
+    let response = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     let nodes = graph["nodes"].as_array().unwrap();
     let included: Vec<&Value> = nodes.iter().filter(|node| node["data"]["asset_slug"] == "tone").collect();
@@ -160,13 +166,13 @@ async fn evidence_names_assets_included_by_bound_content() {
     );
     let release = format!("release:{}", workload.release_id);
     let edge = json!({ "source": release, "target": "asset:tone", "relationship": "binds" });
-    assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|known| **known == edge).count(), 1);
-    let flat = app.get(path).await.expect(200);
-    assert_eq!(flat["bindings"].as_array().unwrap().len(), 3, "only assets with a role are bindings");
+    assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|other_edge| **other_edge == edge).count(), 1);
+    let sections = app.get(path).await.expect(200);
+    assert_eq!(sections["bindings"].as_array().unwrap().len(), 3, "only assets with a role are bindings");
     let references =
         json!([{ "asset_kind": "skill", "asset_slug": "tone", "asset_version_id": tone.asset_version_id }]);
-    assert_eq!(flat["references"], references, "a repeated reference is listed once");
-    assert!(!graph.to_string().contains(&newer) && !flat.to_string().contains(&newer));
+    assert_eq!(sections["references"], references, "a repeated reference is listed once");
+    assert!(!graph.to_string().contains(&newer) && !sections.to_string().contains(&newer));
 }
 
 /// Evidence identifies each version of an asset that the model received, even if there are several.
@@ -174,21 +180,23 @@ async fn evidence_names_assets_included_by_bound_content() {
 async fn evidence_names_every_version_of_an_asset() {
     let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
-    let tone = given.asset_with_version("skill", "tone", skill("Be brief.")).await;
-    let longer = given.add_version(&tone.asset_id, skill("Be long.")).await;
-    let bound = given.asset_with_version("skill", "manners", skill("Be kind.")).await;
-    let included = given.add_version(&bound.asset_id, skill("Be polite.")).await;
-    let outer = json!({
+    let tone = fixtures.asset_with_version("skill", "tone", skill("Be brief.")).await;
+    let longer = fixtures.add_version(&tone.asset_id, skill("Be long.")).await;
+    let bound_skill = fixtures.asset_with_version("skill", "manners", skill("Be kind.")).await;
+    let included = fixtures.add_version(&bound_skill.asset_id, skill("Be polite.")).await;
+    let outer_content = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
-    let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
-    let outer = given.asset_with_version("prompt_template", "outer", outer).await;
-    let workload = given.active_workload_with_bindings("main", vec![outer.clone(), model, policy, bound.clone()]).await;
-    let answer = run(&app, &workload).await.expect(200);
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let (model, policy) = (fixtures.model_policy("model").await, fixtures.policy("policy").await);
+    let outer_prompt = fixtures.asset_with_version("prompt_template", "outer", outer_content).await;
+    let workload = fixtures
+        .active_workload_with_bindings("main", vec![outer_prompt.clone(), model, policy, bound_skill.clone()])
+        .await;
+    let response = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
 
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     let nodes = graph["nodes"].as_array().unwrap();
@@ -200,29 +208,33 @@ async fn evidence_names_every_version_of_an_asset() {
         found[0]["data"]["asset_version_ids"].clone()
     };
     assert_eq!(asset("tone"), json!([tone.asset_version_id, longer]), "one reference with a label, one without");
-    assert_eq!(asset("manners"), json!([bound.asset_version_id, included]), "one version is bound, another included");
-    assert_eq!(asset("outer"), json!([outer.asset_version_id]));
+    assert_eq!(
+        asset("manners"),
+        json!([bound_skill.asset_version_id, included]),
+        "one version is bound, another included"
+    );
+    assert_eq!(asset("outer"), json!([outer_prompt.asset_version_id]));
     let bindings: Vec<&Value> = nodes.iter().filter(|node| node["type"] == "binding").collect();
     assert_eq!(bindings.len(), 4, "{bindings:?}");
-    let of_manners: Vec<&Value> =
+    let manners_bindings: Vec<&Value> =
         bindings.into_iter().filter(|node| node["data"]["asset_slug"] == "manners").map(|node| &node["data"]).collect();
-    let role = json!({ "role": "skill", "asset_slug": "manners", "asset_version_id": bound.asset_version_id });
-    assert_eq!(of_manners, [&role], "an included version has no role");
+    let role = json!({ "role": "skill", "asset_slug": "manners", "asset_version_id": bound_skill.asset_version_id });
+    assert_eq!(manners_bindings, [&role], "an included version has no role");
 
-    let flat = app.get(&path).await.expect(200);
-    let named = |section: &str| -> BTreeSet<(String, String)> {
-        let word = |item: &Value, name: &str| item[name].as_str().unwrap().to_owned();
-        let items = flat[section].as_array().unwrap();
-        let named: BTreeSet<_> =
-            items.iter().map(|item| (word(item, "asset_slug"), word(item, "asset_version_id"))).collect();
-        assert_eq!(named.len(), items.len(), "{section}: duplicate version: {items:?}");
-        named
+    let sections = app.get(&path).await.expect(200);
+    let versions_in = |section: &str| -> BTreeSet<(String, String)> {
+        let field = |item: &Value, name: &str| item[name].as_str().unwrap().to_owned();
+        let items = sections[section].as_array().unwrap();
+        let versions: BTreeSet<_> =
+            items.iter().map(|item| (field(item, "asset_slug"), field(item, "asset_version_id"))).collect();
+        assert_eq!(versions.len(), items.len(), "{section}: duplicate version: {items:?}");
+        versions
     };
     let expected = [("tone", &tone.asset_version_id), ("tone", &longer), ("manners", &included)];
-    assert_eq!(named("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
+    assert_eq!(versions_in("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
     // The asset nodes of the graph contain the same versions as the flat sections.
-    let mut versions_in_sections = named("bindings");
-    versions_in_sections.extend(named("references"));
+    let mut versions_in_sections = versions_in("bindings");
+    versions_in_sections.extend(versions_in("references"));
     let assets = nodes.iter().filter(|node| node["type"] == "asset").flat_map(|node| {
         let slug = node["data"]["asset_slug"].as_str().unwrap();
         let versions = node["data"]["asset_version_ids"].as_array().unwrap();
@@ -235,9 +247,9 @@ async fn evidence_names_every_version_of_an_asset() {
 async fn evidence_shows_when_obligations_were_fulfilled() {
     let (app, _, id) = completed_run().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
-    let owed: Vec<&Value> = evidence["obligations"].as_array().unwrap().iter().collect();
-    assert_eq!(owed.len(), 2);
-    for (obligation, name) in owed.iter().zip(["record_transcript", "notify_owner"]) {
+    let obligations: Vec<&Value> = evidence["obligations"].as_array().unwrap().iter().collect();
+    assert_eq!(obligations.len(), 2);
+    for (obligation, name) in obligations.iter().zip(["record_transcript", "notify_owner"]) {
         assert_eq!(obligation["obligation_name"], name);
         assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
     }
@@ -249,8 +261,8 @@ async fn evidence_shows_when_obligations_were_fulfilled() {
     assert!(fact["categories"].as_array().unwrap().contains(&json!("reports")), "{fact}");
     assert!(!fact.to_string().contains("4111 1111"), "facts hold no payload");
     // The run lists every completed step.
-    let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
-    let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    let execution = app.get(format!("/v1/executions/{id}")).await.expect(200);
+    let steps: Vec<&Value> = execution["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
     assert_eq!(steps, ["check", "sort", "shorten", "done"]);
 }
 
@@ -270,12 +282,12 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     assert!(call["content"]["latency_us"].is_u64());
 
     let transcript = path(&artifacts[2]);
-    let seen = app.get(&transcript).as_actor("user:viewer").await.expect(200);
-    assert_eq!((&seen["payload"], &seen["payload_withheld"]), (&Value::Null, &json!(true)));
-    assert!(!seen.to_string().contains("4111 1111"), "{seen}");
-    let whole = app.get(&transcript).as_actor("user:operator").await.expect(200);
-    assert_eq!(whole["payload_withheld"], false);
-    let calls = whole["payload"]["calls"].as_array().unwrap();
+    let viewer_view = app.get(&transcript).as_actor("user:viewer").await.expect(200);
+    assert_eq!((&viewer_view["payload"], &viewer_view["payload_withheld"]), (&Value::Null, &json!(true)));
+    assert!(!viewer_view.to_string().contains("4111 1111"), "{viewer_view}");
+    let operator_view = app.get(&transcript).as_actor("user:operator").await.expect(200);
+    assert_eq!(operator_view["payload_withheld"], false);
+    let calls = operator_view["payload"]["calls"].as_array().unwrap();
     assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(MODEL_OUTPUT)));
     assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": MODEL_OUTPUT }]));
 
@@ -283,42 +295,45 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM evidence_payload", &[]).await.unwrap();
     let erased = app.get(&transcript).as_actor("user:operator").await.expect(200);
-    assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &whole["content"]));
+    assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &operator_view["content"]));
     assert_eq!(erased["payload_withheld"], false);
 
     // A document is found only under the run that it belongs to.
-    let other = run(&app, &workload).await.expect(200);
-    let elsewhere = transcript.replace(&id, other["execution_id"].as_str().unwrap());
-    app.get(elsewhere).await.expect_refusal(404, "not_found");
+    let other_run = run(&app, &workload).await.expect(200);
+    let path_of_other_run = transcript.replace(&id, other_run["execution_id"].as_str().unwrap());
+    app.get(path_of_other_run).await.expect_refusal(404, "not_found");
 }
 
 /// The redaction of long output runs on the blocking pool, so it must not delay other requests.
 #[tokio::test]
 async fn redaction_of_long_output_does_not_block_other_requests() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
-    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
-    let workload =
-        given.active_workload_with_bindings("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
+    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let workload = fixtures
+        .active_workload_with_bindings("main", vec![fixtures.policy_with_rules("policy", rules).await, flow])
+        .await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-    let run_long = || app.post(workload.execute_path(), body.clone());
-    let mut runs = std::pin::pin!(async { tokio::join!(run_long(), run_long(), run_long(), run_long()) });
-    let others = async {
+    let execute_long_run = || app.post(workload.execute_path(), body.clone());
+    let mut runs = std::pin::pin!(async {
+        tokio::join!(execute_long_run(), execute_long_run(), execute_long_run(), execute_long_run())
+    });
+    let other_requests = async {
         for _ in 0..10 {
             app.get("/healthz").await.expect(200);
         }
     };
     tokio::select! {
         biased;
-        () = others => {}
+        () = other_requests => {}
         _ = &mut runs => panic!("redaction of four long outputs blocked ten short requests"),
     }
     let (first, second, third, fourth) = runs.await;
-    for answer in [first, second, third, fourth] {
-        assert!(answer.expect(200)["output"].as_str().unwrap().ends_with("1 [email]"));
+    for response in [first, second, third, fourth] {
+        assert!(response.expect(200)["output"].as_str().unwrap().ends_with("1 [email]"));
     }
 }
 
@@ -327,16 +342,16 @@ async fn only_operators_read_approval_notes() {
     let (app, _, id) = completed_run().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
     let owner = app.database().connect_as_owner().await.unwrap();
-    let note = "INSERT INTO approval_note (tenant_id, approval_id, body)
+    let insert_note_sql = "INSERT INTO approval_note (tenant_id, approval_id, body)
         SELECT tenant_id, approval_id, 'looked at it with Grace' FROM approval
         ON CONFLICT (tenant_id, approval_id) DO UPDATE SET body = excluded.body";
-    owner.execute(note, &[]).await.unwrap();
+    owner.execute(insert_note_sql, &[]).await.unwrap();
     for format in ["flat", "graph"] {
-        let seen = app.get(format!("{path}?format={format}")).as_actor("user:viewer").await.expect(200);
-        assert!(!seen.to_string().contains("Grace"), "{seen}");
-        assert!(seen.to_string().contains("\"note_withheld\":true"), "{seen}");
-        let whole = app.get(format!("{path}?format={format}")).as_actor("user:operator").await.expect(200);
-        assert!(whole.to_string().contains("looked at it with Grace"), "{whole}");
+        let viewer_view = app.get(format!("{path}?format={format}")).as_actor("user:viewer").await.expect(200);
+        assert!(!viewer_view.to_string().contains("Grace"), "{viewer_view}");
+        assert!(viewer_view.to_string().contains("\"note_withheld\":true"), "{viewer_view}");
+        let operator_view = app.get(format!("{path}?format={format}")).as_actor("user:operator").await.expect(200);
+        assert!(operator_view.to_string().contains("looked at it with Grace"), "{operator_view}");
     }
 }
 
@@ -352,34 +367,34 @@ async fn digests_cover_the_stored_inputs_and_results() {
         assert_eq!(evidence["execution"][name], format!("blake3:{}", digest.to_hex()), "{name}");
     }
     owner.batch_execute("DELETE FROM execution_input; DELETE FROM execution_result").await.unwrap();
-    let later = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
-    assert_eq!(later, evidence, "evidence does not change when payloads are erased");
+    let later_graph = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    assert_eq!(later_graph, evidence, "evidence does not change when payloads are erased");
 }
 
 #[tokio::test]
 async fn lineage_names_the_sources_of_the_output() {
     let (app, _, id) = completed_run().await;
-    let whole = app.get(lineage_path(&id)).await.expect(200);
-    let members: BTreeSet<&str> = whole.as_object().unwrap().keys().map(String::as_str).collect();
+    let lineage = app.get(lineage_path(&id)).await.expect(200);
+    let members: BTreeSet<&str> = lineage.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(members, ["items", "limit", "offset", "total"].into());
-    let items = whole["items"].as_array().unwrap();
-    let named: Vec<String> = items
+    let items = lineage["items"].as_array().unwrap();
+    let lines: Vec<String> = items
         .iter()
         .rev()
         .map(|item| {
-            let word = |name: &str| item[name].as_str().unwrap();
+            let field = |name: &str| item[name].as_str().unwrap();
             format!(
                 "{} {} {} {} {}",
-                word("origin"),
-                word("influence_role"),
-                word("action_class"),
-                word("trust"),
-                word("ref")
+                field("origin"),
+                field("influence_role"),
+                field("action_class"),
+                field("trust"),
+                field("ref")
             )
         })
         .collect();
     assert_eq!(
-        named,
+        lines,
         [
             "user_input input read untrusted inputs",
             "prompt_template instruction generate trusted prompt@v1",
@@ -389,11 +404,11 @@ async fn lineage_names_the_sources_of_the_output() {
             "tool_result evidence generate untrusted steps.sort.output",
         ]
     );
-    assert_eq!((&whole["total"], &whole["limit"], &whole["offset"]), (&json!(6), &json!(50), &json!(0)));
+    assert_eq!((&lineage["total"], &lineage["limit"], &lineage["offset"]), (&json!(6), &json!(50), &json!(0)));
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(items[5]["digest"], evidence["execution"]["input_digest"]);
     assert_eq!((&items[5]["redacted"], &items[0]["redacted"]), (&json!(false), &json!(true)));
-    assert!(!whole.to_string().contains("refund") && !whole.to_string().contains("4111 1111"), "{whole}");
+    assert!(!lineage.to_string().contains("refund") && !lineage.to_string().contains("4111 1111"), "{lineage}");
 
     for (filter, count) in [
         ("origin=user_input", 3),
@@ -418,20 +433,20 @@ async fn lineage_names_the_sources_of_the_output() {
     // After the inputs are erased, the lineage marks the affected items as redacted.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
-    let later = app.get(format!("{}&origin=user_input", lineage_path(&id))).await.expect(200);
-    assert!(later["items"].as_array().unwrap().iter().all(|item| item["redacted"] == true));
+    let filtered_lineage = app.get(format!("{}&origin=user_input", lineage_path(&id))).await.expect(200);
+    assert!(filtered_lineage["items"].as_array().unwrap().iter().all(|item| item["redacted"] == true));
 }
 
 #[tokio::test]
 async fn lineage_detail_depends_on_the_role() {
     let (app, _, id) = completed_run().await;
     let operators = ["action_posture", "untrusted_reason", "decision_evidence_refs"];
-    let seen = app.get(lineage_path(&id)).as_actor("user:viewer").await.expect(200);
-    for item in seen["items"].as_array().unwrap() {
+    let viewer_view = app.get(lineage_path(&id)).as_actor("user:viewer").await.expect(200);
+    for item in viewer_view["items"].as_array().unwrap() {
         assert!(operators.iter().all(|field| item.get(field).is_none()), "{item}");
     }
-    let whole = app.get(lineage_path(&id)).as_actor("user:operator").await.expect(200);
-    let items = whole["items"].as_array().unwrap();
+    let operator_view = app.get(lineage_path(&id)).as_actor("user:operator").await.expect(200);
+    let items = operator_view["items"].as_array().unwrap();
     assert_eq!(items[0]["untrusted_reason"], "model_output");
     assert_eq!((&items[4]["untrusted_reason"], &items[4]["trust"]), (&Value::Null, &json!("trusted")));
     assert_eq!(items[0]["action_posture"], "allow_with_obligations");
@@ -440,9 +455,9 @@ async fn lineage_detail_depends_on_the_role() {
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(items[0]["decision_evidence_refs"][0], evidence["policy_decision"]["decision_id"]);
 
-    let other = app.fixtures().workspace("other", "default").await;
-    app.fixtures().bind_role("user:elsewhere", "operator", "workspace", Some(&other)).await;
-    let foreign_path = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
+    let other_workspace = app.fixtures().workspace("other", "default").await;
+    app.fixtures().bind_role("user:elsewhere", "operator", "workspace", Some(&other_workspace)).await;
+    let foreign_path = format!("/v1/executions/{id}/context-lineage?workspace_id={other_workspace}");
     for actor in ["user:operator", "user:elsewhere"] {
         app.get(&foreign_path).as_actor(actor).await.expect_refusal(404, "not_found");
     }
@@ -459,24 +474,28 @@ async fn refusal_of_evidence_names_the_permission_to_submitters() {
         app.fixtures().bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let ran = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let response = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
     let evidence = app.get(format!("{path}/evidence-graph")).await.expect(200);
     let artifact = evidence["evidence_artifacts"][0]["artifact_id"].as_str().unwrap();
-    for rest in [
+    for suffix in [
         "/evidence-graph".to_owned(),
         "/evidence-graph?format=graph".to_owned(),
         format!("/evidence-artifacts/{artifact}"),
         format!("/context-lineage?workspace_id={WORKSPACE}"),
     ] {
-        let read = |actor: &str| app.get(format!("{path}{rest}")).as_actor(actor);
-        assert_eq!(read("user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.view", "{rest}");
-        for stranger in ["user:eve", "anonymous"] {
-            read(stranger).await.expect_refusal(404, "not_found");
+        let read_as = |actor: &str| app.get(format!("{path}{suffix}")).as_actor(actor);
+        assert_eq!(
+            read_as("user:ada").await.expect_refusal(403, "forbidden")["permission"],
+            "execution.view",
+            "{suffix}"
+        );
+        for outsider in ["user:eve", "anonymous"] {
+            read_as(outsider).await.expect_refusal(404, "not_found");
         }
-        read("user:grace").await.expect(200);
+        read_as("user:grace").await.expect(200);
     }
-    let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
-    let lineage = format!("{path}/context-lineage?workspace_id={elsewhere}");
+    let other_workspace = app.fixtures().workspace("elsewhere", "elsewhere").await;
+    let lineage = format!("{path}/context-lineage?workspace_id={other_workspace}");
     app.get(lineage).as_actor("user:ada").await.expect_refusal(404, "not_found");
 }

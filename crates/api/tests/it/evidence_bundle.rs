@@ -15,11 +15,11 @@ use std::time::Duration;
 
 /// The bundle of a run, as soon as a checkpoint covers the run's end.
 pub(crate) async fn bundle(app: &TestApp, execution: &str) -> Response {
-    covered(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
+    wait_for_bundle(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
 }
 
 /// The bundle at a path, as soon as a checkpoint covers its facts.
-async fn covered(app: &TestApp, path: &str) -> Response {
+async fn wait_for_bundle(app: &TestApp, path: &str) -> Response {
     let fetched = async {
         loop {
             let response = app.get(path).await;
@@ -45,7 +45,7 @@ pub(crate) async fn keys(app: &TestApp) -> Vec<VerifierKey> {
         .collect()
 }
 
-pub(crate) fn failed(report: &BundleReport) -> Vec<&'static str> {
+pub(crate) fn failed_checks(report: &BundleReport) -> Vec<&'static str> {
     report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
 }
 
@@ -63,7 +63,7 @@ async fn bundle_of_a_run_verifies_offline_and_holds_no_payload() {
     let response = bundle(&app, execution).await;
     assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
     let report = verify_bundle(&response.body, &keys(&app).await);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed());
     let statement = statement(&response);
     assert_eq!(statement.subject.len(), 2);
@@ -75,12 +75,12 @@ async fn bundle_of_a_run_verifies_offline_and_holds_no_payload() {
     assert!(predicate.facts.iter().any(|fact| fact.body.contains("\"execution.ended\"")));
     assert!(!String::from_utf8(statement.to_payload()).unwrap().contains("canary"));
     // The bundle contains the same evidence as the evidence route, but without texts that people wrote.
-    let mut shown = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
-    for approval in shown["approvals"].as_array_mut().unwrap() {
+    let mut graph = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
+    for approval in graph["approvals"].as_array_mut().unwrap() {
         approval["note"] = json!(null);
         approval["note_withheld"] = json!(true);
     }
-    assert_eq!(serde_json::Value::Object(predicate.evidence.clone()), shown);
+    assert_eq!(serde_json::Value::Object(predicate.evidence.clone()), graph);
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn changed_database_is_named_by_the_verifier() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = app.post(workload.execute_path(), body).await.expect(200);
     let execution = run["execution_id"].as_str().unwrap();
-    let first = bundle(&app, execution).await;
+    let first_bundle = bundle(&app, execution).await;
     let keys = keys(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // Replaces a prompt in the database after the run. The running server signs the current database content, and
@@ -103,25 +103,25 @@ async fn changed_database_is_named_by_the_verifier() {
         prompt.asset_version_id
     );
     owner.batch_execute(&edit).await.unwrap();
-    let changed = bundle(&app, execution).await;
-    assert_ne!(changed.body, first.body);
-    assert_eq!(failed(&verify_bundle(&changed.body, &keys)), ["content of the version"]);
+    let changed_bundle = bundle(&app, execution).await;
+    assert_ne!(changed_bundle.body, first_bundle.body);
+    assert_eq!(failed_checks(&verify_bundle(&changed_bundle.body, &keys)), ["content of the version"]);
     // Replaces an approver in the stored evidence snapshot.
     let edit = "ALTER TABLE evidence_snapshot DISABLE TRIGGER append_only;
          UPDATE evidence_snapshot SET body = replace(body, 'user:', 'user:x');
          ALTER TABLE evidence_snapshot ENABLE TRIGGER append_only";
     owner.batch_execute(edit).await.unwrap();
-    let changed = bundle(&app, execution).await;
-    assert!(failed(&verify_bundle(&changed.body, &keys)).contains(&"approval in the log"));
+    let changed_bundle = bundle(&app, execution).await;
+    assert!(failed_checks(&verify_bundle(&changed_bundle.body, &keys)).contains(&"approval in the log"));
     // The bundle from before the changes still verifies.
-    assert!(verify_bundle(&first.body, &keys).has_passed());
+    assert!(verify_bundle(&first_bundle.body, &keys).has_passed());
 }
 
 #[tokio::test]
 async fn running_and_awaiting_runs_have_no_bundle() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    for execution in [stage.create_leased_run().await, stage.create_awaiting_review_run().await] {
+    let fixture = WorkspaceFixture::create(&app).await;
+    for execution in [fixture.create_leased_run().await, fixture.create_awaiting_review_run().await] {
         app.get(format!("/v1/executions/{execution}/evidence-bundle")).await.expect_refusal(409, "execution_not_ended");
     }
 }
@@ -129,36 +129,36 @@ async fn running_and_awaiting_runs_have_no_bundle() {
 #[tokio::test]
 async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     let app = TestApp::start().await;
-    let first = app.active_workload("main").await;
+    let first_workload = app.active_workload("main").await;
     let keys = keys(&app).await;
-    let of = |release: &str| format!("/v1/releases/{release}/evidence-bundle");
+    let bundle_path = |release: &str| format!("/v1/releases/{release}/evidence-bundle");
     let summary = |release: String| {
         let app = &app;
         async move {
-            let response = covered(app, &of(&release)).await;
+            let response = wait_for_bundle(app, &bundle_path(&release)).await;
             let statement: ReleaseStatement =
                 serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
             (response, statement.predicate)
         }
     };
-    let (response, predicate) = summary(first.release_id.clone()).await;
+    let (response, predicate) = summary(first_workload.release_id.clone()).await;
     assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
     let report = verify_bundle(&response.body, &keys);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert_eq!(predicate.verification_result, SummaryResult::Passed);
-    assert_eq!(predicate.chain.release.bindings.len(), first.versions.len());
+    assert_eq!(predicate.chain.release.bindings.len(), first_workload.versions.len());
     // A draft has no approvals, and its summary can be requested too.
-    let body = json!({ "workload_id": first.workload_id, "environment": "dev", "target_lane": "all" });
+    let body = json!({ "workload_id": first_workload.workload_id, "environment": "dev", "target_lane": "all" });
     let draft = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
     let (response, predicate) = summary(draft).await;
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
-    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
+    assert_eq!(failed_checks(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
     // The first summary after a retirement contains the retirement.
     let retire = json!({ "to_state": "retired" });
-    app.post(format!("/v1/releases/{}/transition", first.release_id), retire).await.expect(200);
-    let (response, predicate) = summary(first.release_id.clone()).await;
+    app.post(format!("/v1/releases/{}/transition", first_workload.release_id), retire).await.expect(200);
+    let (response, predicate) = summary(first_workload.release_id.clone()).await;
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
-    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
+    assert_eq!(failed_checks(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
 }
 
 /// The use case from which a workload was published is part of the log, of each release summary, and of each run's
@@ -166,9 +166,9 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
 #[tokio::test]
 async fn evidence_names_the_use_case_of_a_workload() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let use_case = stage.create_use_case(&[]).await;
-    let published = app.post(stage.use_case_path(&format!("/{use_case}/publish")), json!({})).await.expect(200);
+    let fixture = WorkspaceFixture::create(&app).await;
+    let use_case = fixture.create_use_case(&[]).await;
+    let published = app.post(fixture.use_case_path(&format!("/{use_case}/publish")), json!({})).await.expect(200);
     let (release, workload) = (published["release_id"].as_str().unwrap(), &published["workload_id"]);
     let keys = keys(&app).await;
     let names_origin = |body: &str| {
@@ -178,7 +178,7 @@ async fn evidence_names_the_use_case_of_a_workload() {
             && &fact["detail"]["workload_id"] == workload
     };
     let summary = async |release: &str| {
-        let response = covered(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
+        let response = wait_for_bundle(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
         let statement: ReleaseStatement =
             serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
         let facts = &statement.predicate.chain.facts;
@@ -186,18 +186,18 @@ async fn evidence_names_the_use_case_of_a_workload() {
         (response, statement.predicate.verification_result)
     };
     assert_eq!(summary(release).await.1, SummaryResult::Failed, "a draft is not approved");
-    stage.fixtures.transition(release, "review_ready").await;
+    fixture.fixtures.transition(release, "review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
-    stage.fixtures.transition(release, "approved").await;
-    stage.fixtures.transition(release, "active").await;
+    fixture.fixtures.transition(release, "approved").await;
+    fixture.fixtures.transition(release, "active").await;
     let (response, result) = summary(release).await;
     assert_eq!(result, SummaryResult::Passed);
     let report = verify_bundle(&response.body, &keys);
     assert!(report.has_passed(), "{report:#?}");
     // The use case is also named for a later release of the workload.
-    let later = app.post("/v1/releases", json!({ "workload_id": workload, "environment": "production" })).await;
-    assert_eq!(summary(later.expect(201)["release_id"].as_str().unwrap()).await.1, SummaryResult::Failed);
+    let later_release = app.post("/v1/releases", json!({ "workload_id": workload, "environment": "production" })).await;
+    assert_eq!(summary(later_release.expect(201)["release_id"].as_str().unwrap()).await.1, SummaryResult::Failed);
     let slug = app.get(format!("/v1/workloads/{}", workload.as_str().unwrap())).await.expect(200)["slug"].clone();
     let path = format!("/v1/workloads/by-slug/{}/execute", slug.as_str().unwrap());
     let run = app.post(path, json!({ "environment": "dev", "inputs": { "ticket": "A refund." } })).await.expect(200);

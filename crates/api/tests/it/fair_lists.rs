@@ -21,18 +21,23 @@ async fn server_without_load_shedding() -> TestApp {
 
 /// Blocks many list requests of one caller on a locked table, and asserts that requests of the other caller succeed.
 /// Blocked requests are repeated until the end, so the outcome does not depend on the machine's speed.
-async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
-    for request in other {
+async fn assert_served_during_blocked_lists(
+    app: &TestApp,
+    table: &str,
+    large_list: Request,
+    other_requests: &[Request],
+) {
+    for request in other_requests {
         request.clone().await.expect(200);
     }
-    crowded.clone().await.expect(200);
+    large_list.clone().await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    let mut crowd = JoinSet::new();
+    let mut flooding_requests = JoinSet::new();
     for _ in 0..CONCURRENT_LISTS {
-        let (is_over, request) = (Arc::clone(&is_over), crowded.clone());
-        crowd.spawn(async move {
+        let (is_over, request) = (Arc::clone(&is_over), large_list.clone());
+        flooding_requests.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
                 request.clone().await.expect_refusal(503, "unavailable");
             }
@@ -43,15 +48,15 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
         while blocked_statements(app).await == 0 {
             tokio::task::yield_now().await;
         }
-        for request in other {
-            let answer = request.clone().await;
-            assert_eq!(answer.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {answer}");
+        for request in other_requests {
+            let response = request.clone().await;
+            assert_eq!(response.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {response}");
         }
     }
     is_over.store(true, Ordering::Relaxed);
-    crowd.join_all().await;
+    flooding_requests.join_all().await;
     owner.batch_execute("ROLLBACK").await.unwrap();
-    crowded.await.expect(200);
+    large_list.await.expect(200);
 }
 
 /// The number of database statements that wait for a lock.
@@ -64,20 +69,26 @@ async fn blocked_statements(app: &TestApp) -> i64 {
 #[tokio::test]
 async fn serves_lists_during_many_lists_of_another_caller() {
     let app = server_without_load_shedding().await;
-    let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
+    let [large_list, other_list] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
-    assert_served_during_blocked_lists(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
+    assert_served_during_blocked_lists(&app, "asset", large_list.clone(), slice::from_ref(&other_list)).await;
     // The same requests with an explicit tenant.
     let tenant = DEFAULT_TENANT.to_string();
-    assert_served_during_blocked_lists(&app, "asset", crowded.in_tenant(&tenant), &[other.in_tenant(&tenant)]).await;
+    assert_served_during_blocked_lists(&app, "asset", large_list.in_tenant(&tenant), &[other_list.in_tenant(&tenant)])
+        .await;
 }
 
 #[tokio::test]
 async fn serves_point_reads_during_many_run_lists() {
     let app = server_without_load_shedding().await;
     let workload = app.active_workload("main").await;
-    let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");
-    let other = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];
-    assert_served_during_blocked_lists(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob")))
-        .await;
+    let large_list = app.get("/v1/executions?limit=200").as_actor("user:ada");
+    let other_requests = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];
+    assert_served_during_blocked_lists(
+        &app,
+        "execution",
+        large_list,
+        &other_requests.map(|request| request.as_actor("user:bob")),
+    )
+    .await;
 }

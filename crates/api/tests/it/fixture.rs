@@ -79,32 +79,33 @@ impl<'a> WorkspaceFixture<'a> {
     pub(crate) async fn in_other_tenant(app: &'a Client) -> Self {
         let tenant = app.fixtures().tenant("abroad").await;
         let workspace = app.fixtures().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
-        let given = app.fixtures().in_tenant(&tenant, &workspace);
-        Self::create_in(app, given, &tenant, &workspace, "foreign").await
+        let fixtures = app.fixtures().in_tenant(&tenant, &workspace);
+        Self::create_in(app, fixtures, &tenant, &workspace, "foreign").await
     }
 
-    async fn create_in(app: &'a Client, given: Fixtures, tenant: &str, workspace: &str, slug: &str) -> Self {
-        let workload = given.active_workload(slug).await;
-        let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+    async fn create_in(app: &'a Client, fixtures: Fixtures, tenant: &str, workspace: &str, slug: &str) -> Self {
+        let workload = fixtures.active_workload(slug).await;
+        let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let handbook = format!("{slug}-handbook");
-        let knowledge = given.asset_with_version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
+        let knowledge = fixtures.asset_with_version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-        let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
-        let binding = given.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
+        let response = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
+        let binding =
+            fixtures.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
         let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
         let path = format!("/v1/assets/{}/grants?workspace_id={workspace}", prompt.asset_id);
-        let granted = app.post(path, json!({ "principal": "user:guest" })).in_tenant(tenant).await.expect(201);
+        let grant_response = app.post(path, json!({ "principal": "user:guest" })).in_tenant(tenant).await.expect(201);
         Self {
             app,
-            fixtures: given,
+            fixtures,
             tenant: tenant.to_owned(),
             workspace: workspace.to_owned(),
             workload,
             flow,
             knowledge,
-            execution: ran["execution_id"].as_str().unwrap().to_owned(),
+            execution: response["execution_id"].as_str().unwrap().to_owned(),
             binding,
-            grant: granted["grant_id"].as_str().unwrap().to_owned(),
+            grant: grant_response["grant_id"].as_str().unwrap().to_owned(),
             counter: AtomicU32::new(0),
             lists: Mutex::default(),
         }
@@ -148,7 +149,7 @@ impl<'a> WorkspaceFixture<'a> {
             // A tile level that small logs do not have.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),
-            other => panic!("no value for path parameter {{{other}}}"),
+            name => panic!("no value for path parameter {{{other}}}"),
         }
     }
 
@@ -171,24 +172,24 @@ impl<'a> WorkspaceFixture<'a> {
         let name = self.unique_name();
         let mut content = knowledge_content(&name);
         let base = self.fixtures.asset_with_version("knowledge_base", &name, content.clone()).await.asset_id;
-        let from = format!("?workspace_id={}", self.workspace);
+        let query = format!("?workspace_id={}", self.workspace);
         let documents =
-            self.app.post(format!("/v1/assets/{base}/documents{from}"), self.successful_body("add_documents"));
+            self.app.post(format!("/v1/assets/{base}/documents{query}"), self.successful_body("add_documents"));
         documents.in_tenant(&self.tenant).await.expect(201);
         content["retrieval"] = json!({ "strategy": "vector" });
-        let versions = format!("/v1/assets/{base}/versions{from}");
+        let versions = format!("/v1/assets/{base}/versions{query}");
         self.app.post(versions, json!({ "content": content })).in_tenant(&self.tenant).await.expect(201);
         base
     }
 
     /// The query parameters that a route requires, such as workspace, environment and category.
     pub(crate) fn required_query(&self, route: &Route) -> String {
-        let mut here = vec![("environment", "dev"), ("workspace_id", self.workspace.as_str())];
+        let mut values = vec![("environment", "dev"), ("workspace_id", self.workspace.as_str())];
         if route.operation_id() == "read_effective_preferences" {
-            here = vec![("category", "incidents"), ("workspace_id", self.workspace.as_str())];
+            values = vec![("category", "incidents"), ("workspace_id", self.workspace.as_str())];
         }
-        let known = here.into_iter().filter(|(name, _)| route.has_query_parameter(name));
-        let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
+        let accepted = values.into_iter().filter(|(name, _)| route.has_query_parameter(name));
+        let pairs: Vec<String> = accepted.map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
@@ -207,8 +208,8 @@ impl<'a> WorkspaceFixture<'a> {
         let events = format!("/v1/audit/events?workspace_id={}&limit=1", self.workspace);
         let sequenced = async {
             loop {
-                let newest = self.app.get(&events).in_tenant(&self.tenant).await.expect(200);
-                if let Some(event) = newest[0]["event_id"].as_str() {
+                let newest_events = self.app.get(&events).in_tenant(&self.tenant).await.expect(200);
+                if let Some(event) = newest_events[0]["event_id"].as_str() {
                     return format!("/v1/audit/events/{event}/inclusion-proof");
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -229,12 +230,12 @@ impl<'a> WorkspaceFixture<'a> {
     async fn create_superseding_release(&self) -> String {
         let workload = self.fixtures.workload(&self.unique_name()).await;
         let policy = self.fixtures.policy(&self.unique_name()).await;
-        let mut newest = String::new();
+        let mut newest_run = String::new();
         for _ in 0..2 {
-            newest = self.fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
-            self.fixtures.transition(&newest, "active").await;
+            newest_run = self.fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
+            self.fixtures.transition(&newest_run, "active").await;
         }
-        newest
+        newest_run
     }
 
     /// Creates a release whose rollout is at the first of two lanes.
@@ -260,8 +261,8 @@ impl<'a> WorkspaceFixture<'a> {
 
     /// Creates the workload whose page the server returns at `/`, unless it exists.
     async fn create_root_page(&self) {
-        let made = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
-        if made.status == 404 {
+        let existing = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
+        if existing.status == 404 {
             let workload = self.fixtures.workload("ticket-classifier").await;
             let form = json!({ "interface_config": { "presentation_mode": "form" } });
             let patch = self.app.patch(format!("/v1/workloads/{workload}"), form);
@@ -285,7 +286,7 @@ impl<'a> WorkspaceFixture<'a> {
         let (app, workspace) = (self.app, &self.workspace);
         let workload = &self.workload.workload_id;
         let release = &self.workload.release_id;
-        let from = format!("workspace_id={workspace}");
+        let query = format!("workspace_id={workspace}");
         let path = match operation {
             "list_tenants" => "/v1/tenants".to_owned(),
             "read_tenant_settings" => self.fill_path("/v1/tenants/{tenant_id}/settings"),
@@ -303,25 +304,25 @@ impl<'a> WorkspaceFixture<'a> {
             "read_sign_in_settings" => "/v1/sign-in".to_owned(),
             "end_session" => return app.post("/v1/session/logout", self.successful_body(operation)),
             "list_roles" => "/v1/roles".to_owned(),
-            "list_role_bindings" => format!("/v1/role-bindings?{from}"),
-            "list_assets" => format!("/v1/assets?{from}"),
-            "read_asset" => format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}")),
-            "list_asset_versions" => format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/versions")),
+            "list_role_bindings" => format!("/v1/role-bindings?{query}"),
+            "list_assets" => format!("/v1/assets?{query}"),
+            "read_asset" => format!("{}?{query}", self.fill_path("/v1/assets/{asset_id}")),
+            "list_asset_versions" => format!("{}?{query}", self.fill_path("/v1/assets/{asset_id}/versions")),
             "read_asset_version" => {
-                format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/versions/{asset_version_id}"))
+                format!("{}?{query}", self.fill_path("/v1/assets/{asset_id}/versions/{asset_version_id}"))
             }
             "list_asset_kinds" => "/v1/asset-kinds".to_owned(),
             "read_asset_kind_schema" => self.fill_path("/v1/asset-kinds/{kind}/schema"),
             "diff_asset_versions" => {
                 let pattern = "/v1/assets/{asset_id}/versions/{asset_version_id}/diff/{other_version_id}";
-                format!("{}?{from}", self.fill_path(pattern))
+                format!("{}?{query}", self.fill_path(pattern))
             }
             "read_blast_radius" => self.fill_path("/v1/assets/{asset_id}/blast-radius"),
-            "list_asset_grants" => format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/grants")),
-            "list_documents" => format!("{}?{from}", self.documents_path()),
-            "list_flows" => format!("/v1/flows?{from}"),
-            "read_flow" => format!("{}?{from}", self.fill_path("/v1/flows/{flow_id}")),
-            "list_workloads" => format!("/v1/workloads?{from}"),
+            "list_asset_grants" => format!("{}?{query}", self.fill_path("/v1/assets/{asset_id}/grants")),
+            "list_documents" => format!("{}?{query}", self.documents_path()),
+            "list_flows" => format!("/v1/flows?{query}"),
+            "read_flow" => format!("{}?{query}", self.fill_path("/v1/flows/{flow_id}")),
+            "list_workloads" => format!("/v1/workloads?{query}"),
             "read_workload" => self.fill_path("/v1/workloads/{workload_id}"),
             "list_runtime_workloads" => {
                 self.set_interface().await;
@@ -332,8 +333,8 @@ impl<'a> WorkspaceFixture<'a> {
                 self.fill_path("/v1/workloads/by-slug/{slug}")
             }
             "change_workload_access" => {
-                let fresh = self.fixtures.workload(&self.unique_name()).await;
-                return app.patch(format!("/v1/workloads/{fresh}"), self.successful_body(operation));
+                let new_workload = self.fixtures.workload(&self.unique_name()).await;
+                return app.patch(format!("/v1/workloads/{new_workload}"), self.successful_body(operation));
             }
             "list_releases" => format!("/v1/releases?workload_id={workload}"),
             "list_workload_releases" => self.fill_path("/v1/workloads/{workload_id}/releases"),
@@ -385,16 +386,16 @@ impl<'a> WorkspaceFixture<'a> {
             "read_context_lineage" => {
                 format!("{}?workspace_id={workspace}", self.fill_path("/v1/executions/{execution_id}/context-lineage"))
             }
-            "read_runtime_plugins" => format!("/v1/runtime/plugins?{from}"),
-            "read_runtime_system_meta" => format!("/v1/runtime/system-meta?{from}"),
-            "read_runtime_mcp_manifest" => format!("/v1/runtime/mcp-manifest?{from}"),
+            "read_runtime_plugins" => format!("/v1/runtime/plugins?{query}"),
+            "read_runtime_system_meta" => format!("/v1/runtime/system-meta?{query}"),
+            "read_runtime_mcp_manifest" => format!("/v1/runtime/mcp-manifest?{query}"),
             "read_page" => {
                 self.create_root_page().await;
                 "/ticket-classifier".to_owned()
             }
             "read_document" => "/openapi.json".to_owned(),
             "read_reference" => "/docs/".to_owned(),
-            "list_audit_events" => format!("/v1/audit/events?{from}"),
+            "list_audit_events" => format!("/v1/audit/events?{query}"),
             "read_checkpoint"
             | "read_checkpoint_keys"
             | "read_inclusion_proof"
@@ -408,8 +409,8 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "list_principal_bindings" => {
                 let path = self.fill_path("/v1/workloads/{workload_id}/principal-bindings");
-                let bound = app.put(&path, json!({ "principal": self.path_parameter("principal") }));
-                bound.in_tenant(&self.tenant).await.expect(200);
+                let bind = app.put(&path, json!({ "principal": self.path_parameter("principal") }));
+                bind.in_tenant(&self.tenant).await.expect(200);
                 path
             }
             "set_principal_binding" => {
@@ -418,8 +419,8 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "delete_principal_binding" => {
                 let path = self.fill_path("/v1/workloads/{workload_id}/principal-bindings");
-                let bound = app.put(&path, self.successful_body("set_principal_binding")).in_tenant(&self.tenant);
-                let principal = bound.await.expect(200)["principal"].as_str().unwrap().to_owned();
+                let bind = app.put(&path, self.successful_body("set_principal_binding")).in_tenant(&self.tenant);
+                let principal = bind.await.expect(200)["principal"].as_str().unwrap().to_owned();
                 return app.delete(format!("{path}/{principal}"));
             }
             "list_share_links" => {
@@ -433,12 +434,12 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "read_share_link" | "revoke_share_link" => {
                 let path = self.fill_path("/v1/workloads/{workload_id}/share-links");
-                let made = app
+                let created = app
                     .post(&path, self.successful_body("create_share_link"))
                     .in_tenant(&self.tenant)
                     .await
                     .expect(201);
-                let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
+                let path = format!("{path}/{}", created["share_link_id"].as_str().unwrap());
                 return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
             "read_session_memory" => self.fill_path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
@@ -458,7 +459,7 @@ impl<'a> WorkspaceFixture<'a> {
             "create_role_binding" => return app.post("/v1/role-bindings", self.successful_body(operation)),
             "create_asset" => return app.post("/v1/assets", self.successful_body(operation)),
             "generate_asset_draft" => {
-                let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.successful_body(operation));
+                let generate = app.post(format!("/v1/asset-drafts/generate?{query}"), self.successful_body(operation));
                 // The first request creates the tenant's generator, so it is sent in advance.
                 generate.clone().in_tenant(&self.tenant).await.expect(200);
                 return generate;
@@ -467,7 +468,7 @@ impl<'a> WorkspaceFixture<'a> {
                 let asset =
                     format!("/v1/assets/{}", self.fixtures.asset_without_versions("skill", &self.unique_name()).await);
                 if operation == "activate_asset" {
-                    app.post(format!("{asset}/retire?{from}"), json!({})).in_tenant(&self.tenant).await.expect(200);
+                    app.post(format!("{asset}/retire?{query}"), json!({})).in_tenant(&self.tenant).await.expect(200);
                 }
                 let verb = operation.split('_').next().unwrap();
                 return app.post(format!("{asset}/{verb}"), self.successful_body(operation));
@@ -476,14 +477,14 @@ impl<'a> WorkspaceFixture<'a> {
                 return app.post(self.fill_path("/v1/assets/{asset_id}/grants"), self.successful_body(operation));
             }
             "delete_asset_grant" => {
-                let path = format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/grants"));
-                let made = app
+                let path = format!("{}?{query}", self.fill_path("/v1/assets/{asset_id}/grants"));
+                let created = app
                     .post(path, self.successful_body("create_asset_grant"))
                     .in_tenant(&self.tenant)
                     .await
                     .expect(201);
-                let grant = made["grant_id"].as_str().unwrap();
-                return app.delete(format!("{}/{grant}?{from}", self.fill_path("/v1/assets/{asset_id}/grants")));
+                let grant = created["grant_id"].as_str().unwrap();
+                return app.delete(format!("{}/{grant}?{query}", self.fill_path("/v1/assets/{asset_id}/grants")));
             }
             "create_asset_version" => {
                 return app.post(self.fill_path("/v1/assets/{asset_id}/versions"), self.successful_body(operation));
@@ -505,7 +506,7 @@ impl<'a> WorkspaceFixture<'a> {
                 let base = self.fixtures.asset_with_version("knowledge_base", &name, content).await;
                 // The server refuses to fetch from loopback addresses, so this request passes authorization only.
                 let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
-                return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
+                return app.post(format!("/v1/assets/{}/documents?{query}", base.asset_id), body);
             }
             "reembed_documents" => {
                 let base = self.create_unembedded_base().await;
@@ -538,9 +539,9 @@ impl<'a> WorkspaceFixture<'a> {
             "unbind_version" => {
                 let draft = self.fixtures.draft(workload, &[]).await;
                 let bindings = format!("/v1/releases/{draft}/bindings");
-                let made =
+                let created =
                     app.post(&bindings, self.successful_body("bind_version")).in_tenant(&self.tenant).await.expect(201);
-                return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
+                return app.delete(format!("{bindings}/{}", created["binding_id"].as_str().unwrap()));
             }
             "advance_rollout" => {
                 let release = self.start_rollout().await;
@@ -555,12 +556,12 @@ impl<'a> WorkspaceFixture<'a> {
             "list_release_artifacts" | "read_release_artifact" => {
                 let release = self.create_superseding_release().await;
                 let path = format!("/v1/releases/{release}/rollback");
-                let made =
+                let created =
                     app.post(path, self.successful_body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
                 let path = format!("/v1/releases/{release}/evidence-artifacts");
                 match operation {
                     "list_release_artifacts" => path,
-                    _ => format!("{path}/{}", made["artifact_id"].as_str().unwrap()),
+                    _ => format!("{path}/{}", created["artifact_id"].as_str().unwrap()),
                 }
             }
             "submit_release" | "transition_release" => {
@@ -575,7 +576,7 @@ impl<'a> WorkspaceFixture<'a> {
                 return app.post(self.workload.execute_path(), self.successful_body(operation));
             }
             "call_tool" => return app.post("/v1/runtime/tools/execute_flow", self.successful_body(operation)),
-            other => panic!("no request for operation {other}"),
+            operation => panic!("no request for operation {operation}"),
         };
         app.get(path)
     }

@@ -18,63 +18,69 @@ fn error_codes(errors: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn flow_keeps_the_source_text_of_every_version() {
     let app = TestApp::start().await;
-    let first = format!("# kept as it is\n{ECHO_FLOW}");
+    let first_yaml = format!("# kept as it is\n{ECHO_FLOW}");
     let body = json!({
-        "slug": "echo", "owner_ref": "team:a", "version_label": "first", "content_yaml": first, "change_note": "The first.",
+        "slug": "echo", "owner_ref": "team:a", "version_label": "first", "content_yaml": first_yaml, "change_note": "The first.",
     });
     let flow = app.post("/v1/flows", body).await.expect(201);
     assert_eq!(flow["version"]["change_note"], "The first.");
     let id = flow["asset_id"].as_str().unwrap();
-    assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first)));
+    assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first_yaml)));
     assert_eq!(flow["version"]["version_label"], "first");
     assert!(flow["version"]["content"]["steps"].is_array(), "{flow}");
     // The flow's name is a recorded field: it is stored and not enforced, which a warning reports.
     let mut warnings = flow["version"]["warnings"].as_array().unwrap().iter();
-    assert!(warnings.any(|one| one["code"] == "recorded_only" && one["pointer"] == "/name"), "{flow}");
+    assert!(warnings.any(|warning| warning["code"] == "recorded_only" && warning["pointer"] == "/name"), "{flow}");
 
     let versions = format!("/v1/flows/{id}/versions");
-    let second = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
-    let body = json!({ "content_yaml": second, "change_note": "It has a name now." });
-    let made = app.post(&versions, body.clone()).idempotency_key("second").await;
-    let version = made.expect(201);
-    assert_eq!((&version["version_label"], &version["content_yaml"]), (&json!("v1"), &json!(second)));
+    let second_yaml = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
+    let body = json!({ "content_yaml": second_yaml, "change_note": "It has a name now." });
+    let created = app.post(&versions, body.clone()).idempotency_key("second").await;
+    let version = created.expect(201);
+    assert_eq!((&version["version_label"], &version["content_yaml"]), (&json!("v1"), &json!(second_yaml)));
     assert_eq!((&version["asset_id"], &version["content"]["name"]), (&flow["asset_id"], &json!("Second")));
     assert_eq!(version["change_note"], "It has a name now.");
-    let again = app.post(&versions, body).idempotency_key("second").await;
-    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (version.clone(), Some("true")));
-    let labelled = json!({ "content_yaml": second, "version_label": "first" });
+    let replay = app.post(&versions, body).idempotency_key("second").await;
+    assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (version.clone(), Some("true")));
+    let labelled = json!({ "content_yaml": second_yaml, "version_label": "first" });
     app.post(&versions, labelled).await.expect_refusal(409, "duplicate_version_label");
 
     // The flow shows its newest version; each version keeps its own text.
-    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
-    assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&version["asset_version_id"], &json!(second)));
-    let one = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
-    assert_eq!(made.header("location"), Some(with_workspace(&one).as_str()));
-    assert_eq!(app.get(with_workspace(&one)).await.expect(200), version);
+    let flow_view = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
+    assert_eq!(
+        (&flow_view["asset_version_id"], &flow_view["content_yaml"]),
+        (&version["asset_version_id"], &json!(second_yaml))
+    );
+    let version_path = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
+    assert_eq!(created.header("location"), Some(with_workspace(&version_path).as_str()));
+    assert_eq!(app.get(with_workspace(&version_path)).await.expect(200), version);
     let earlier = format!("/v1/assets/{id}/versions/{}", flow["asset_version_id"].as_str().unwrap());
-    assert_eq!(app.get(with_workspace(&earlier)).await.expect(200)["content_yaml"], json!(first));
-    let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
-    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["asset_id"]), (1, &flow["asset_id"]));
+    assert_eq!(app.get(with_workspace(&earlier)).await.expect(200)["content_yaml"], json!(first_yaml));
+    let flows = app.get(with_workspace("/v1/flows")).await.expect(200);
+    assert_eq!((flows.as_array().unwrap().len(), &flows[0]["asset_id"]), (1, &flow["asset_id"]));
 
     // A version that was created from JSON has no YAML source text.
     let content = version["content"].clone();
-    let made = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
-    assert_eq!((&made["content"], &made["checksum"]), (&version["content"], &version["checksum"]));
-    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
-    assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&made["asset_version_id"], &Value::Null));
+    let created = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
+    assert_eq!((&created["content"], &created["checksum"]), (&version["content"], &version["checksum"]));
+    let flow_view = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
+    assert_eq!(
+        (&flow_view["asset_version_id"], &flow_view["content_yaml"]),
+        (&created["asset_version_id"], &Value::Null)
+    );
 }
 
 #[tokio::test]
 async fn flow_can_exist_without_a_version() {
     let app = TestApp::start().await;
     let id = app.fixtures().asset_without_versions("orchestration_flow", "bare").await;
-    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
+    let flow_view = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!(
-        (&read["version"], &read["asset_version_id"], &read["content_yaml"]),
+        (&flow_view["version"], &flow_view["asset_version_id"], &flow_view["content_yaml"]),
         (&Value::Null, &Value::Null, &Value::Null)
     );
-    let made = app.post(format!("/v1/flows/{id}/versions"), json!({ "content_yaml": ECHO_FLOW })).await;
-    assert_eq!(made.expect(201)["version_label"], "v1");
+    let created = app.post(format!("/v1/flows/{id}/versions"), json!({ "content_yaml": ECHO_FLOW })).await;
+    assert_eq!(created.expect(201)["version_label"], "v1");
 }
 
 /// A flow with an error on every line that can contain one.
@@ -127,18 +133,18 @@ async fn validation_reports_all_errors_and_stores_nothing() {
         assert!(!error["message"].as_str().unwrap().contains("gone"), "errors must not echo content: {error}");
         assert_eq!(error.as_object().unwrap().len(), 4);
     }
-    let at = |code: &str| errors.as_array().unwrap().iter().find(|error| error["code"] == code).unwrap().clone();
-    assert_eq!((&at("unknown_key")["line"], &at("unknown_key")["column"]), (&json!(7), &json!(5)));
+    let error_of = |code: &str| errors.as_array().unwrap().iter().find(|error| error["code"] == code).unwrap().clone();
+    assert_eq!((&error_of("unknown_key")["line"], &error_of("unknown_key")["column"]), (&json!(7), &json!(5)));
     // Creating the flow reports the same errors as validating it.
     let body = json!({ "slug": "broken", "owner_ref": "team:a", "content_yaml": BROKEN });
-    let refused = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
-    assert_eq!(&refused["errors"], errors);
-    let refused = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
-    assert_eq!(&refused.expect_refusal(400, "invalid_flow")["errors"], errors);
+    let refusal = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
+    assert_eq!(&refusal["errors"], errors);
+    let response = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
+    assert_eq!(&response.expect_refusal(400, "invalid_flow")["errors"], errors);
     // Corrected errors are no longer reported, and no new errors appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
-    let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
-    assert_eq!(error_codes(&fewer["errors"]).len() + 2, error_codes(errors).len(), "{fewer}");
+    let result = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
+    assert_eq!(error_codes(&result["errors"]).len() + 2, error_codes(errors).len(), "{result}");
     let listed = app.get(with_workspace(&format!("/v1/assets/{}/versions", flow.asset_id))).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
     // Only flows that the workspace can see can be validated by identifier.
@@ -161,10 +167,10 @@ fn flow_with_steps(list: &str) -> String {
 
 /// Texts that attack a YAML parser (T13), with the error code of each.
 fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    let mut alias_bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
         let item = format!("*a{}", level - 1);
-        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![item; 9].join(", ")));
+        alias_bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![item; 9].join(", ")));
     }
     let mut chain = "a0: &a0 [x]\n".to_owned();
     for level in 1..5_000 {
@@ -172,7 +178,7 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
     }
     let anchored: String = (0..5_000).map(|level| format!("&n{level} [")).collect();
     vec![
-        ("alias bomb", bomb, "yaml_expansion"),
+        ("alias bomb", alias_bomb, "yaml_expansion"),
         ("chain of aliases", chain, "yaml_too_deep"),
         ("an anchor around itself", "a: &a [*a]\n".to_owned(), "yaml_expansion"),
         ("anchors at every level", anchored, "yaml_syntax"),
@@ -217,35 +223,35 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
 
 /// Graphs that would run forever or read undefined values (T14), with the error code of each.
 fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
-    let task = |id: &str, rest: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{rest}}}\n");
-    let end = "  - {id: end, type: return, output: x}\n";
+    let task = |id: &str, fields: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{fields}}}\n");
+    let end_step = "  - {id: end, type: return, output: x}\n";
     let returns = |output: &str| flow_with_steps(&format!("  - {{id: a, type: return, output: '{output}'}}\n"));
-    let many = |count: usize| (0..count).map(|index| format!("- {{id: s{index}}}\n")).collect::<String>();
+    let many_steps = |count: usize| (0..count).map(|index| format!("- {{id: s{index}}}\n")).collect::<String>();
     let dense: String =
         (0..199).map(|index| task(&format!("s{index}"), &format!(", on_failure: s{}", (index + 7) % 199))).collect();
     vec![
         ("a cycle", flow_with_steps(&(task("a", ", next: b") + &task("b", ", next: a"))), "cycle"),
         (
             "a cycle of failures",
-            flow_with_steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end)),
+            flow_with_steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end_step)),
             "cycle",
         ),
         ("a step that follows itself", flow_with_steps(&task("a", ", next: a")), "cycle"),
-        ("cycles everywhere", format!("entry_step: s0\nsteps:\n{dense}{end}"), "cycle"),
-        ("an unknown step", flow_with_steps(&(task("a", ", next: gone") + end)), "unknown_step"),
-        ("an unknown entry", flow_with_steps(end), "unknown_step"),
+        ("cycles everywhere", format!("entry_step: s0\nsteps:\n{dense}{end_step}"), "cycle"),
+        ("an unknown step", flow_with_steps(&(task("a", ", next: gone") + end_step)), "unknown_step"),
+        ("an unknown entry", flow_with_steps(end_step), "unknown_step"),
         (
             "an unreachable step",
-            flow_with_steps(&(task("a", ", next: end") + &task("b", "") + end)),
+            flow_with_steps(&(task("a", ", next: end") + &task("b", "") + end_step)),
             "unreachable_step",
         ),
         ("an open end", flow_with_steps(&task("a", "")), "path_without_return"),
-        ("twice the same id", flow_with_steps(&(task("a", "") + &task("a", "") + end)), "duplicate_step_id"),
-        ("too many steps", format!("entry_step: s0\nsteps:\n{}", many(300)), "too_many_steps"),
-        ("far too many steps", format!("entry_step: s0\nsteps:\n{}", many(10_000)), "yaml_expansion"),
+        ("twice the same id", flow_with_steps(&(task("a", "") + &task("a", "") + end_step)), "duplicate_step_id"),
+        ("too many steps", format!("entry_step: s0\nsteps:\n{}", many_steps(300)), "too_many_steps"),
+        ("far too many steps", format!("entry_step: s0\nsteps:\n{}", many_steps(10_000)), "yaml_expansion"),
         (
             "a later step",
-            flow_with_steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)),
+            flow_with_steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end_step)),
             "step_not_earlier",
         ),
         ("its own output", returns("{{steps.a.output}}"), "step_not_earlier"),
@@ -265,18 +271,18 @@ async fn hostile_flows_are_refused_within_bounds() {
     app.post(&path, json!({ "content_yaml": ECHO_FLOW })).await.expect(200);
     for (name, text, code) in hostile_texts().into_iter().chain(hostile_graphs()) {
         let body = json!({ "slug": "hostile", "owner_ref": "team:a", "content_yaml": text });
-        let refused = assert_bounded(name, app.post("/v1/flows", body)).await.expect_refusal(400, "invalid_flow");
-        assert!(error_codes(&refused["errors"]).contains(&code), "{name}: {}", refused["errors"]);
-        assert!(refused["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
-        let dry = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
-        assert_eq!(dry, json!({ "valid": false, "errors": refused["errors"] }), "{name}");
+        let refusal = assert_bounded(name, app.post("/v1/flows", body)).await.expect_refusal(400, "invalid_flow");
+        assert!(error_codes(&refusal["errors"]).contains(&code), "{name}: {}", refusal["errors"]);
+        assert!(refusal["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
+        let validation = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
+        assert_eq!(validation, json!({ "valid": false, "errors": refusal["errors"] }), "{name}");
     }
-    let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
-    assert_bounded("ten megabytes", app.post("/v1/flows", long)).await.expect_refusal(413, "payload_too_large");
+    let long_body = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
+    assert_bounded("ten megabytes", app.post("/v1/flows", long_body)).await.expect_refusal(413, "payload_too_large");
     // JSON content is bounded as well. The limit on the YAML text does not apply to it.
-    let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
+    let wide_flow = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
-    let body = json!({ "content": wide });
+    let body = json!({ "content": wide_flow });
     app.post(&versions, body).await.expect_refusal(400, "invalid_content");
     let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);

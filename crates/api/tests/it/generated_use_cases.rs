@@ -32,8 +32,8 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
 
 async fn draft(app: &TestApp) -> String {
     let bundle = generate(app, DESCRIPTION).await.expect(200)["bundle"].clone();
-    let made = create(app, DESCRIPTION, &bundle).await.expect(201);
-    made["use_case_id"].as_str().unwrap().to_owned()
+    let created = create(app, DESCRIPTION, &bundle).await.expect(201);
+    created["use_case_id"].as_str().unwrap().to_owned()
 }
 
 /// A new server has no model policy of a workspace. The built-in model policy suffices for `dev`.
@@ -47,9 +47,9 @@ async fn ten_sentences_become_ten_workloads_that_run() {
     {
         let description = format!("Summarize {topic} in two sentences.");
         let counts = "SELECT (SELECT count(*) FROM use_case) + (SELECT count(*) FROM asset)";
-        let before = query_count(&app, counts).await;
+        let counts_before = query_count(&app, counts).await;
         let generated = generate(&app, &description).await.expect(200);
-        assert_eq!(query_count(&app, counts).await, before, "nothing is kept");
+        assert_eq!(query_count(&app, counts).await, counts_before, "nothing is kept");
         assert_eq!(generated["needs_clarification"], false);
         let members: BTreeSet<&str> = generated["bundle"].as_object().unwrap().keys().map(String::as_str).collect();
         let six = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
@@ -69,23 +69,24 @@ async fn ten_sentences_become_ten_workloads_that_run() {
         let workload =
             app.get(format!("/v1/workloads/{}", published["workload_id"].as_str().unwrap())).await.expect(200);
         let run = format!("/v1/workloads/by-slug/{}/execute", workload["slug"].as_str().unwrap());
-        let ran = app.post(run, json!({ "environment": "dev", "inputs": { "input": "A text." } })).await.expect(200);
-        assert_eq!(ran["status"], "completed", "{ran}");
+        let response =
+            app.post(run, json!({ "environment": "dev", "inputs": { "input": "A text." } })).await.expect(200);
+        assert_eq!(response["status"], "completed", "{response}");
     }
 }
 
 #[tokio::test]
 async fn gaps_say_who_can_close_them() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm").await;
-    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm").await;
+    fixture.fixtures.bind_role("user:author", "author", "workspace", Some(&fixture.workspace)).await;
     let body = json!({ "description": "Draft a reply from the crm, and send it with the `mailer` connection." });
-    let generate = app.post(stage.use_case_path("/generate"), body);
-    let read = generate.clone().as_actor("user:author").await.expect(200);
-    assert_eq!(read["bundle"]["connections"], json!(["crm", "mailer"]));
-    assert_eq!(read["bundle"]["model_policy_ref"], "main-model");
-    let gaps = &read["gaps"];
+    let generate = app.post(fixture.use_case_path("/generate"), body);
+    let response = generate.clone().as_actor("user:author").await.expect(200);
+    assert_eq!(response["bundle"]["connections"], json!(["crm", "mailer"]));
+    assert_eq!(response["bundle"]["model_policy_ref"], "main-model");
+    let gaps = &response["gaps"];
     assert_eq!(
         gaps["connections"],
         json!([{ "kind": "reused", "ref": "crm" }, { "kind": "needs_access", "ref": "mailer" }])
@@ -98,17 +99,17 @@ async fn gaps_say_who_can_close_them() {
 #[tokio::test]
 async fn callers_without_connection_read_get_redacted_plans() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm").await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm").await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
-    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
     let description = "Draft a reply and send it with the `mailer` connection.";
-    let generate = app.post(stage.use_case_path("/generate"), json!({ "description": description }));
+    let generate = app.post(fixture.use_case_path("/generate"), json!({ "description": description }));
     let redacted = generate.as_actor(&caller).await.expect(200);
     assert_eq!(redacted["gaps"]["connections"], json!([{ "kind": "needs_admin", "ref": null }]));
     assert_eq!(redacted["gaps"]["redacted"], true);
     let body = json!({ "source_description": description, "bundle": redacted["bundle"] });
-    let created = app.post(stage.use_case_path(""), body).as_actor(&caller).await;
+    let created = app.post(fixture.use_case_path(""), body).as_actor(&caller).await;
     created.expect_refusal(422, "redacted_bundle");
     assert!(!created.text().contains("mailer") && !redacted["gaps"].to_string().contains("mailer"));
 }
@@ -116,10 +117,10 @@ async fn callers_without_connection_read_get_redacted_plans() {
 #[tokio::test]
 async fn short_descriptions_get_one_question() {
     let app = TestApp::start().await;
-    let asked = generate(&app, "Invoices").await.expect(200);
-    assert_eq!(asked["needs_clarification"], true);
-    assert!(asked["question"].is_string() && asked["generation_id"].is_string(), "{asked}");
-    assert!(asked.get("bundle").is_none());
+    let question = generate(&app, "Invoices").await.expect(200);
+    assert_eq!(question["needs_clarification"], true);
+    assert!(question["question"].is_string() && question["generation_id"].is_string(), "{question}");
+    assert!(question.get("bundle").is_none());
     for blank in ["", " ", "a\u{202e}b"] {
         generate(&app, blank).await.expect_refusal(422, "validation_error");
     }
@@ -128,47 +129,50 @@ async fn short_descriptions_get_one_question() {
 #[tokio::test]
 async fn refinement_replaces_the_draft_once_per_key() {
     let app = TestApp::start().await;
-    let first = draft(&app).await;
-    let refined = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
+    let first_draft = draft(&app).await;
+    let refined = refine(&app, &first_draft, &["Mention the `deadline`."], "k1").await;
     let successor = refined.expect(201)["use_case"].clone();
-    assert_eq!((&successor["status"], &successor["supersedes"]), (&json!("draft"), &json!(first)));
-    let read = app.get(format!("/v1/use-cases/{first}?workspace_id={WORKSPACE}")).await.expect(200);
-    assert_eq!((&read["status"], &read["superseded_by"]), (&json!("archived"), &successor["use_case_id"]));
-    let again = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
-    assert_eq!(again.expect(200)["use_case"], successor);
+    assert_eq!((&successor["status"], &successor["supersedes"]), (&json!("draft"), &json!(first_draft)));
+    let use_case = app.get(format!("/v1/use-cases/{first_draft}?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!((&use_case["status"], &use_case["superseded_by"]), (&json!("archived"), &successor["use_case_id"]));
+    let second_response = refine(&app, &first_draft, &["Mention the `deadline`."], "k1").await;
+    assert_eq!(second_response.expect(200)["use_case"], successor);
     assert_eq!((refined.header("etag"), refined.header("idempotency-replayed")), (Some("\"1\""), None));
-    assert_eq!((again.header("etag"), again.header("idempotency-replayed")), (Some("\"1\""), Some("true")));
-    refine(&app, &first, &["Another note."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
-    let next = successor["use_case_id"].as_str().unwrap();
-    refine(&app, next, &["Mention the `deadline`."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
-    let replaced = refine(&app, &first, &[], "k2").await.expect_refusal(409, "invalid_transition");
+    assert_eq!(
+        (second_response.header("etag"), second_response.header("idempotency-replayed")),
+        (Some("\"1\""), Some("true"))
+    );
+    refine(&app, &first_draft, &["Another note."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
+    let next_draft = successor["use_case_id"].as_str().unwrap();
+    refine(&app, next_draft, &["Mention the `deadline`."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
+    let replaced = refine(&app, &first_draft, &[], "k2").await.expect_refusal(409, "invalid_transition");
     assert_eq!((&replaced["current_state"], &replaced["valid_transitions"]), (&json!("archived"), &json!([])));
     let body =
         json!({ "description": "Another description of it.", "refinement_context": [], "idempotency_key": "k3" });
-    let changed = app.post(format!("/v1/use-cases/{next}/refine?workspace_id={WORKSPACE}"), body).await;
-    assert_eq!(changed.expect_refusal(422, "validation_error")["fields"][0]["code"], "description_changed");
+    let response = app.post(format!("/v1/use-cases/{next_draft}/refine?workspace_id={WORKSPACE}"), body).await;
+    assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["code"], "description_changed");
 }
 
 #[tokio::test]
 async fn concurrent_refinements_with_one_key_have_one_successor() {
     let app = TestApp::start().await;
-    let first = draft(&app).await;
+    let first_draft = draft(&app).await;
     let requests = (0..100).map(async |_| {
         loop {
-            let answer = refine(&app, &first, &["Be brief."], "k").await;
+            let response = refine(&app, &first_draft, &["Be brief."], "k").await;
             // On a busy machine, a request may wait too long for a connection and get 503. The test repeats it with
             // the same key.
-            if answer.status != 503 {
-                return answer;
+            if response.status != 503 {
+                return response;
             }
         }
     });
-    let answers = join_all(requests).await;
-    let ids: BTreeSet<String> = answers
+    let responses = join_all(requests).await;
+    let ids: BTreeSet<String> = responses
         .iter()
-        .map(|answer| {
-            assert!([200, 201].contains(&answer.status), "{answer}");
-            answer.json()["use_case"]["use_case_id"].to_string()
+        .map(|response| {
+            assert!([200, 201].contains(&response.status), "{response}");
+            response.json()["use_case"]["use_case_id"].to_string()
         })
         .collect();
     assert_eq!(ids.len(), 1);
@@ -177,35 +181,35 @@ async fn concurrent_refinements_with_one_key_have_one_successor() {
 }
 
 #[tokio::test]
-async fn questions_use_up_no_key() {
+async fn questions_do_not_consume_the_key() {
     let app = TestApp::start().await;
     let bundle = generate(&app, DESCRIPTION).await.expect(200)["bundle"].clone();
-    let made = create(&app, "Invoices", &bundle).await.expect(201);
-    let path = format!("/v1/use-cases/{}/refine?workspace_id={WORKSPACE}", made["use_case_id"].as_str().unwrap());
+    let created = create(&app, "Invoices", &bundle).await.expect(201);
+    let path = format!("/v1/use-cases/{}/refine?workspace_id={WORKSPACE}", created["use_case_id"].as_str().unwrap());
     let refine = |notes: Value| {
         app.post(&path, json!({ "description": "Invoices", "refinement_context": notes, "idempotency_key": "k" }))
     };
-    let asked = refine(json!([])).await.expect(200);
-    assert!(asked["use_case"].is_null() && asked["question"].is_string(), "{asked}");
+    let question = refine(json!([])).await.expect(200);
+    assert!(question["use_case"].is_null() && question["question"].is_string(), "{question}");
     assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
-    let answered = refine(json!([{ "note": "Find the total amount in each." }])).await.expect(201);
-    assert_eq!(answered["use_case"]["status"], "draft");
+    let refined = refine(json!([{ "note": "Find the total amount in each." }])).await.expect(201);
+    assert_eq!(refined["use_case"]["status"], "draft");
 }
 
 #[tokio::test]
 async fn redacted_refinements_are_refused_without_values() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
-    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
-    let draft = stage.create_use_case(&[]).await;
+    fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    let draft = fixture.create_use_case(&[]).await;
     let body = json!({
         "description": "Sort tickets by their urgency.", "idempotency_key": "k",
         "refinement_context": [{ "note": "Send it with the `mailer` connection." }],
     });
-    let refused = app.post(stage.use_case_path(&format!("/{draft}/refine")), body).as_actor(&caller).await;
-    refused.expect_refusal(422, "redacted_bundle");
-    assert!(!refused.text().contains("mailer"), "{refused}");
+    let response = app.post(fixture.use_case_path(&format!("/{draft}/refine")), body).as_actor(&caller).await;
+    response.expect_refusal(422, "redacted_bundle");
+    assert!(!response.text().contains("mailer"), "{response}");
     assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
 }
 
@@ -219,57 +223,58 @@ async fn stored_plan(app: &TestApp, use_case: &str) -> Value {
 #[tokio::test]
 async fn refinement_shows_its_changes_and_keeps_untouched_steps() {
     let app = TestApp::start().await;
-    let first = draft(&app).await;
-    let refined = async |from: &str, note: &str| {
-        let made = refine(&app, from, &[note], from).await.expect(201)["use_case"]["use_case_id"].clone();
-        made.as_str().unwrap().to_owned()
+    let first_draft = draft(&app).await;
+    let refined = async |predecessor: &str, note: &str| {
+        let successor =
+            refine(&app, predecessor, &[note], predecessor).await.expect(201)["use_case"]["use_case_id"].clone();
+        successor.as_str().unwrap().to_owned()
     };
     let compare =
         async |id: &str| app.get(format!("/v1/use-cases/{id}/changes?workspace_id={WORKSPACE}")).await.expect(200);
     let none = json!({ "predecessor_id": null, "changes": [], "unchanged_steps": [], "redacted": false });
-    assert_eq!(compare(&first).await, none);
-    let second = refined(&first, "Be brief.").await;
-    let compared = compare(&second).await;
-    let (before, after) = (stored_plan(&app, &first).await, stored_plan(&app, &second).await);
+    assert_eq!(compare(&first_draft).await, none);
+    let second_draft = refined(&first_draft, "Be brief.").await;
+    let compared = compare(&second_draft).await;
+    let (first_plan, second_plan) = (stored_plan(&app, &first_draft).await, stored_plan(&app, &second_draft).await);
     let template = json!({
-        "path": "prompt_template", "before": before["prompt_template"], "after": after["prompt_template"],
+        "path": "prompt_template", "before": first_plan["prompt_template"], "after": second_plan["prompt_template"],
     });
     assert_eq!(
         compared,
         json!({
-            "predecessor_id": first, "changes": [template], "unchanged_steps": ["answer", "done"], "redacted": false,
+            "predecessor_id": first_draft, "changes": [template], "unchanged_steps": ["answer", "done"], "redacted": false,
         })
     );
-    assert_eq!(before["flow"], after["flow"]);
-    let third = refined(&second, "Mention the `deadline`.").await;
-    let compared = compare(&third).await;
+    assert_eq!(first_plan["flow"], second_plan["flow"]);
+    let third_draft = refined(&second_draft, "Mention the `deadline`.").await;
+    let compared = compare(&third_draft).await;
     assert_eq!(compared["changes"][0]["path"], "flow.steps.answer");
     assert_eq!(compared["unchanged_steps"], json!(["done"]));
-    assert_eq!(stored_plan(&app, &third).await["flow"]["steps"][1], after["flow"]["steps"][1]);
+    assert_eq!(stored_plan(&app, &third_draft).await["flow"]["steps"][1], second_plan["flow"]["steps"][1]);
 }
 
 #[tokio::test]
 async fn changes_are_as_visible_as_the_bundle() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let caller = async |missing: &str| {
         let caller = PermissionsByActorName::lacking(&[missing]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         caller
     };
-    let (blind, outsider) = (caller("connection.read").await, caller("asset.view").await);
+    let (connection_reader, asset_viewer) = (caller("connection.read").await, caller("asset.view").await);
     let body = json!({
         "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Ask the `crm` connection." }],
         "idempotency_key": "k",
     });
-    let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+    let path = fixture.use_case_path(&format!("/{}/refine", fixture.create_use_case(&[]).await));
     let successor = app.post(path, body).await.expect(201)["use_case"]["use_case_id"].clone();
-    let path = stage.use_case_path(&format!("/{}/changes", successor.as_str().unwrap()));
+    let path = fixture.use_case_path(&format!("/{}/changes", successor.as_str().unwrap()));
     assert!(app.get(&path).await.expect(200)["changes"].to_string().contains("crm"));
-    let read = app.get(&path).as_actor(&blind).await.expect(200);
-    assert_eq!((&read["changes"], &read["unchanged_steps"]), (&json!([]), &json!([])));
-    assert_eq!(read["redacted"], true);
-    app.get(&path).as_actor(&outsider).await.expect_refusal(404, "not_found");
+    let use_case = app.get(&path).as_actor(&connection_reader).await.expect(200);
+    assert_eq!((&use_case["changes"], &use_case["unchanged_steps"]), (&json!([]), &json!([])));
+    assert_eq!(use_case["redacted"], true);
+    app.get(&path).as_actor(&asset_viewer).await.expect_refusal(404, "not_found");
 }
 
 /// For a refinement, the generator receives the current plan only if the caller may read that plan.
@@ -277,19 +282,19 @@ async fn changes_are_as_visible_as_the_bundle() {
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    stage.create_connection("crm-canary").await;
-    let mut answer = stage.bundle(&[]);
-    answer["model_policy_ref"] = json!("fairway-generator-model");
-    provider.set_behaviour(ProviderBehaviour::Answers(answer.to_string()));
+    let fixture = WorkspaceFixture::create(&app).await;
+    fixture.create_connection("crm-canary").await;
+    let mut bundle = fixture.bundle(&[]);
+    bundle["model_policy_ref"] = json!("fairway-generator-model");
+    provider.set_behaviour(ProviderBehaviour::Answers(bundle.to_string()));
     for (missing, is_told) in [("audit.view", true), ("asset.view", false), ("connection.read", false)] {
         let caller = PermissionsByActorName::lacking(&[missing]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         let body = json!({
             "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Be brief." }],
             "idempotency_key": missing,
         });
-        let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+        let path = fixture.use_case_path(&format!("/{}/refine", fixture.create_use_case(&[]).await));
         app.post(path, body).as_actor(&caller).await.expect(201);
         let calls = provider.calls();
         let message = &calls.last().unwrap().conversation.messages[0].content;
@@ -304,24 +309,24 @@ async fn generator_learns_no_more_than_the_caller() {
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let author = PermissionsByActorName::lacking(&["asset.view"]);
-    stage.fixtures.bind_role(&author, "viewer", "platform", None).await;
+    fixture.fixtures.bind_role(&author, "viewer", "platform", None).await;
     let create = async |policy: &str| {
-        let mut bundle = stage.bundle(&[]);
+        let mut bundle = fixture.bundle(&[]);
         bundle["model_policy_ref"] = json!(policy);
         let body = json!({ "source_description": "Sort tickets.", "bundle": bundle });
-        app.post(stage.use_case_path(""), body).as_actor(&author).await
+        app.post(fixture.use_case_path(""), body).as_actor(&author).await
     };
     let body = json!({ "description": "Sort tickets with the main model." });
-    let generated = app.post(stage.use_case_path("/generate"), body).as_actor(&author).await;
+    let generated = app.post(fixture.use_case_path("/generate"), body).as_actor(&author).await;
     let gaps = generated.expect(200)["gaps"].clone();
     assert_eq!(gaps["model_policy"], json!({ "kind": "reused", "ref": "fairway-generator-model" }));
     assert_eq!(gaps["policy_bundle"], json!({ "kind": "needs_admin", "ref": null }));
     assert!(!generated.text().contains("main-model") && !generated.text().contains("main-policy"), "{generated}");
     let (hidden, unknown) = (create("main-model").await, create("no-such-model").await);
-    for refused in [&hidden, &unknown] {
-        refused.expect_refusal(422, "validation_error");
+    for response in [&hidden, &unknown] {
+        response.expect_refusal(422, "validation_error");
     }
     assert_eq!(hidden.json()["detail"], unknown.json()["detail"]);
     assert!(!hidden.text().contains("main-model"), "{hidden}");

@@ -21,10 +21,10 @@ fn generate(app: &Client) -> Request {
 }
 
 /// Refines a new draft use case of a workspace.
-async fn refine(stage: &WorkspaceFixture<'_>) -> Response {
-    let draft = stage.create_use_case(&[]).await;
+async fn refine(fixture: &WorkspaceFixture<'_>) -> Response {
+    let draft = fixture.create_use_case(&[]).await;
     let body = json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": draft });
-    stage.app.post(stage.use_case_path(&format!("/{draft}/refine")), body).await
+    fixture.app.post(fixture.use_case_path(&format!("/{draft}/refine")), body).await
 }
 
 /// Creates a new release of the generator, as platform operators do. The content of the asset of one kind is replaced.
@@ -40,24 +40,24 @@ async fn release_generator(app: &TestApp, kind: &str, content: Value) {
         let (role, asset, mut version): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         if role == kind {
             let path = format!("/v1/assets/{asset}/versions");
-            let made = app.post(path, json!({ "content": content })).as_actor(OPERATOR).await.expect(201);
-            version = made["asset_version_id"].as_str().unwrap().to_owned();
+            let created = app.post(path, json!({ "content": content })).as_actor(OPERATOR).await.expect(201);
+            version = created["asset_version_id"].as_str().unwrap().to_owned();
         }
         bindings.push(json!({ "role": role, "asset_version_id": version }));
     }
     let sql = "SELECT workload_id::text FROM workload WHERE slug = 'fairway-generator'";
     let workload: String = owner.query_one(sql, &[]).await.unwrap().get(0);
     let draft = json!({ "workload_id": workload, "environment": "production" });
-    let made = app.post("/v1/releases", draft).as_actor(OPERATOR).await.expect(201);
-    let path = |rest: &str| format!("/v1/releases/{}/{rest}", made["release_id"].as_str().unwrap());
+    let created = app.post("/v1/releases", draft).as_actor(OPERATOR).await.expect(201);
+    let path = |suffix: &str| format!("/v1/releases/{}/{suffix}", created["release_id"].as_str().unwrap());
     for binding in bindings {
         app.post(path("bindings"), binding).as_actor(OPERATOR).await.expect(201);
     }
-    let transition = async |to: &str| {
-        app.post(path("transition"), json!({ "to_state": to })).as_actor(OPERATOR).await.expect(200);
+    let transition = async |state: &str| {
+        app.post(path("transition"), json!({ "to_state": state })).as_actor(OPERATOR).await.expect(200);
     };
     transition("review_ready").await;
-    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": made["release_id"] });
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": created["release_id"] });
     app.post(path("approvals"), verdict).as_actor(APPROVER).await.expect(201);
     transition("approved").await;
     transition("active").await;
@@ -91,14 +91,14 @@ async fn verified_identities_need_a_generator_with_a_model() {
 async fn policy_of_the_generator_denies_generation() {
     let app = TestApp::start().await;
     app.services().draft_generator.provision_generators().await.unwrap();
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let rule = json!({
         "id": "stop", "condition": "actor.ref == 'system:generator'", "outcome": "deny", "reason_code": "stopped",
     });
     release_generator(&app, "policy_bundle", json!({ "rules": [rule] })).await;
-    for refused in [generate(&app).await, refine(&stage).await] {
-        let detail = refused.expect_refusal(403, "policy_denied");
-        assert_eq!(detail["reason_code"], "stopped", "{refused}");
+    for response in [generate(&app).await, refine(&fixture).await] {
+        let detail = response.expect_refusal(403, "policy_denied");
+        assert_eq!(detail["reason_code"], "stopped", "{response}");
     }
 }
 
@@ -109,12 +109,12 @@ async fn queued_dispatch_and_missing_releases_refuse_generation() {
         ("FAIRWAY_GENERATOR", "off", 503, "generator_unavailable"),
     ] {
         let local = TestApp::start().await;
-        let stage = WorkspaceFixture::create(&local).await;
-        let draft = stage.create_use_case(&[]).await;
+        let fixture = WorkspaceFixture::create(&local).await;
+        let draft = fixture.create_use_case(&[]).await;
         let app = TestApp::builder().sharing_storage_of(&local).setting(setting, value).start().await;
         generate(&app).await.expect_refusal(status, code);
         let body = json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": "k" });
-        let path = stage.use_case_path(&format!("/{draft}/refine"));
+        let path = fixture.use_case_path(&format!("/{draft}/refine"));
         app.post(&path, body.clone()).await.expect_refusal(status, code);
         // A refused request does not consume its idempotency key.
         local.services().draft_generator.provision_generators().await.unwrap();

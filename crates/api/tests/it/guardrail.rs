@@ -28,19 +28,19 @@ impl GuardrailFixture {
     async fn start_with(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
         let provider = StubProvider::new(ProviderBehaviour::Answers("write to bob@example.com".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
-        let given = app.fixtures();
+        let fixtures = app.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
         let models = json!({ "provider_route": route, "supports_streaming": true });
         let mut versions = vec![
-            given.prompt("prompt").await,
-            given.policy("policy").await,
-            given.asset_with_version("model_policy", "models", models).await,
-            given.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
+            fixtures.prompt("prompt").await,
+            fixtures.policy("policy").await,
+            fixtures.asset_with_version("model_policy", "models", models).await,
+            fixtures.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
         versions.extend(extra_versions(&app).await);
-        let workload = given.active_workload_with_bindings("desk", versions).await;
+        let workload = fixtures.active_workload_with_bindings("desk", versions).await;
         Self { app, provider, workload }
     }
 
@@ -71,8 +71,8 @@ pub(crate) async fn evidence_documents(app: &Client, execution: &Value, kind: &s
     let mut documents = Vec::new();
     for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
         if artifact["artifact_kind"] == kind {
-            let rest = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
-            documents.push(app.get(execution_path(execution, &rest)).await.expect(200)["content"].clone());
+            let suffix = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+            documents.push(app.get(execution_path(execution, &suffix)).await.expect(200)["content"].clone());
         }
     }
     documents
@@ -85,12 +85,12 @@ fn pii_guardrail(stage: &str, action: &str) -> Value {
 #[tokio::test]
 async fn masks_input_before_the_model_call() {
     let fixture = GuardrailFixture::start(json!([pii_guardrail("input", "mask")])).await;
-    let answer = fixture.execute(TICKET).await.expect(200);
-    assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
-    let sent = fixture.provider_input();
-    assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
-    assert!(!sent.contains("ada@") && !sent.contains("4111 1111"), "{sent}");
-    let id = &answer["execution_id"];
+    let response = fixture.execute(TICKET).await.expect(200);
+    assert_eq!(response["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
+    let provider_input = fixture.provider_input();
+    assert!(provider_input.contains("I am [email], my card is [card]."), "{provider_input}");
+    assert!(!provider_input.contains("ada@") && !provider_input.contains("4111 1111"), "{provider_input}");
+    let id = &response["execution_id"];
     let [found] = &evidence_documents(&fixture.app, id, "guardrail").await[..] else {
         panic!("expected exactly one guardrail document")
     };
@@ -112,13 +112,13 @@ async fn blocks_input_before_the_model_call() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
     let fixture = GuardrailFixture::start(json!([blocking])).await;
-    let refused = fixture.execute_with_key(TICKET).await.expect_refusal(422, "guardrail_blocked");
-    let again = fixture.execute_with_key(TICKET).await;
-    assert_eq!(again.expect_refusal(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
-    assert_eq!((fixture.provider.call_count(), again.header("idempotency-replayed")), (0, Some("true")));
-    let id = &refused["execution_id"];
-    let read = wait_until_ended(&fixture.app, id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
+    let refusal = fixture.execute_with_key(TICKET).await.expect_refusal(422, "guardrail_blocked");
+    let second_response = fixture.execute_with_key(TICKET).await;
+    assert_eq!(second_response.expect_refusal(422, "guardrail_blocked")["execution_id"], refusal["execution_id"]);
+    assert_eq!((fixture.provider.call_count(), second_response.header("idempotency-replayed")), (0, Some("true")));
+    let id = &refusal["execution_id"];
+    let ended_run = wait_until_ended(&fixture.app, id).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
     let found = &evidence_documents(&fixture.app, id, "guardrail").await[0];
     assert_eq!((&found["verdict"], &found["findings"][0]["reason_code"]), (&json!("blocked"), &json!("card_sent")));
     fixture.execute("I am ada@example.com.").await.expect(200);
@@ -134,35 +134,35 @@ async fn blocked_output_is_never_disclosed() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     assert!(!stream.text().contains("bob"), "{stream}");
-    let refused = fixture.execute("Whom?").await.expect_refusal(422, "guardrail_blocked");
-    let id = &refused["execution_id"];
-    for rest in ["", "/evidence-graph", "/events"] {
-        let shown = fixture.app.get(execution_path(id, rest)).await;
-        assert_eq!(shown.status, 200, "{shown}");
-        assert!(!shown.text().contains("bob@"), "{shown}");
+    let refusal = fixture.execute("Whom?").await.expect_refusal(422, "guardrail_blocked");
+    let id = &refusal["execution_id"];
+    for suffix in ["", "/evidence-graph", "/events"] {
+        let response = fixture.app.get(execution_path(id, suffix)).await;
+        assert_eq!(response.status, 200, "{response}");
+        assert!(!response.text().contains("bob@"), "{response}");
     }
 }
 
 #[tokio::test]
 async fn logging_only_guardrail_withholds_nothing() {
-    let mut watching = pii_guardrail("output", "block");
-    watching["mode"] = json!("logging_only");
-    let fixture = GuardrailFixture::start(json!([watching])).await;
+    let mut logging_guardrail = pii_guardrail("output", "block");
+    logging_guardrail["mode"] = json!("logging_only");
+    let fixture = GuardrailFixture::start(json!([logging_guardrail])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     let output: String = parse_event_stream(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
     assert_eq!(output, "write to bob@example.com");
-    let answer = fixture.execute("Whom?").await.expect(200);
-    let found = &evidence_documents(&fixture.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
+    let response = fixture.execute("Whom?").await.expect(200);
+    let found = &evidence_documents(&fixture.app, &response["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["effect"], &found["action"]), (&json!("logging_only"), &json!("block")));
 }
 
 #[tokio::test]
 async fn finding_can_require_human_review() {
     let fixture = GuardrailFixture::start(json!([pii_guardrail("output", "require_approval")])).await;
-    let waiting = fixture.execute("Whom?").await.expect(202);
-    assert_eq!(waiting["review"], "pending");
-    let id = &waiting["execution_id"];
+    let waiting_run = fixture.execute("Whom?").await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
+    let id = &waiting_run["execution_id"];
     assert!(!fixture.app.get(execution_path(id, "")).await.text().contains("bob@"));
     let verdict = json!({ "outcome": "approved" });
     fixture.app.post(execution_path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
@@ -172,9 +172,9 @@ async fn finding_can_require_human_review() {
 #[tokio::test]
 async fn retrieved_documents_are_checked_before_the_step_uses_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
-        let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
+        let guardrails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
-        let fixture = GuardrailFixture::start_with(rails, async |app: &TestApp| {
+        let fixture = GuardrailFixture::start_with(guardrails, async |app: &TestApp| {
             let base =
                 app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
@@ -183,16 +183,16 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
             vec![base, app.fixtures().flow("flow", retrieval::RETRIEVAL_FLOW).await]
         })
         .await;
-        let answer = fixture.execute("leave").await;
+        let response = fixture.execute("leave").await;
         if blocked {
-            let refused = answer.expect_refusal(422, "guardrail_blocked");
+            let refusal = response.expect_refusal(422, "guardrail_blocked");
             assert_eq!(fixture.provider.call_count(), 0, "the model is not called, and `on_failure` does not apply");
-            let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
+            let found = &evidence_documents(&fixture.app, &refusal["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
-            answer.expect(200);
-            let sent = fixture.provider_input();
-            assert!(sent.contains("[leave] [masked]\\nAsk [masked] about leave."), "{sent}");
+            response.expect(200);
+            let provider_input = fixture.provider_input();
+            assert!(provider_input.contains("[leave] [masked]\\nAsk [masked] about leave."), "{provider_input}");
         }
     }
 }
@@ -212,9 +212,9 @@ async fn schema_guardrail_memory_is_bounded() {
         fixture.app.post(fixture.workload.execute_path(), body)
     };
     for count in [100, 1_000] {
-        let refused =
+        let refusal =
             assert_bounded(&format!("{count} numbers"), send(count)).await.expect_refusal(422, "guardrail_blocked");
-        let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
+        let found = &evidence_documents(&fixture.app, &refusal["execution_id"], "guardrail").await[0]["findings"][0];
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
     // Beyond the evaluation budget, the guardrail fails closed.
@@ -230,10 +230,10 @@ async fn schema_guardrail_memory_is_bounded() {
 async fn long_texts_are_checked() {
     let fixture =
         GuardrailFixture::start(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
-    let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
-    fixture.execute(&long).await.expect(200);
-    let sent = fixture.provider_input();
-    assert!(sent.contains("[email]") && !sent.contains("ada@example.com"));
+    let long_output = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
+    fixture.execute(&long_output).await.expect(200);
+    let provider_input = fixture.provider_input();
+    assert!(provider_input.contains("[email]") && !provider_input.contains("ada@example.com"));
 }
 
 fn blocking_pii_guardrail(id: &str) -> Value {
@@ -243,27 +243,27 @@ fn blocking_pii_guardrail(id: &str) -> Value {
 #[tokio::test]
 async fn unsupported_detectors_block_activation() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let rails = json!({ "guardrails": [
+    let fixtures = app.fixtures();
+    let guardrails = json!({ "guardrails": [
         { "id": "a", "detector": "toxicity", "stage": "output", "action": "block" },
         { "id": "b", "detector": "pii", "stage": "output", "action": "block", "entities": { "PERSON": "mask" } },
         { "id": "c", "detector": "nothing", "stage": "output", "action": "block", "default_on": false },
         { "id": "d", "detector": "pii", "stage": "output", "action": "block" },
     ] });
     let versions = [
-        given.prompt("prompt").await,
-        given.policy("policy").await,
-        given.model_policy("models").await,
-        given.asset_with_version("guardrail_config", "rails", rails).await,
+        fixtures.prompt("prompt").await,
+        fixtures.policy("policy").await,
+        fixtures.model_policy("models").await,
+        fixtures.asset_with_version("guardrail_config", "rails", guardrails).await,
     ];
-    let release = given.approved_release(&given.workload("guarded").await, &versions).await;
+    let release = fixtures.approved_release(&fixtures.workload("guarded").await, &versions).await;
     let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;
     let detail = transition.expect_refusal(422, "activation_blocked");
     let missing: Vec<(&str, &str)> = detail["missing"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| (one["code"].as_str().unwrap(), one["message"].as_str().unwrap()))
+        .map(|requirement| (requirement["code"].as_str().unwrap(), requirement["message"].as_str().unwrap()))
         .collect();
     assert_eq!(
         missing,

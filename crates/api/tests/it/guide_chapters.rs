@@ -51,11 +51,11 @@ const MCP_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 fn extract_commands(chapter: &Path) -> String {
     let text = fs::read_to_string(chapter).unwrap();
     let mut script = String::new();
-    let mut inside = false;
+    let mut in_block = false;
     for line in text.lines() {
-        match (inside, line) {
-            (false, "```sh") => inside = true,
-            (true, "```") => inside = false,
+        match (in_block, line) {
+            (false, "```sh") => in_block = true,
+            (true, "```") => in_block = false,
             (true, command) => {
                 script.push_str(command);
                 script.push('\n');
@@ -75,8 +75,8 @@ fn search_path() -> OsString {
     let inherited = env::var_os("PATH").unwrap_or_default();
     // `cargo xtask test` builds the command line `fairway` into the folder of the server.
     let programs = Path::new(env!("CARGO_BIN_EXE_fairway-server")).parent().unwrap().to_owned();
-    let own = python.parent().map(Path::to_owned).into_iter().chain([programs]);
-    let folders = own.chain(env::split_paths(&inherited));
+    let directories = python.parent().map(Path::to_owned).into_iter().chain([programs]);
+    let folders = directories.chain(env::split_paths(&inherited));
     env::join_paths(folders).unwrap()
 }
 
@@ -114,7 +114,7 @@ async fn every_chapter_of_the_guide_runs() {
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // Other tests run these chapters: `crates/cli/tests/it/guide.rs` those on the command line, and the browser
     // tests those on pages.
-    let run_elsewhere = [
+    let tested_elsewhere = [
         "cli.md",
         "console.md",
         "content.md",
@@ -131,15 +131,15 @@ async fn every_chapter_of_the_guide_runs() {
         "verify.md",
         "waiting.md",
     ];
-    let mut files: Vec<String> = files.filter(|file| !run_elsewhere.contains(&file.as_str())).collect();
+    let mut files: Vec<String> = files.filter(|file| !tested_elsewhere.contains(&file.as_str())).collect();
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
     assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is listed");
-    for (chapter, shown) in CHAPTERS {
+    for (chapter, expected_output) in CHAPTERS {
         let (script, settings) = (extract_commands(&guide.join(chapter)), settings.clone());
         let output = tokio::task::spawn_blocking(move || run_script(&script, &settings)).await.unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{chapter}: {stdout}\n{stderr}");
-        for words in shown {
+        for words in expected_output {
             assert!(stdout.contains(words), "{chapter} shows {words}: {stdout}");
         }
     }

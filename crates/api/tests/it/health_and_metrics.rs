@@ -30,40 +30,40 @@ async fn reports_health_and_readiness() {
 #[tokio::test]
 async fn metric_labels_are_a_closed_set() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    for at in 0..30 {
+    let fixture = WorkspaceFixture::create(&app).await;
+    for index in 0..30 {
         let random = Uuid::now_v7();
         for path in [
             format!("/{random}"),
             format!("/v1/{random}"),
             format!("/v1/assets/{random}"),
-            format!("/v1/workloads/by-slug/s{at}/execute"),
+            format!("/v1/workloads/by-slug/s{index}/execute"),
             format!("/docs/{random}"),
             format!("/v1/assets?x={random}"),
         ] {
             app.get(path).await;
         }
-        app.send_raw_path(&format!("BREW{at}"), "/v1/assets").await;
-        app.post("/v1/workloads/by-slug/nothing/execute", json!({ "environment": format!("e{at}") })).await;
+        app.send_raw_path(&format!("BREW{index}"), "/v1/assets").await;
+        app.post("/v1/workloads/by-slug/nothing/execute", json!({ "environment": format!("e{index}") })).await;
     }
     for route in routes() {
-        stage.successful_request(route.operation_id()).await.await;
+        fixture.successful_request(route.operation_id()).await.await;
     }
-    let answer = app.get("/metrics").await;
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
-    let text = answer.text();
+    let response = app.get("/metrics").await;
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4"));
+    let text = response.text();
     let mut patterns: BTreeSet<String> = routes().iter().map(|route| route.path.clone()).collect();
     // The tile route has an index of several path segments.
-    let others =
+    let other_routes =
         ["unmatched", "/docs", "/docs/{_:.*}", "/openapi.json", "/{slug}", "/v1/audit/tile/{level}/{index:.+}"];
-    patterns.extend(others.map(str::to_owned));
-    let mut seen = BTreeSet::new();
+    patterns.extend(other_routes.map(str::to_owned));
+    let mut routes = BTreeSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         for (label, allowed) in [("method", None), ("route", Some(&patterns))] {
             let marker = format!("{label}=\"");
-            let Some((_, rest)) = line.split_once(&marker) else { continue };
-            let value = rest.split('"').next().unwrap();
-            seen.insert(value.to_owned());
+            let Some((_, line_value)) = line.split_once(&marker) else { continue };
+            let value = line_value.split('"').next().unwrap();
+            routes.insert(value.to_owned());
             match allowed {
                 Some(patterns) => assert!(patterns.contains(value), "{line}"),
                 None => assert!(
@@ -73,8 +73,8 @@ async fn metric_labels_are_a_closed_set() {
             }
         }
     }
-    assert!(seen.contains("unmatched") && seen.contains("other"), "{seen:?}");
-    assert!(seen.contains("/v1/assets/{asset_id}"), "{seen:?}");
+    assert!(routes.contains("unmatched") && routes.contains("other"), "{routes:?}");
+    assert!(routes.contains("/v1/assets/{asset_id}"), "{routes:?}");
     assert!(text.contains("fairway_executions_total{status=\"completed\"} "), "{text}");
 }
 
@@ -82,21 +82,21 @@ async fn metric_labels_are_a_closed_set() {
 async fn assigns_unique_request_ids() {
     let app = TestApp::start().await;
     let request_id = Uuid::now_v7().to_string();
-    let answer = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
-    assert_eq!(answer.header("x-request-id"), Some(request_id.as_str()));
+    let response = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
+    assert_eq!(response.header("x-request-id"), Some(request_id.as_str()));
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     app.post("/v1/assets", body).header("X-Request-Id", &request_id).await.expect(201);
-    for sent in ["", "abc-1", "not an id", &"a".repeat(500), &request_id.replace('-', "")] {
-        let answer = app.get("/nowhere").header("X-Request-Id", sent).await;
-        let made = answer.header("x-request-id").unwrap();
-        assert_ne!(made, sent);
-        Uuid::parse_str(made).unwrap();
-        assert_eq!(answer.expect_refusal(404, "not_found")["error"], "not_found");
+    for sent_id in ["", "abc-1", "not an id", &"a".repeat(500), &request_id.replace('-', "")] {
+        let response = app.get("/nowhere").header("X-Request-Id", sent_id).await;
+        let generated_id = response.header("x-request-id").unwrap();
+        assert_ne!(generated_id, sent_id);
+        Uuid::parse_str(generated_id).unwrap();
+        assert_eq!(response.expect_refusal(404, "not_found")["error"], "not_found");
     }
-    let twice = app.get("/healthz").header("X-Request-Id", &request_id).header("X-Request-Id", &request_id).await;
-    assert_ne!(twice.header("x-request-id"), Some(request_id.as_str()));
-    let (one, two) = (app.get("/healthz").await, app.get("/healthz").await);
-    assert_ne!(one.header("x-request-id"), two.header("x-request-id"));
+    let response = app.get("/healthz").header("X-Request-Id", &request_id).header("X-Request-Id", &request_id).await;
+    assert_ne!(response.header("x-request-id"), Some(request_id.as_str()));
+    let (first_response, second_response) = (app.get("/healthz").await, app.get("/healthz").await);
+    assert_ne!(first_response.header("x-request-id"), second_response.header("x-request-id"));
 }
 
 /// A buffer that collects the log output.
@@ -132,8 +132,9 @@ async fn log_contains_neither_queries_nor_texts() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = format!("00-{trace}-b7ad6b7169203331-01");
     let marked = Uuid::now_v7().to_string();
-    let listed = app.get("/v1/workloads?token=canary-query&limit=7").as_actor("user:ada").header("traceparent", parent);
-    listed.header("X-Request-Id", &marked).await.expect(200);
+    let list_request =
+        app.get("/v1/workloads?token=canary-query&limit=7").as_actor("user:ada").header("traceparent", parent);
+    list_request.header("X-Request-Id", &marked).await.expect(200);
     app.get("/nowhere%0d%0a%1b[31mfake?x=canary-query").await.expect_refusal(404, "not_found");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "canary-input" } });
     app.post(workload.execute_path(), body.clone()).idempotency_key("canary-key").await.expect(200);
@@ -150,10 +151,10 @@ async fn log_contains_neither_queries_nor_texts() {
     }
     let access: Vec<&Value> = own_lines.iter().filter(|line| line["target"] == "fairway::access").collect();
     assert!(access.len() > 10, "{}", access.len());
-    let one = access.iter().find(|line| line["request_id"] == marked.as_str()).unwrap();
-    assert_eq!((&one["path"], &one["route"]), (&json!("/v1/workloads"), &json!("/v1/workloads")));
-    assert_eq!((&one["method"], &one["status"]), (&json!("GET"), &json!(200)));
-    assert_eq!(one["trace_id"], trace);
+    let marked_line = access.iter().find(|line| line["request_id"] == marked.as_str()).unwrap();
+    assert_eq!((&marked_line["path"], &marked_line["route"]), (&json!("/v1/workloads"), &json!("/v1/workloads")));
+    assert_eq!((&marked_line["method"], &marked_line["status"]), (&json!("GET"), &json!(200)));
+    assert_eq!(marked_line["trace_id"], trace);
 }
 
 /// Dashboard and metrics chapter document exactly the series of `/metrics`.
@@ -165,23 +166,23 @@ async fn dashboard_and_chapter_cover_every_metric() {
     let measured: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(measured.len() >= 8, "{measured:?}");
-    let read = |name: &str| {
+    let read_file = |name: &str| {
         let path = format!("{}/../../docs/operations/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
     };
-    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
-    let mut shown = BTreeSet::new();
+    let dashboard: Value = serde_json::from_str(&read_file("dashboard.json")).unwrap();
+    let mut shown_metrics = BTreeSet::new();
     let panels = dashboard["panels"].as_array().unwrap();
     for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
         let expression = target["expr"].as_str().unwrap();
-        let names = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let names = expression.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
         let names: Vec<&str> =
             names.filter(|name| name.starts_with("fairway_") || name.starts_with("process_")).collect();
         assert!(!names.is_empty(), "{expression}");
-        shown.extend(names.into_iter().map(|name| name.trim_end_matches("_bucket").trim_end_matches("_count")));
+        shown_metrics.extend(names.into_iter().map(|name| name.trim_end_matches("_bucket").trim_end_matches("_count")));
     }
-    assert_eq!(shown, measured);
-    let chapter = read("observing.md");
+    assert_eq!(shown_metrics, measured);
+    let chapter = read_file("observing.md");
     for name in measured {
         assert!(chapter.contains(name), "{name} is not explained");
     }
@@ -191,8 +192,8 @@ async fn dashboard_and_chapter_cover_every_metric() {
 async fn responses_to_identified_callers_have_server_timing() {
     let app = TestApp::start().await;
     for (path, waits) in [("/v1/assets", true), ("/healthz", false)] {
-        let answer = app.get(path).await;
-        let timing = answer.header("server-timing").unwrap();
+        let response = app.get(path).await;
+        let timing = response.header("server-timing").unwrap();
         let parts: Vec<f64> =
             timing.split(", ").map(|part| part.split_once(";dur=").unwrap().1.parse().unwrap()).collect();
         assert!(timing.starts_with("total;dur=") && timing.contains(", db;dur="), "{timing}");
@@ -209,7 +210,7 @@ async fn omits_server_timing_for_refusals_and_guests() {
     let link = crate::share_link::create_link(&app, &workload, json!({})).await;
     let page = "/v1/workloads/by-slug/main";
     assert!(app.get(page).await.header("server-timing").is_some());
-    let refused = [
+    let refused_requests = [
         app.get("/nothing"),
         app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd"),
         app.get("/v1/assets?limit=0"),
@@ -218,19 +219,21 @@ async fn omits_server_timing_for_refusals_and_guests() {
         app.post("/v1/assets", json!({ "unknown": 1 })),
         app.get(page).header("X-Share-Token", "nonsense"),
     ];
-    let guests = [
+    let anonymous_requests = [
         app.get(page).as_actor("anonymous"),
         app.get(page).header("X-Forwarded-For", "203.0.113.7"),
         app.get(format!("{page}?token={}", link.token)),
         app.get(page).header("X-Share-Token", &link.token),
         app.get("/healthz").as_actor("anonymous"),
     ];
-    for (request, is_refusal) in
-        refused.into_iter().map(|one| (one, true)).chain(guests.into_iter().map(|one| (one, false)))
+    for (request, is_refusal) in refused_requests
+        .into_iter()
+        .map(|request| (request, true))
+        .chain(anonymous_requests.into_iter().map(|request| (request, false)))
     {
-        let answer = request.await;
-        assert_eq!(answer.status >= 400, is_refusal, "{answer}");
-        assert_eq!(answer.header("server-timing"), None, "{answer}");
+        let response = request.await;
+        assert_eq!(response.status >= 400, is_refusal, "{response}");
+        assert_eq!(response.header("server-timing"), None, "{response}");
     }
 }
 
@@ -239,12 +242,12 @@ async fn documentation_routes_allow_reads_only() {
     let app = TestApp::start().await;
     for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css", "/docs"] {
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
-            let answer = app.send_raw_path(method, path).await;
-            answer.expect_refusal(405, "method_not_allowed");
-            assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{answer}");
+            let response = app.send_raw_path(method, path).await;
+            response.expect_refusal(405, "method_not_allowed");
+            assert_eq!(response.header("allow"), Some("GET, HEAD"), "{response}");
         }
-        let head = app.request("HEAD".parse().unwrap(), path).await;
-        assert!([200, 307, 308].contains(&head.status) && head.body.is_empty(), "{head}");
+        let head_response = app.request("HEAD".parse().unwrap(), path).await;
+        assert!([200, 307, 308].contains(&head_response.status) && head_response.body.is_empty(), "{head_response}");
     }
 }
 
@@ -262,18 +265,18 @@ async fn not_found_is_an_html_page_for_browsers() {
         }
     }
     // On a known route, browsers also get the usual error body.
-    let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
-    known.expect_refusal(404, "not_found");
+    let known_path = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
+    known_path.expect_refusal(404, "not_found");
     app.send_raw_path("DELETE", "/healthz").await.expect_refusal(405, "method_not_allowed");
 }
 
 /// An operator starts another server after this message, so it must follow everything that the server stops.
 #[tokio::test]
-async fn the_log_reports_the_stop_after_everything_has_stopped() {
+async fn stop_is_logged_after_all_components_have_stopped() {
     let (telemetry, _database) = CapturedServer::start("info").await.shut_down().await;
     let lines = telemetry.log_lines();
     let position = |message: &str| lines.iter().position(|line| line["message"] == message);
     let released = position("shutting down: released the leases of active runs");
-    let stopped = position("server stopped");
-    assert!(released.is_some() && stopped > released, "{}", telemetry.log);
+    let stop_position = position("server stopped");
+    assert!(released.is_some() && stop_position > released, "{}", telemetry.log);
 }

@@ -36,13 +36,13 @@ impl HookFixture {
     }
 
     async fn release_versions(&self, slug: &str, content: Value) -> Vec<Version> {
-        let given = self.app.fixtures();
-        let name = |what: &str| format!("{slug}-{what}");
+        let fixtures = self.app.fixtures();
+        let name = |suffix: &str| format!("{slug}-{suffix}");
         vec![
-            given.prompt(&name("prompt")).await,
-            given.policy(&name("policy")).await,
-            given.model_policy(&name("models")).await,
-            given.asset_with_version("hook_definition", &name("hook"), content).await,
+            fixtures.prompt(&name("prompt")).await,
+            fixtures.policy(&name("policy")).await,
+            fixtures.model_policy(&name("models")).await,
+            fixtures.asset_with_version("hook_definition", &name("hook"), content).await,
         ]
     }
 
@@ -60,16 +60,16 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
     let workload = fixture.workload_with_endpoint("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
-    let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
+    let modification = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
     fixture.endpoint.respond_in_sequence([
-        ScriptedResponse::json(&changed),
+        ScriptedResponse::json(&modification),
         ScriptedResponse::json(&json!({ "decision": "allow" })),
     ]);
-    let answer = fixture.execute(&workload, "a refund").await.expect(200);
-    assert_eq!(answer["output"], "billing");
+    let response = fixture.execute(&workload, "a refund").await.expect(200);
+    assert_eq!(response["output"], "billing");
     let call = &fixture.provider.calls()[0].conversation;
     assert_eq!((call.system_prompt.as_str(), call.messages[0].content.as_str()), ("Be brief.", "Sort this."));
-    let id = answer["execution_id"].as_str().unwrap();
+    let id = response["execution_id"].as_str().unwrap();
     let request = &fixture.endpoint.requests()[0];
     let payload = request.json();
     let call_id = format!("{id}.1");
@@ -88,7 +88,7 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
         assert_eq!(payload[name], value, "{name} of {payload}");
     }
     assert!(payload["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{payload}");
-    let evidence = &evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0];
+    let evidence = &evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0];
     assert_eq!((&evidence["decision"], &evidence["reason_code"]), (&json!("modify"), &json!("shorter")));
     assert!(!evidence.to_string().contains("brief") && !evidence.to_string().contains("s3cret-path"), "{evidence}");
     fixture.execute(&workload, "a refund").await.expect(200);
@@ -100,13 +100,13 @@ async fn hook_denial_fails_the_run_before_the_model_call() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let workload = fixture.workload_with_endpoint("main", "pre_execute", json!({})).await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
-    let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
+    let refusal = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
     assert_eq!(fixture.provider.call_count(), 0);
-    let read = wait_until_ended(&fixture.app, &refused["execution_id"]).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
-    let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
+    let ended_run = wait_until_ended(&fixture.app, &refusal["execution_id"]).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
+    let evidence = &evidence_documents(&fixture.app, &refusal["execution_id"], "hook").await[0];
     assert_eq!((&evidence["event"], &evidence["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
-    let graph = fixture.app.get(execution_path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
+    let graph = fixture.app.get(execution_path(&refusal["execution_id"], "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("hook"), "{graph}");
 }
 
@@ -115,8 +115,8 @@ async fn hook_can_require_human_review() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let workload = fixture.workload_with_endpoint("main", "post_execute", json!({ "may": ["ask"] })).await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "ask" })));
-    let waiting = fixture.execute(&workload, "a refund").await.expect(202);
-    assert_eq!(waiting["review"], "pending");
+    let waiting_run = fixture.execute(&workload, "a refund").await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
 
@@ -124,26 +124,26 @@ async fn hook_can_require_human_review() {
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
     let fixture = HookFixture::start(LOOPBACK).await;
-    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
-    let open =
+    let fail_closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
+    let fail_open =
         fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
-    let huge = "x".repeat(10 << 20);
+    let huge_text = "x".repeat(10 << 20);
     for (script, code) in [
         (ScriptedResponse::hang(), "call_timeout"),
         (ScriptedResponse::reset(), "call_broken"),
         (ScriptedResponse::status(200, "{garbage"), "call_malformed_answer"),
         (ScriptedResponse::status(500, "{}"), "call_refused"),
         (ScriptedResponse::redirect("http://169.254.169.254/"), "call_refused"),
-        (ScriptedResponse::status(200, &huge), "call_answer_too_long"),
+        (ScriptedResponse::status(200, &huge_text), "call_answer_too_long"),
         (ScriptedResponse::json(&json!({ "verdict": "allow" })), "hook_answer_malformed"),
         (ScriptedResponse::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
         (ScriptedResponse::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
         let (model_calls, hook_calls) = (fixture.provider.call_count(), fixture.endpoint.request_count());
         fixture.endpoint.respond_with(script.clone());
-        let answer = fixture.execute(&closed, "a refund").await.expect(200);
+        let response = fixture.execute(&fail_closed, "a refund").await.expect(200);
         assert_eq!(
-            (&answer["status"], &answer["error"]["code"]),
+            (&response["status"], &response["error"]["code"]),
             (&json!("failed"), &json!("hook_unavailable")),
             "{code}"
         );
@@ -152,13 +152,13 @@ async fn invalid_hook_responses_follow_on_error() {
             (model_calls, hook_calls + 1),
             "{code}: the model is not called"
         );
-        let evidence = &evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0];
+        let evidence = &evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0];
         assert_eq!((&evidence["error"], &evidence["decision"]), (&json!(code), &Value::Null));
         assert!(!evidence.to_string().contains("garbage") && !evidence.to_string().contains("127.0.0.1"), "{evidence}");
         fixture.endpoint.respond_with(script);
-        let answer = fixture.execute(&open, "a refund").await.expect(200);
-        assert_eq!(answer["output"], "billing", "{code}");
-        assert_eq!(evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], code);
+        let response = fixture.execute(&fail_open, "a refund").await.expect(200);
+        assert_eq!(response["output"], "billing", "{code}");
+        assert_eq!(evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0]["error"], code);
     }
 }
 
@@ -166,12 +166,12 @@ async fn invalid_hook_responses_follow_on_error() {
 async fn loopback_hooks_require_an_egress_allowance() {
     let fixture = HookFixture::start("").await;
     fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "allow" })));
-    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
-    let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
-    let answer = fixture.execute(&closed, "a refund").await.expect(200);
-    assert_eq!(answer["error"]["code"], "hook_unavailable");
-    assert_eq!(evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
-    assert_eq!(fixture.execute(&open, "a refund").await.expect(200)["output"], "billing");
+    let fail_closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
+    let fail_open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
+    let response = fixture.execute(&fail_closed, "a refund").await.expect(200);
+    assert_eq!(response["error"]["code"], "hook_unavailable");
+    assert_eq!(evidence_documents(&fixture.app, &response["execution_id"], "hook").await[0]["error"], "call_forbidden");
+    assert_eq!(fixture.execute(&fail_open, "a refund").await.expect(200)["output"], "billing");
     assert_eq!(fixture.endpoint.request_count(), 0, "the endpoint is not called");
 }
 
@@ -189,8 +189,8 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
     // A later version of the policy does not affect an approved release.
     let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
     fixture.app.fixtures().add_version(&gate.asset_id, allow).await;
-    let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
-    let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
+    let refusal = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
+    let evidence = &evidence_documents(&fixture.app, &refusal["execution_id"], "hook").await[0];
     assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));
     fixture.provider.set_behaviour(ProviderBehaviour::Answers("other".to_owned()));
     assert_eq!(fixture.execute(&workload, "a refund").await.expect(200)["output"], "other");
@@ -199,12 +199,12 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
 #[tokio::test]
 async fn unsupported_hook_handlers_block_activation() {
     let fixture = HookFixture::start("").await;
-    let given = fixture.app.fixtures();
-    given.prompt("ask").await;
+    let fixtures = fixture.app.fixtures();
+    fixtures.prompt("ask").await;
     let content =
         json!({ "event": "pre_llm", "handler": { "type": "prompt", "ref": { "slug": "ask" } }, "mode": "observe" });
     let versions = fixture.release_versions("main", content).await;
-    let release = given.approved_release(&given.workload("main").await, &versions).await;
+    let release = fixtures.approved_release(&fixtures.workload("main").await, &versions).await;
     let path = format!("/v1/releases/{release}/transition");
     let detail =
         fixture.app.post(path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");

@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 
 const ANSWER: &str = "write to ada@example.com";
 
-/// A workload with the obligation `human_review`, and with the obligations `more`.
-async fn active_reviewed_workload(given: &Fixtures, slug: &str, more: &[&str]) -> ActiveWorkload {
-    let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
+/// A workload with the obligation `human_review`, and with the obligations `other_obligations`.
+async fn active_reviewed_workload(fixtures: &Fixtures, slug: &str, other_obligations: &[&str]) -> ActiveWorkload {
+    let obligations: Vec<&str> = ["human_review"].into_iter().chain(other_obligations.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
-    let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
+    let policy = fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await;
     // The route supports streaming, so only the policy can withhold the answer.
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let content = json!({ "provider_route": route, "supports_streaming": true });
-    let model = given.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
-    let prompt = given.prompt(&format!("{slug}-prompt")).await;
-    given.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
+    let model = fixtures.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
+    let prompt = fixtures.prompt(&format!("{slug}-prompt")).await;
+    fixtures.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
 }
 
 async fn start_server() -> TestApp {
@@ -37,11 +37,11 @@ async fn start_server() -> TestApp {
 
 /// Executes a run that ends up awaiting review. Returns its identifier and the response.
 async fn run_until_review(app: &TestApp, workload: &ActiveWorkload) -> (Value, Response) {
-    let answer = run(app, workload).await;
-    let body = answer.expect(202);
+    let response = run(app, workload).await;
+    let body = response.expect(202);
     assert_eq!((&body["state"], &body["review"]), (&json!("queued"), &json!("pending")));
     assert_eq!(body.as_object().unwrap().len(), 3, "{body}");
-    (body["execution_id"].clone(), answer)
+    (body["execution_id"].clone(), response)
 }
 
 fn review_request(app: &TestApp, id: &Value, body: Value) -> Request {
@@ -63,47 +63,47 @@ async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
 async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let app = start_server().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &["redact_output", "notify_owner"]).await;
-    let (id, answer) = run_until_review(&app, &workload).await;
-    assert_eq!(answer.header("location"), Some(execution_path(&id, "").as_str()));
+    let (id, accepted) = run_until_review(&app, &workload).await;
+    assert_eq!(accepted.header("location"), Some(execution_path(&id, "").as_str()));
     for actor in ["user:local", "user:reviewer"] {
-        let read = app.get(execution_path(&id, "")).as_actor(actor).await;
-        let body = read.expect(200);
+        let execution = app.get(execution_path(&id, "")).as_actor(actor).await;
+        let body = execution.expect(200);
         assert_eq!((&body["status"], &body["outcome"]), (&json!("awaiting_review"), &Value::Null));
         assert_eq!((&body["queued_result"], &body["completed_at"]), (&Value::Null, &Value::Null));
         assert_eq!(body["steps"].as_array().map(Vec::len), Some(2));
-        for rest in ["", "/evidence-graph", "/evidence-graph?format=graph"] {
-            let shown = app.get(execution_path(&id, rest)).as_actor(actor).await;
-            shown.expect(200);
-            assert!(!shown.text().contains("example.com") && !shown.text().contains("[email]"), "{shown}");
+        for suffix in ["", "/evidence-graph", "/evidence-graph?format=graph"] {
+            let response = app.get(execution_path(&id, suffix)).as_actor(actor).await;
+            response.expect(200);
+            assert!(!response.text().contains("example.com") && !response.text().contains("[email]"), "{response}");
         }
     }
     // Only the reviewer sees the answer. It is redacted as it will be for the submitter.
-    let asked = || app.get(execution_path(&id, "/review"));
-    let shown = asked().as_actor("user:reviewer").await.expect(200);
-    assert_eq!((&shown["execution_id"], &shown["output"]), (&id, &json!("write to [email]")));
-    assert!(shown["asked_at"].as_str() < shown["lapses_at"].as_str());
-    asked().await.expect_refusal(403, "self_approval_not_allowed");
+    let read_review = || app.get(execution_path(&id, "/review"));
+    let review = read_review().as_actor("user:reviewer").await.expect(200);
+    assert_eq!((&review["execution_id"], &review["output"]), (&id, &json!("write to [email]")));
+    assert!(review["asked_at"].as_str() < review["lapses_at"].as_str());
+    read_review().await.expect_refusal(403, "self_approval_not_allowed");
     app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
-    asked().as_actor("user:vera").await.expect_refusal(403, "forbidden");
+    read_review().as_actor("user:vera").await.expect_refusal(403, "forbidden");
     let evidence = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
     assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_lease").await, 0, "no worker holds a lease");
-    let asked = facts_of_kind(&app, "execution.review_asked").await;
-    assert_eq!((asked.len(), &asked[0]["categories"]), (1, &json!(["approvals"])));
+    let facts = facts_of_kind(&app, "execution.review_asked").await;
+    assert_eq!((facts.len(), &facts[0]["categories"]), (1, &json!(["approvals"])));
 
     let approved =
         review_request(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
     assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(approved["queued_result"], Value::Null, "the reviewer does not see the submitter's result");
-    let own = app.get(execution_path(&id, "")).await.expect(200);
-    assert_eq!(own["queued_result"]["result"], "write to [email]", "other obligations precede the review");
+    let own_execution = app.get(execution_path(&id, "")).await.expect(200);
+    assert_eq!(own_execution["queued_result"]["result"], "write to [email]", "other obligations precede the review");
     let evidence = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
     for obligation in evidence["obligations"].as_array().unwrap() {
         assert!(obligation["fulfilled_at"].is_string(), "{obligation}");
     }
     let kinds: Vec<&Value> =
-        evidence["evidence_artifacts"].as_array().unwrap().iter().map(|kept| &kept["artifact_kind"]).collect();
+        evidence["evidence_artifacts"].as_array().unwrap().iter().map(|artifact| &artifact["artifact_kind"]).collect();
     assert!(kinds.contains(&&json!("review")) && kinds.contains(&&json!("redaction")), "{kinds:?}");
     let review_facts = facts_of_kind(&app, "execution.reviewed").await;
     assert_eq!((review_facts.len(), &review_facts[0]["actor"]), (1, &json!("user:reviewer")));
@@ -125,49 +125,52 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     let app = start_server().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
     let id = run(&app, &workload).idempotency_key("k").await.expect(202)["execution_id"].clone();
-    let refused =
+    let rejection =
         review_request(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
-    assert_eq!((&refused["status"], &refused["outcome"]), (&json!("denied"), &json!("denied")));
-    assert_eq!(refused["error"]["code"], "review_rejected");
+    assert_eq!((&rejection["status"], &rejection["outcome"]), (&json!("denied"), &json!("denied")));
+    assert_eq!(rejection["error"]["code"], "review_rejected");
     assert_eq!(
         run(&app, &workload).idempotency_key("k").await.expect_refusal(403, "review_rejected")["execution_id"],
         id
     );
-    let own = app.get(execution_path(&id, "")).await.expect(200);
-    assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
+    let own_execution = app.get(execution_path(&id, "")).await.expect(200);
+    assert_eq!((&own_execution["status"], &own_execution["queued_result"]), (&json!("denied"), &Value::Null));
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0, "the rejected result is erased");
     for outcome in ["approved", "rejected"] {
         review_request(&app, &id, json!({ "outcome": outcome })).await.expect_refusal(409, "review_not_pending");
     }
     app.get(execution_path(&id, "/review")).as_actor("user:reviewer").await.expect_refusal(404, "not_found");
     app.post(execution_path(&id, "/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
-    assert_eq!(app.get(execution_path(&id, "")).await.expect(200), own);
-    let denied = app.get("/v1/executions?status=denied").await.expect(200);
-    assert_eq!(denied[0]["execution_id"], id);
+    assert_eq!(app.get(execution_path(&id, "")).await.expect(200), own_execution);
+    let denied_runs = app.get("/v1/executions?status=denied").await.expect(200);
+    assert_eq!(denied_runs[0]["execution_id"], id);
     // The evidence records reviewer, outcome and time. Only operators read the note, which can be erased.
     let evidence = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
-    let kept = evidence["evidence_artifacts"].as_array().unwrap();
-    let document = kept.iter().find(|kept| kept["artifact_kind"] == "review").unwrap();
+    let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
+    let document = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "review").unwrap();
     let document = execution_path(&id, &format!("/evidence-artifacts/{}", document["artifact_id"].as_str().unwrap()));
-    let read = app.get(&document).await.expect(200);
+    let review_document = app.get(&document).await.expect(200);
     assert_eq!(
-        (&read["content"]["outcome"], &read["content"]["reviewed_by"]),
+        (&review_document["content"]["outcome"], &review_document["content"]["reviewed_by"]),
         (&json!("rejected"), &json!("user:reviewer"))
     );
-    assert!(read["content"]["reviewed_at"].is_string() && read["content"]["note_digest"].is_string(), "{read}");
-    assert!(!read["content"].to_string().contains("person"), "{read}");
-    assert_eq!(read["payload"]["note"], "It names a person.");
+    assert!(
+        review_document["content"]["reviewed_at"].is_string() && review_document["content"]["note_digest"].is_string(),
+        "{review_document}"
+    );
+    assert!(!review_document["content"].to_string().contains("person"), "{review_document}");
+    assert_eq!(review_document["payload"]["note"], "It names a person.");
     app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
-    let read = app.get(&document).as_actor("user:viewer").await.expect(200);
-    assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
+    let review_document = app.get(&document).as_actor("user:viewer").await.expect(200);
+    assert_eq!((&review_document["payload"], &review_document["payload_withheld"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
 async fn review_requires_the_approve_permission_and_another_submitter() {
     let app = start_server().await;
-    let given = app.fixtures();
-    let workload = active_reviewed_workload(&given, "main", &[]).await;
-    let here = Some(WORKSPACE);
+    let fixtures = app.fixtures();
+    let workload = active_reviewed_workload(&fixtures, "main", &[]).await;
+    let workspace = Some(WORKSPACE);
     for (actor, role) in [
         ("user:sender", "runtime_user"),
         ("user:both", "runtime_user"),
@@ -176,24 +179,28 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
         ("user:operator", "operator"),
         ("user:approver", "approver"),
     ] {
-        given.bind_role(actor, role, "workspace", here).await;
+        fixtures.bind_role(actor, role, "workspace", workspace).await;
     }
-    given.bind_role("user:elsewhere", "approver", "workload", Some(&given.workload("elsewhere").await)).await;
-    let sent = async |actor: &str| run(&app, &workload).as_actor(actor).await.expect(202)["execution_id"].clone();
-    let (id, own) = (sent("user:sender").await, sent("user:both").await);
+    fixtures.bind_role("user:elsewhere", "approver", "workload", Some(&fixtures.workload("elsewhere").await)).await;
+    let submit = async |actor: &str| run(&app, &workload).as_actor(actor).await.expect(202)["execution_id"].clone();
+    let (id, own_run) = (submit("user:sender").await, submit("user:both").await);
     let verdict = json!({ "outcome": "approved" });
-    let by = |id: &Value, actor: &str| app.post(execution_path(id, "/review"), verdict.clone()).as_actor(actor);
-    by(&id, "user:elsewhere").await.expect_refusal(404, "not_found");
+    let review_by = |id: &Value, actor: &str| app.post(execution_path(id, "/review"), verdict.clone()).as_actor(actor);
+    review_by(&id, "user:elsewhere").await.expect_refusal(404, "not_found");
     for actor in ["user:viewer", "user:operator", "user:sender"] {
-        assert_eq!(by(&id, actor).await.expect_refusal(403, "forbidden")["permission"], "release.approve", "{actor}");
+        assert_eq!(
+            review_by(&id, actor).await.expect_refusal(403, "forbidden")["permission"],
+            "release.approve",
+            "{actor}"
+        );
     }
     assert_eq!(facts_of_kind(&app, "execution.self_review_refused").await.len(), 0);
-    by(&own, "user:both").await.expect_refusal(403, "self_approval_not_allowed");
+    review_by(&own_run, "user:both").await.expect_refusal(403, "self_approval_not_allowed");
     let refusals = facts_of_kind(&app, "execution.self_review_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["categories"]), (1, &json!(["compliance_findings"])));
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_review").await, 2, "both runs still await review");
-    by(&own, "user:approver").await.expect(200);
-    by(&id, "user:both").await.expect(200);
+    review_by(&own_run, "user:approver").await.expect(200);
+    review_by(&id, "user:both").await.expect(200);
     // Invalid verdicts are refused.
     for body in [
         json!({}),
@@ -214,12 +221,12 @@ async fn service_may_not_review_runs_that_it_delegated() {
     let app =
         TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:gateway").provider(provider).start().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
-    let bind = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
-    app.put(bind, json!({ "principal": "user:ada" })).await.expect(200);
+    let bindings_path = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    app.put(bindings_path, json!({ "principal": "user:ada" })).await.expect(200);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "execution_mode": "on_behalf_of",
         "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
-    let sent = app.post(workload.execute_path(), body).as_actor("service:gateway").await.expect(202);
-    let id = &sent["execution_id"];
+    let submitted = app.post(workload.execute_path(), body).as_actor("service:gateway").await.expect(202);
+    let id = &submitted["execution_id"];
     for actor in ["service:gateway", "user:ada"] {
         let verdict = app.post(execution_path(id, "/review"), json!({ "outcome": "approved" })).as_actor(actor);
         verdict.await.expect_refusal(403, "self_approval_not_allowed");
@@ -231,23 +238,23 @@ async fn service_may_not_review_runs_that_it_delegated() {
 async fn runs_awaiting_review_are_listed_and_streamed() {
     let app = start_server().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
-    let other = app.active_workload("other").await;
-    run(&app, &other).await.expect(200);
+    let other_workload = app.active_workload("other").await;
+    run(&app, &other_workload).await.expect(200);
     let (sync, _) = run_until_review(&app, &workload).await;
     let queued_run = async_run(&app, &workload).await.expect(202);
     assert_eq!(queued_run.as_object().unwrap().len(), 2, "a queued run has no review field: {queued_run}");
-    let listed = async || {
+    let list_runs = async || {
         let page = app.get("/v1/executions?review=pending").await.expect(200);
         let rows = page.as_array().unwrap().clone();
         assert!(rows.iter().all(|row| row["status"] == "awaiting_review" && row["queued_result"].is_null()), "{page}");
         rows.iter().map(|row| row["execution_id"].clone()).collect::<Vec<_>>()
     };
-    let both = async { while listed().await.len() < 2 {} };
-    tokio::time::timeout(std::time::Duration::from_secs(20), both).await.unwrap();
-    assert_eq!(listed().await, [queued_run["execution_id"].clone(), sync.clone()]);
+    let wait_for_both = async { while list_runs().await.len() < 2 {} };
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait_for_both).await.unwrap();
+    assert_eq!(list_runs().await, [queued_run["execution_id"].clone(), sync.clone()]);
     for (query, rows) in [
         (format!("workload_id={}", workload.workload_id), 2),
-        (format!("workload_id={}", other.workload_id), 0),
+        (format!("workload_id={}", other_workload.workload_id), 0),
         (format!("release_id={}", workload.release_id), 2),
         ("status=awaiting_review".to_owned(), 2),
     ] {
@@ -255,30 +262,36 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         assert_eq!(page.as_array().unwrap().len(), rows, "{query}");
     }
     for query in ["review=done", "review=", "review=pending&status=completed"] {
-        let refused = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], "review", "{query}");
+        let refusal = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], "review", "{query}");
     }
     // The stream reports that the answer awaits review, and ends. A reader gets the remaining events after the verdict.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
     for id in [&queued_run["execution_id"], &sync] {
         let events_so_far = parse_event_stream(&app.get(execution_path(id, "/events")).await);
-        let last = events_so_far.last().unwrap();
-        assert_eq!((last.kind.as_str(), &last.data["review"]), ("execution.awaiting_review", &json!("pending")));
-        assert_eq!(&last.data["execution_id"], id);
+        let last_event = events_so_far.last().unwrap();
+        assert_eq!(
+            (last_event.kind.as_str(), &last_event.data["review"]),
+            ("execution.awaiting_review", &json!("pending"))
+        );
+        assert_eq!(&last_event.data["execution_id"], id);
         assert_eq!(kinds_of(&events_so_far[..events_so_far.len() - 1]), steps, "no output event precedes the review");
-        let behind = || app.get(execution_path(id, "/events")).header("last-event-id", last.id.to_string());
-        assert_eq!(behind().await.status, 204, "204 stops reconnects before the verdict");
+        let later_events = || app.get(execution_path(id, "/events")).header("last-event-id", last_event.id.to_string());
+        assert_eq!(later_events().await.status, 204, "204 stops reconnects before the verdict");
         review_request(&app, id, json!({ "outcome": "approved" })).await.expect(200);
-        let rest = parse_event_stream(&behind().await);
-        assert_eq!((kinds_of(&rest), &rest[0].data["output"]), (vec!["execution.completed"], &json!(ANSWER)));
-        let all: Vec<_> = events_so_far.iter().chain(&rest).cloned().collect();
-        for seen in ["", "0"] {
-            let fresh = app.get(execution_path(id, "/events")).header("last-event-id", seen).await;
-            assert_eq!(parse_event_stream(&fresh), all, "events keep their identifiers, {seen:?}");
+        let remaining_events = parse_event_stream(&later_events().await);
+        assert_eq!(
+            (kinds_of(&remaining_events), &remaining_events[0].data["output"]),
+            (vec!["execution.completed"], &json!(ANSWER))
+        );
+        let all_events: Vec<_> = events_so_far.iter().chain(&remaining_events).cloned().collect();
+        for last_event_id in ["", "0"] {
+            let response = app.get(execution_path(id, "/events")).header("last-event-id", last_event_id).await;
+            assert_eq!(parse_event_stream(&response), all_events, "events keep their identifiers, {last_event_id:?}");
         }
         assert_eq!(
             parse_event_stream(&app.get(execution_path(id, "/events")).await),
-            all,
+            all_events,
             "events keep their identifiers"
         );
     }
@@ -287,34 +300,35 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
     review_request(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
     for reader in ["user:local", "user:reviewer"] {
         let events_so_far = parse_event_stream(&app.get(execution_path(&rejected, "/events")).as_actor(reader).await);
-        let ends = ["execution.awaiting_review", "execution.failed"];
-        assert_eq!(kinds_of(&events_so_far), [steps.as_slice(), &ends].concat(), "{reader}");
+        let end_facts = ["execution.awaiting_review", "execution.failed"];
+        assert_eq!(kinds_of(&events_so_far), [steps.as_slice(), &end_facts].concat(), "{reader}");
     }
-    assert_eq!(listed().await, Vec::<Value>::new());
+    assert_eq!(list_runs().await, Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let app = start_server().await;
-    let given = app.fixtures();
-    let workload = active_reviewed_workload(&given, "main", &["notify_owner"]).await;
-    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
-    let (one, two) = (run_until_review(&app, &workload).await.0, run_until_review(&app, &workload).await.0);
+    let fixtures = app.fixtures();
+    let workload = active_reviewed_workload(&fixtures, "main", &["notify_owner"]).await;
+    fixtures.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    let (first_run, second_run) =
+        (run_until_review(&app, &workload).await.0, run_until_review(&app, &workload).await.0);
     let cancel = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);
-    cancel(&one, "user:viewer").await.expect_refusal(403, "forbidden");
-    let stopped = cancel(&one, "user:local").idempotency_key("stop").await.expect(200);
-    assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    let again = cancel(&one, "user:local").idempotency_key("stop").await;
-    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
-    assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
+    cancel(&first_run, "user:viewer").await.expect_refusal(403, "forbidden");
+    let cancelled = cancel(&first_run, "user:local").idempotency_key("stop").await.expect(200);
+    assert_eq!((&cancelled["status"], &cancelled["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    let replay = cancel(&first_run, "user:local").idempotency_key("stop").await;
+    assert_eq!((replay.status, replay.header("idempotency-replayed")), (200, Some("true")));
+    assert_eq!(cancel(&second_run, "user:operator").await.expect(200)["outcome"], "cancelled");
     let end_facts = facts_of_kind(&app, "execution.ended").await;
     assert_eq!(
         (&end_facts[1]["actor"], &end_facts[1]["detail"]["notify"]),
         (&json!("user:operator"), &json!("team:tests"))
     );
 
-    let suspended = active_reviewed_workload(&given, "suspended", &[]).await;
+    let suspended = active_reviewed_workload(&fixtures, "suspended", &[]).await;
     let (switched_off, _) = run_until_review(&app, &suspended).await;
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
@@ -322,8 +336,11 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     review_request(&app, &switched_off, json!({ "outcome": "approved" }))
         .await
         .expect_refusal(409, "review_not_pending");
-    let read = wait_until_ended(&app, &switched_off).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+    let ended_run = wait_until_ended(&app, &switched_off).await;
+    assert_eq!(
+        (&ended_run["status"], &ended_run["error"]["code"]),
+        (&json!("cancelled"), &json!("workload_suspended"))
+    );
 
     let (unreviewed, _) = run_until_review(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
@@ -331,9 +348,9 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     assert_eq!(app.services().reviews.expire_reviews().await.unwrap(), 0, "the review expires a minute later");
     app.database().move_clock(WEEK + 1).await.unwrap();
     review_request(&app, &unreviewed, json!({ "outcome": "approved" })).await.expect_refusal(409, "review_not_pending");
-    let read = wait_until_ended(&app, &unreviewed).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!((&read["error"]["code"], &read["queued_result"]), (&json!("review_lapsed"), &Value::Null));
+    let ended_run = wait_until_ended(&app, &unreviewed).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!((&ended_run["error"]["code"], &ended_run["queued_result"]), (&json!("review_lapsed"), &Value::Null));
     assert_eq!(facts_of_kind(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_review").await, 0);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0);
@@ -350,15 +367,15 @@ async fn one_of_many_concurrent_verdicts_counts() {
             .as_actor(&format!("user:r{number}"))
             .into_future()
     });
-    let answers = join_all(verdicts).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
-    answers.iter().filter(|answer| answer.status != 200).for_each(|answer| {
-        answer.expect_refusal(409, "review_not_pending");
+    let responses = join_all(verdicts).await;
+    assert_eq!(responses.iter().filter(|response| response.status == 200).count(), 1);
+    responses.iter().filter(|response| response.status != 200).for_each(|response| {
+        response.expect_refusal(409, "review_not_pending");
     });
     assert_eq!(facts_of_kind(&app, "execution.reviewed").await.len(), 1);
     let status = app.get(execution_path(&id, "")).await.expect(200)["status"].clone();
-    let kept = query_count(&app, "SELECT count(*) FROM execution_result").await;
-    assert_eq!(kept, i64::from(status == "completed"));
+    let result_count = query_count(&app, "SELECT count(*) FROM execution_result").await;
+    assert_eq!(result_count, i64::from(status == "completed"));
 }
 
 /// In every dispatch mode, a waiting caller gets its response when the review starts. Its idempotency key then finds
@@ -369,13 +386,13 @@ async fn idempotency_key_finds_a_run_that_awaits_review() {
         let provider = StubProvider::new(ProviderBehaviour::Answers(ANSWER.to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;
         let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
-        let began = std::time::Instant::now();
-        let first = run(&app, &workload).idempotency_key("k").await.expect(202);
-        assert_eq!(first["review"], "pending", "{dispatch}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
-        let again = run(&app, &workload).idempotency_key("k").await;
-        assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
-        review_request(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
+        let started_at = std::time::Instant::now();
+        let first_response = run(&app, &workload).idempotency_key("k").await.expect(202);
+        assert_eq!(first_response["review"], "pending", "{dispatch}");
+        assert!(started_at.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
+        let replay = run(&app, &workload).idempotency_key("k").await;
+        assert_eq!((replay.expect(202), replay.header("idempotency-replayed")), (first_response.clone(), Some("true")));
+        review_request(&app, &first_response["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
         assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], ANSWER);
         assert_eq!(provider.call_count(), 1);
     }

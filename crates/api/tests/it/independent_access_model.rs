@@ -88,34 +88,34 @@ fn split(scope: &str) -> (&str, Option<&str>) {
 }
 
 /// Scopes for the test: two workspaces in different namespaces, and a third workspace in the namespace of the first.
-struct World<'a> {
-    here: WorkspaceFixture<'a>,
+struct AccessScenario<'a> {
+    own_workspace: WorkspaceFixture<'a>,
     parents: BTreeMap<String, String>,
     /// Actors with their grants, in the form that the model reads.
     callers: Vec<(String, Value)>,
 }
 
-impl<'a> World<'a> {
+impl<'a> AccessScenario<'a> {
     async fn create(app: &'a TestApp, random: &mut Random) -> Self {
-        let here = WorkspaceFixture::create(app).await;
-        let next = WorkspaceFixture::in_other_workspace(app).await;
-        let beside = app.fixtures().workspace("beside", "here").await;
+        let own_workspace = WorkspaceFixture::create(app).await;
+        let other_workspace = WorkspaceFixture::in_other_workspace(app).await;
+        let sibling_workspace = app.fixtures().workspace("beside", "here").await;
         let mut parents = BTreeMap::from([(format!("tenant:{TENANT}"), "platform".to_owned())]);
-        for workspace in [&here.workspace, &next.workspace, &beside] {
-            let read = app.get(format!("/v1/workspaces/{workspace}")).await.expect(200);
-            let namespace = format!("namespace:{}", read["namespace_id"].as_str().unwrap());
+        for workspace in [&own_workspace.workspace, &other_workspace.workspace, &sibling_workspace] {
+            let workspace_view = app.get(format!("/v1/workspaces/{workspace}")).await.expect(200);
+            let namespace = format!("namespace:{}", workspace_view["namespace_id"].as_str().unwrap());
             parents.insert(format!("workspace:{workspace}"), namespace.clone());
             parents.insert(namespace, format!("tenant:{TENANT}"));
         }
-        for stage in [&here, &next] {
-            let workload = format!("workload:{}", stage.workload.workload_id);
-            parents.insert(workload, format!("workspace:{}", stage.workspace));
+        for fixture in [&own_workspace, &other_workspace] {
+            let workload = format!("workload:{}", fixture.workload.workload_id);
+            parents.insert(workload, format!("workspace:{}", fixture.workspace));
         }
-        let mut world = Self { here, parents, callers: Vec::new() };
+        let mut scenario = Self { own_workspace, parents, callers: Vec::new() };
         for number in 0..CALLERS {
-            world.add_caller(&format!("user:caller-{number}"), number % 3 + 1, random).await;
+            scenario.add_caller(&format!("user:caller-{number}"), number % 3 + 1, random).await;
         }
-        world
+        scenario
     }
 
     fn scopes(&self) -> Vec<String> {
@@ -129,11 +129,11 @@ impl<'a> World<'a> {
             let scope = random.one_of(&scopes);
             let (kind, id) = split(scope);
             let reference = id.map(|id| id.parse().unwrap());
-            let bound = GrantScope::from_parts(kind, reference).unwrap();
-            let possible: Vec<Role> = Role::ALL.into_iter().filter(|role| role.may_be_bound_at(&bound)).collect();
-            let role = random.one_of(&possible).as_str();
+            let bound_scope = GrantScope::from_parts(kind, reference).unwrap();
+            let roles: Vec<Role> = Role::ALL.into_iter().filter(|role| role.may_be_bound_at(&bound_scope)).collect();
+            let role = random.one_of(&roles).as_str();
             if grants.insert((role, scope.clone())) {
-                self.here.fixtures.bind_role(actor, role, kind, id).await;
+                self.own_workspace.fixtures.bind_role(actor, role, kind, id).await;
             }
         }
         let grants: Vec<Value> = grants.into_iter().map(|(role, scope)| json!([role, scope])).collect();
@@ -145,8 +145,8 @@ impl<'a> World<'a> {
     }
 
     /// The scope of this kind that contains the first workload.
-    fn scope_here(&self, kind: &str) -> String {
-        let mut scope = format!("workload:{}", self.here.workload.workload_id);
+    fn own_scope(&self, kind: &str) -> String {
+        let mut scope = format!("workload:{}", self.own_workspace.workload.workload_id);
         while split(&scope).0 != kind {
             scope = self.parents[&scope].clone();
         }
@@ -154,9 +154,9 @@ impl<'a> World<'a> {
     }
 }
 
-fn question(grants: &Value, operation: &str, at: &str, request: bool) -> Value {
+fn question(grants: &Value, operation: &str, scope: &str, request: bool) -> Value {
     json!({
-        "tenant": format!("tenant:{TENANT}"), "grants": grants, "operation": operation, "at": at, "request": request,
+        "tenant": format!("tenant:{TENANT}"), "grants": grants, "operation": operation, "at": scope, "request": request,
     })
 }
 
@@ -164,28 +164,28 @@ fn question(grants: &Value, operation: &str, at: &str, request: bool) -> Value {
 async fn explanations_agree_with_the_independent_model() {
     let app = TestApp::start().await;
     let mut random = Random(seed());
-    let mut world = World::create(&app, &mut random).await;
+    let mut scenario = AccessScenario::create(&app, &mut random).await;
     let revoked = app.fixtures().bind_role("user:revoked", "viewer", "platform", None).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
-    world.callers.push(("user:revoked".to_owned(), json!([])));
-    let scopes = world.scopes();
+    scenario.callers.push(("user:revoked".to_owned(), json!([])));
+    let scopes = scenario.scopes();
     let (mut questions, mut requests) = (Vec::new(), Vec::new());
     for _ in 0..EXPLAINED {
-        let (actor, grants) = random.one_of(&world.callers);
+        let (actor, grants) = random.one_of(&scenario.callers);
         let operation = random.one_of(Operation::ALL).id();
-        let at = random.one_of(&scopes);
-        let (kind, id) = split(at);
+        let scope = random.one_of(&scopes);
+        let (kind, id) = split(scope);
         let reference = id.map_or_else(String::new, |id| format!("&scope_ref={id}"));
         let path = format!("/v1/session/can?operation={operation}&actor={actor}&scope_kind={kind}{reference}");
-        questions.push(question(grants, operation, at, false));
+        questions.push(question(grants, operation, scope, false));
         requests.push(app.get(path));
     }
-    let verdicts = world.model().answer(&questions);
+    let verdicts = scenario.model().answer(&questions);
     let mut explanations = Vec::new();
     for part in requests.chunks(CLIENTS) {
         explanations.extend(join_all(part.iter().cloned().map(IntoFuture::into_future)).await);
     }
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     let mut allowed = 0;
     for ((question, verdict), explanation) in questions.iter().zip(&verdicts).zip(explanations) {
         let explained = explanation.expect(200);
@@ -197,23 +197,23 @@ async fn explanations_agree_with_the_independent_model() {
             _ => true,
         };
         if explained["allowed"] != json!(verdict == "allowed") || !is_named {
-            wrong.push(format!("{question}\n  documented: {verdict}, explained: {explained}"));
+            differences.push(format!("{question}\n  documented: {verdict}, explained: {explained}"));
         }
     }
     assert!(allowed > EXPLAINED / 20, "only {allowed} of {EXPLAINED} are allowed");
-    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} disagreements\n{}", differences.len(), differences.join("\n"));
 }
 
 /// The access verdict that a response expresses.
-fn shown_verdict(answer: &Response) -> String {
-    match answer.status {
+fn shown_verdict(response: &Response) -> String {
+    match response.status {
         200 | 201 | 204 => "allowed".to_owned(),
-        403 => format!("forbidden {}", answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap()),
+        403 => format!("forbidden {}", response.expect_refusal(403, "forbidden")["permission"].as_str().unwrap()),
         404 => {
-            answer.expect_refusal(404, "not_found");
+            response.expect_refusal(404, "not_found");
             "not found".to_owned()
         }
-        _ => answer.to_string(),
+        _ => response.to_string(),
     }
 }
 
@@ -228,32 +228,32 @@ fn is_shown(verdict: &str, shown: &str) -> bool {
 #[tokio::test]
 async fn responses_agree_with_the_independent_model() {
     let app = TestApp::start().await;
-    let world = World::create(&app, &mut Random(seed())).await;
-    let mut model = world.model();
-    let mut wrong = Vec::new();
+    let scenario = AccessScenario::create(&app, &mut Random(seed())).await;
+    let mut model = scenario.model();
+    let mut differences = Vec::new();
     let mut counts = BTreeMap::<String, usize>::new();
     for &(operation, kind) in REQUESTED {
-        let at = world.scope_here(kind);
+        let scope = scenario.own_scope(kind);
         let questions: Vec<Value> =
-            world.callers.iter().map(|(_, grants)| question(grants, operation, &at, true)).collect();
+            scenario.callers.iter().map(|(_, grants)| question(grants, operation, &scope, true)).collect();
         let mut prepared = None;
-        for ((actor, grants), verdict) in world.callers.iter().zip(model.answer(&questions)) {
+        for ((actor, grants), verdict) in scenario.callers.iter().zip(model.answer(&questions)) {
             let request = match prepared.take() {
                 Some(request) => request,
-                None => world.here.successful_request(operation).await,
+                None => scenario.own_workspace.successful_request(operation).await,
             };
-            let answer = request.clone().as_actor(actor).await;
-            let shown = shown_verdict(&answer);
-            if shown != "allowed" || request.method() == "GET" {
+            let response = request.clone().as_actor(actor).await;
+            let found = shown_verdict(&response);
+            if found != "allowed" || request.method() == "GET" {
                 prepared = Some(request);
             }
-            if !is_shown(&verdict, &shown) {
-                wrong.push(format!("{operation} with {grants}\n  documented: {verdict}, got: {shown}"));
+            if !is_shown(&verdict, &found) {
+                differences.push(format!("{operation} with {grants}\n  documented: {verdict}, got: {found}"));
             }
-            *counts.entry(shown.split(' ').next().unwrap().to_owned()).or_default() += 1;
+            *counts.entry(found.split(' ').next().unwrap().to_owned()).or_default() += 1;
         }
     }
-    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} disagreements\n{}", differences.len(), differences.join("\n"));
     for kind in ["allowed", "not", "forbidden"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 50), "{counts:?}");
     }

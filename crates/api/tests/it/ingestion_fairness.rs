@@ -32,7 +32,7 @@ impl Provider for BlockedEmbeddings {
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         self.texts.lock().unwrap().extend(call.texts.clone());
         self.calls.send_modify(|count| *count += 1);
-        let _ = self.is_released.subscribe().wait_for(|may| *may).await;
+        let _ = self.is_released.subscribe().wait_for(|is_released| *is_released).await;
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
     }
 
@@ -50,18 +50,21 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         is_released: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut tenants = Vec::new();
     for name in ["first", "second", "third"] {
-        let tenant = given.tenant(name).await;
-        let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+        let tenant = fixtures.tenant(name).await;
+        let other_workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
         let mut content = knowledge_content("handbook");
         content["retrieval"] = json!({ "strategy": "vector" });
-        let base = given.in_tenant(&tenant, &there).asset_with_version("knowledge_base", "handbook", content).await;
-        let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
+        let base = fixtures
+            .in_tenant(&tenant, &other_workspace)
+            .asset_with_version("knowledge_base", "handbook", content)
+            .await;
+        let path = format!("/v1/assets/{}/documents?workspace_id={other_workspace}", base.asset_id);
         tenants.push((name, tenant, path));
     }
-    let send = |number: usize, tenant: usize| {
+    let send_ingest = |number: usize, tenant: usize| {
         let (name, tenant, path) = &tenants[tenant];
         let request = app.post(path.clone(), text_document(&format!("d{number}"), name)).in_tenant(tenant);
         tokio::spawn(request.into_future())
@@ -69,17 +72,17 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let wait_for_calls = async |times: usize| {
         blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
-    let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
+    let mut requests: Vec<_> = (0..6).map(|number| send_ingest(number, 0)).collect();
     wait_for_calls(4).await;
-    answers.extend((0..6).map(|number| send(number, 1)));
+    requests.extend((0..6).map(|number| send_ingest(number, 1)));
     wait_for_calls(5).await;
-    answers.push(send(0, 2));
+    requests.push(send_ingest(0, 2));
     wait_for_calls(6).await;
     let texts = blocked.texts.lock().unwrap().clone();
     assert_eq!(texts, ["first", "first", "first", "first", "second", "third"]);
     blocked.is_released.send_replace(true);
-    for answer in answers {
-        answer.await.unwrap().expect(201);
+    for request in requests {
+        request.await.unwrap().expect(201);
     }
 }
 
@@ -96,26 +99,26 @@ async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
         blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    let given = app.fixtures();
-    let other_tenant = given.tenant("abroad").await;
-    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let fixtures = app.fixtures();
+    let other_tenant = fixtures.tenant("abroad").await;
+    let workspace = fixtures.in_tenant(&other_tenant, "").workspace("there", "there").await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let foreign =
-        given.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
-    let mut answers = Vec::new();
+        fixtures.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
+    let mut requests = Vec::new();
     for number in 0..6 {
         let request = app.post(documents_path(&base, ""), text_document(&format!("d{number}"), "mine"));
-        answers.push(tokio::spawn(request.into_future()));
+        requests.push(tokio::spawn(request.into_future()));
     }
     wait_for_calls(4).await;
-    let theirs = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
-    let theirs = app.post(theirs, text_document("a", "theirs")).in_tenant(&other_tenant);
-    answers.push(tokio::spawn(theirs.into_future()));
+    let foreign_path = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
+    let foreign_ingest = app.post(foreign_path, text_document("a", "theirs")).in_tenant(&other_tenant);
+    requests.push(tokio::spawn(foreign_ingest.into_future()));
     wait_for_calls(5).await;
     assert_eq!(*blocked.texts.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
     blocked.is_released.send_replace(true);
-    for answer in answers {
-        answer.await.unwrap().expect(201);
+    for request in requests {
+        request.await.unwrap().expect(201);
     }
 }

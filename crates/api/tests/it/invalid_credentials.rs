@@ -39,12 +39,12 @@ async fn invalid_tokens(issuer: &TestIssuer) -> Vec<(&'static str, String)> {
 async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     let issuer = TestIssuer::start().await.unwrap();
     let local = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&local).await;
+    let fixture = WorkspaceFixture::create(&local).await;
     // Fixtures are created before the second server starts, because its background tasks do not know actors of local
     // mode.
     let mut requests = Vec::new();
     for (operation, expected) in EXPECTED_ACCESS {
-        requests.push((operation, expected, stage.successful_request(operation).await));
+        requests.push((operation, expected, fixture.successful_request(operation).await));
     }
     let app = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).start().await;
     let root = issuer.token(json!({"sub": "root", "preferred_username": "root"}));
@@ -52,41 +52,42 @@ async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     app.get("/v1/tenants").token(&root).await.expect(200);
     let (invalid, powerless) = (invalid_tokens(&issuer).await, issuer.person("nobody", &[]));
     let column = CALLERS.iter().position(|caller| *caller == "user:nobody").unwrap();
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (operation, expected, request) in requests {
         let request = request.to_server(&app);
         let (ignores, is_open) = (IGNORE_CREDENTIALS.contains(operation), OPEN_TO_EVERYONE.contains(operation));
-        let mut check = |case: &str, is_right: bool, answer: &dyn std::fmt::Display| {
+        let mut check = |case: &str, is_right: bool, response: &dyn std::fmt::Display| {
             if !is_right {
-                wrong.push(format!("{operation}, {case}: {answer}"));
+                differences.push(format!("{operation}, {case}: {response}"));
             }
         };
-        let answer = request.clone().await;
-        let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
-        let is_refused = || answer.status == 401 && answer.code() == "unauthenticated" && challenge.contains("Bearer ");
+        let response = request.clone().await;
+        let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
+        let is_refused =
+            || response.status == 401 && response.code() == "unauthenticated" && challenge.contains("Bearer ");
         let is_right = match *operation {
             PAGE => {
                 let link = "/sign-in?return_to=%2Fworkload-runtime%2Fticket-classifier";
-                answer.status == 401 && answer.text().contains(link)
+                response.status == 401 && response.text().contains(link)
             }
-            _ if ignores || is_open => answer.status < 300,
+            _ if ignores || is_open => response.status < 300,
             _ => is_refused(),
         };
-        check("no credentials", is_right, &answer);
+        check("no credentials", is_right, &response);
         for (case, token) in &invalid {
-            let answer = request.clone().token(token).await;
-            let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
-            let is_refused = answer.status == 401 && challenge.contains("error=\"invalid_token\"");
-            check(case, if ignores { answer.status < 300 } else { is_refused }, &answer);
+            let response = request.clone().token(token).await;
+            let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
+            let is_refused = response.status == 401 && challenge.contains("error=\"invalid_token\"");
+            check(case, if ignores { response.status < 300 } else { is_refused }, &response);
         }
-        let answer = request.clone().token(&powerless).await;
+        let response = request.clone().token(&powerless).await;
         let is_right = match expected.split(' ').nth(column) {
-            Some("+" | "e") => answer.status < 300,
-            Some("f") => answer.status == 403 && answer.code() == "forbidden",
-            Some(".") => answer.status == 404,
+            Some("+" | "e") => response.status < 300,
+            Some("f") => response.status == 403 && response.code() == "forbidden",
+            Some(".") => response.status == 404,
             _ => false,
         };
-        check("no role", is_right, &answer);
+        check("no role", is_right, &response);
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }

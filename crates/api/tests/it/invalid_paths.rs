@@ -11,7 +11,7 @@ const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn invalid_identifiers_are_not_found_on_every_route() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let bare = ID.replace('-', "");
     let segments = [
         ID.to_owned(),
@@ -41,13 +41,13 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
         "x".repeat(2_000),
     ];
     // Without the advanced tier, the server refuses announcements before it looks them up.
-    stage.enable_advanced_tier().await;
+    fixture.enable_advanced_tier().await;
     let mut checked = 0;
     for route in routes() {
         for name in route.placeholders() {
             let mut messages = Vec::new();
             for segment in &segments {
-                if name == "slug" && segment.eq_ignore_ascii_case(&stage.workload.slug) {
+                if name == "slug" && segment.eq_ignore_ascii_case(&fixture.workload.slug) {
                     continue;
                 }
                 // Every valid slug is an environment, so this case cannot be unknown.
@@ -58,10 +58,10 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
-                let path = stage.fill_path(&route.path).replacen(&stage.path_parameter(name), segment, 1)
-                    + &stage.required_query(&route);
+                let path = fixture.fill_path(&route.path).replacen(&fixture.path_parameter(name), segment, 1)
+                    + &fixture.required_query(&route);
                 let (target, body) = if route.takes_body() {
-                    let mut body = stage.successful_body(route.operation_id());
+                    let mut body = fixture.successful_body(route.operation_id());
                     if route.operation_id() == "review_release" {
                         // The body must name the same release as the path. Otherwise the server refuses the request
                         // for the mismatch.
@@ -71,7 +71,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 } else {
                     (path, String::new())
                 };
-                let answer = app
+                let response = app
                     .send_raw_bytes(format!(
                         "{} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
                          Content-Length: {}\r\n\r\n{body}",
@@ -81,13 +81,13 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                     ))
                     .await;
                 // The HTTP layer may already reject the request target.
-                if answer.status == 400 {
-                    answer.expect_refusal(400, "bad_request");
-                    assert!(segment.contains(['{', '}']), "{answer}");
+                if response.status == 400 {
+                    response.expect_refusal(400, "bad_request");
+                    assert!(segment.contains(['{', '}']), "{response}");
                     continue;
                 }
-                messages.push(answer.expect_refusal(404, "not_found")["message"].clone());
-                assert!(!answer.text().contains(segment) || segment.len() < 3, "{answer}");
+                messages.push(response.expect_refusal(404, "not_found")["message"].clone());
+                assert!(!response.text().contains(segment) || segment.len() < 3, "{response}");
                 checked += 1;
             }
             messages.dedup();
@@ -101,9 +101,9 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
 #[tokio::test]
 async fn fixed_segment_beside_identifiers_reports_its_allowed_methods() {
     let app = TestApp::start().await;
-    let answer = app.patch("/v1/workloads/runtime-enabled", json!({})).await;
-    answer.expect_refusal(405, "method_not_allowed");
-    assert_eq!(answer.header("allow"), Some("GET, HEAD"));
+    let response = app.patch("/v1/workloads/runtime-enabled", json!({})).await;
+    response.expect_refusal(405, "method_not_allowed");
+    assert_eq!(response.header("allow"), Some("GET, HEAD"));
     app.patch("/v1/workloads/by-slug", json!({})).await.expect_refusal(404, "not_found");
 }
 
@@ -151,10 +151,10 @@ async fn only_documented_paths_exist() {
         ("OPTIONS", "/v1/assets", "GET, HEAD, POST"),
         ("BREW", "/v1/assets", "GET, HEAD, POST"),
     ] {
-        let answer = app.send_raw_path(method, path).await;
-        answer.expect_refusal(405, "method_not_allowed");
-        assert_eq!(answer.header("allow"), Some(allow), "{answer}");
+        let response = app.send_raw_path(method, path).await;
+        response.expect_refusal(405, "method_not_allowed");
+        assert_eq!(response.header("allow"), Some(allow), "{response}");
     }
-    let head = app.request("HEAD".parse().unwrap(), "/v1/assets").await;
-    assert_eq!((head.status, head.body.len()), (200, 0));
+    let head_response = app.request("HEAD".parse().unwrap(), "/v1/assets").await;
+    assert_eq!((head_response.status, head_response.body.len()), (200, 0));
 }

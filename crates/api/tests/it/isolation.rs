@@ -57,7 +57,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(request: &Request) -> Self {
+    fn from_request(request: &Request) -> Self {
         let (path, query) = request.path().split_once('?').unwrap_or((request.path(), ""));
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         Self {
@@ -76,7 +76,7 @@ impl Parts {
     }
 
     /// Replaces the value of an identifier.
-    fn with(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
+    fn with_value(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
         let name = identifier.name.as_str();
         if identifier.part == Part::Path {
             self.segments[position(route, name)] = value.to_owned();
@@ -118,11 +118,11 @@ impl Parts {
         }
     }
 
-    /// Creates a request from these parts. Method and headers are those of `like`.
-    fn request(&self, like: &Request) -> Request {
+    /// Creates a request from these parts. Method and headers are those of `original`.
+    fn request(&self, original: &Request) -> Request {
         let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
-        let request = like.clone().with_path(self.segments.join("/") + &query);
+        let request = original.clone().with_path(self.segments.join("/") + &query);
         match &self.body {
             Some(body) => request.json(Value::Object(body.clone())),
             None => request,
@@ -140,10 +140,12 @@ fn has_uuid(document: &Value, schema: &Value) -> bool {
     if let Some(target) = schema["$ref"].as_str() {
         return has_uuid(document, document.pointer(target.strip_prefix('#').unwrap()).unwrap());
     }
-    let inside = |name: &str| schema[name].as_array().is_some_and(|all| all.iter().any(|one| has_uuid(document, one)));
+    let any_branch = |name: &str| {
+        schema[name].as_array().is_some_and(|branches| branches.iter().any(|branch| has_uuid(document, branch)))
+    };
     let fields = schema["properties"].as_object();
     schema["format"] == "uuid"
-        || ["allOf", "anyOf", "oneOf"].into_iter().any(inside)
+        || ["allOf", "anyOf", "oneOf"].into_iter().any(any_branch)
         || schema.get("items").is_some_and(|items| has_uuid(document, items))
         || fields.is_some_and(|fields| fields.values().any(|field| has_uuid(document, field)))
 }
@@ -205,27 +207,27 @@ impl View<'_> {
 
     /// The foreign value of an identifier, from a successful request for the foreign resources or from their fixture.
     async fn foreign_value(&self, route: &Route, identifier: &Identifier, request: &Parts) -> String {
-        let theirs = self.foreign;
+        let foreign = self.foreign;
         match identifier.name.as_str() {
-            "slug" | "workload_slug" => theirs.workload.slug.clone(),
-            "scope_ref" => theirs.workload.workload_id.clone(),
+            "slug" | "workload_slug" => foreign.workload.slug.clone(),
+            "scope_ref" => foreign.workload.workload_id.clone(),
             name => match request.value(route, identifier) {
                 Some(value) => value,
                 None => match name {
-                    "workspace_id" | "grantee_workspace_id" | "audience" => theirs.workspace.clone(),
-                    "workload_id" | "subject_id" => theirs.workload.workload_id.clone(),
+                    "workspace_id" | "grantee_workspace_id" | "audience" => foreign.workspace.clone(),
+                    "workload_id" | "subject_id" => foreign.workload.workload_id.clone(),
                     "source_event_id" => {
-                        let path = format!("/v1/audit/events?limit=1&workspace_id={}", theirs.workspace);
-                        let events = theirs.app.get(path).in_tenant(&theirs.tenant).await.expect(200);
+                        let path = format!("/v1/audit/events?limit=1&workspace_id={}", foreign.workspace);
+                        let events = foreign.app.get(path).in_tenant(&foreign.tenant).await.expect(200);
                         events[0]["event_id"].as_str().unwrap().to_owned()
                     }
-                    "release_id" => theirs.workload.release_id.clone(),
-                    "policy_bundle_id" => theirs.policy().asset_id.clone(),
+                    "release_id" => foreign.workload.release_id.clone(),
+                    "policy_bundle_id" => foreign.policy().asset_id.clone(),
                     "destination_id" => {
-                        let read = theirs.successful_request("read_workspace_destination").await;
-                        read.path().rsplit('/').next().unwrap().to_owned()
+                        let destination = foreign.successful_request("read_workspace_destination").await;
+                        destination.path().rsplit('/').next().unwrap().to_owned()
                     }
-                    other => panic!("{}: no foreign value of {other}", route.operation_id()),
+                    name => panic!("{}: no foreign value of {name}", route.operation_id()),
                 },
             },
         }
@@ -250,27 +252,28 @@ impl View<'_> {
         if identifiers.is_empty() {
             return 0;
         }
-        let own = self.own.successful_request(operation).await;
-        let theirs = self.foreign.successful_request(operation).await;
-        let (own_parts, their_parts) = (Parts::of(&own), Parts::of(&theirs));
+        let own_request = self.own.successful_request(operation).await;
+        let foreign_request = self.foreign.successful_request(operation).await;
+        let (own_parts, foreign_parts) = (Parts::from_request(&own_request), Parts::from_request(&foreign_request));
         for identifier in &identifiers {
-            let foreign = self.foreign_value(route, identifier, &their_parts).await;
+            let foreign = self.foreign_value(route, identifier, &foreign_parts).await;
             assert_ne!(own_parts.value(route, identifier), Some(foreign.clone()), "{operation}: {identifier:?}");
-            let nothing = if Uuid::try_parse(&foreign).is_ok() { UNKNOWN_ID } else { UNKNOWN_SLUG };
+            let unknown = if Uuid::try_parse(&foreign).is_ok() { UNKNOWN_ID } else { UNKNOWN_SLUG };
             let is_known = self.shares_tenant() && KNOWN_TO_MEMBERS.contains(&identifier.name.as_str());
             // First replaces only the identifier in the caller's own request, then uses the complete request for the
             // foreign resources.
-            for (parts, like) in [(&own_parts, &own), (&their_parts, &theirs)] {
-                let send =
-                    |value: &str| parts.clone().with(route, identifier, value).request(like).as_actor(self.actor);
-                let shown = send(&foreign).await;
-                let is_right = if is_known {
-                    [403, 404].contains(&shown.status) || OPEN_TO_MEMBERS.contains(&operation)
-                } else {
-                    self.verdict(operation, &shown, &send(nothing).await)
+            for (parts, original) in [(&own_parts, &own_request), (&foreign_parts, &foreign_request)] {
+                let send = |value: &str| {
+                    parts.clone().with_value(route, identifier, value).request(original).as_actor(self.actor)
                 };
-                if !is_right {
-                    wrong.push(format!("{operation} by {}, {identifier:?}: {shown}", self.actor));
+                let foreign_response = send(&foreign).await;
+                let is_expected = if is_known {
+                    [403, 404].contains(&foreign_response.status) || OPEN_TO_MEMBERS.contains(&operation)
+                } else {
+                    self.verdict(operation, &foreign_response, &send(unknown).await)
+                };
+                if !is_expected {
+                    wrong.push(format!("{operation} by {}, {identifier:?}: {foreign_response}", self.actor));
                 }
             }
         }
@@ -280,7 +283,7 @@ impl View<'_> {
     /// Checks identifiers in the arguments of tools, which the OpenAPI document does not describe.
     async fn check_arguments_of_tools(&self, wrong: &mut Vec<String>) {
         let app = self.own.app;
-        let theirs = self.foreign;
+        let foreign_fixture = self.foreign;
         let call = |tool: &str, arguments: Value| {
             app.post(format!("/v1/runtime/tools/{tool}"), json!({ "arguments": arguments })).as_actor(self.actor)
         };
@@ -291,9 +294,9 @@ impl View<'_> {
             |slug: &str| call("query_knowledge_base", json!({ "knowledge_base_slug": slug, "query": "leave" }));
         let inspect = |id: &str| call("inspect_evidence", json!({ "execution_id": id }));
         let pairs = [
-            (flow(&theirs.workload.slug), flow(UNKNOWN_SLUG)),
-            (search(&theirs.knowledge.slug), search(UNKNOWN_SLUG)),
-            (inspect(&theirs.execution), inspect(UNKNOWN_ID)),
+            (flow(&foreign_fixture.workload.slug), flow(UNKNOWN_SLUG)),
+            (search(&foreign_fixture.knowledge.slug), search(UNKNOWN_SLUG)),
+            (inspect(&foreign_fixture.execution), inspect(UNKNOWN_ID)),
         ];
         for (foreign, unknown) in pairs {
             let (foreign, unknown) = (foreign.await, unknown.await);
@@ -306,12 +309,13 @@ impl View<'_> {
     /// Identifiers of foreign resources that responses must not contain. Within a tenant, everybody sees its
     /// workspaces.
     fn hidden_identifiers(&self) -> BTreeSet<&str> {
-        let theirs = self.foreign;
-        let versions = theirs.workload.versions.iter().chain([&theirs.flow, &theirs.knowledge]);
+        let foreign = self.foreign;
+        let versions = foreign.workload.versions.iter().chain([&foreign.flow, &foreign.knowledge]);
         let assets = versions.flat_map(|version| [&version.asset_id, &version.asset_version_id]);
-        let others = [&theirs.workload.workload_id, &theirs.workload.release_id, &theirs.execution, &theirs.binding];
-        let tenant = [&theirs.tenant, &theirs.workspace].into_iter().filter(|_| !self.shares_tenant());
-        assets.chain(others).chain([&theirs.grant]).chain(tenant).map(String::as_str).collect()
+        let foreign_ids =
+            [&foreign.workload.workload_id, &foreign.workload.release_id, &foreign.execution, &foreign.binding];
+        let tenant = [&foreign.tenant, &foreign.workspace].into_iter().filter(|_| !self.shares_tenant());
+        assets.chain(foreign_ids).chain([&foreign.grant]).chain(tenant).map(String::as_str).collect()
     }
 
     /// Reads the caller's own resources, with and without optional filters. Searches the responses for foreign
@@ -321,48 +325,54 @@ impl View<'_> {
             return 0;
         }
         let filtered = self.own.successful_request(route.operation_id()).await;
-        let mut parts = Parts::of(&filtered);
+        let mut parts = Parts::from_request(&filtered);
         parts.query.retain(|name, _| is_required(route, name));
         // The audit log may name the foreign tenant, because a platform operator created that tenant from here.
         let recorded = (route.operation_id() == "list_audit_events").then_some(self.foreign.tenant.as_str());
         let hidden: Vec<&str> = self.hidden_identifiers().into_iter().filter(|id| Some(*id) != recorded).collect();
-        let mut answers = 0;
+        let mut read_count = 0;
         for request in [filtered.clone(), parts.request(&filtered)] {
-            let answer = request.as_actor(self.actor).await;
-            answers += usize::from(answer.status == 200);
-            let text = answer.text();
+            let response = request.as_actor(self.actor).await;
+            read_count += usize::from(response.status == 200);
+            let text = response.text();
             if let Some(id) = hidden.iter().find(|id| text.contains(**id)) {
-                wrong.push(format!("{} by {} shows {id}: {answer}", route.operation_id(), self.actor));
+                wrong.push(format!("{} by {} shows {id}: {response}", route.operation_id(), self.actor));
             }
         }
-        answers
+        read_count
     }
 
     async fn check(&self) {
         let document = openapi_document();
-        let mut wrong = Vec::new();
-        let (mut cases, mut answers) = (0, 0);
+        let mut differences = Vec::new();
+        let (mut cases, mut reads) = (0, 0);
         for route in routes() {
-            cases += self.check_route(&document, &route, &mut wrong).await;
-            answers += self.check_read(&route, &mut wrong).await;
+            cases += self.check_route(&document, &route, &mut differences).await;
+            reads += self.check_read(&route, &mut differences).await;
         }
-        self.check_arguments_of_tools(&mut wrong).await;
-        assert!(wrong.is_empty(), "{} differences in {cases} cases\n{}", wrong.len(), wrong.join("\n"));
-        assert!(cases > 150 && answers > 100, "only {cases} cases and {answers} reads");
+        self.check_arguments_of_tools(&mut differences).await;
+        assert!(
+            differences.is_empty(),
+            "{} differences in {cases} cases\n{}",
+            differences.len(),
+            differences.join("\n")
+        );
+        assert!(cases > 150 && reads > 100, "only {cases} cases and {reads} reads");
     }
 }
 
 #[tokio::test]
 async fn identifiers_of_another_tenant_look_like_unknown_ones() {
     let app = TestApp::start().await;
-    let (own, foreign) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
-    View { actor: TENANT_ADMIN, own: &own, foreign: &foreign }.check().await;
+    let (own_fixture, foreign) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
+    View { actor: TENANT_ADMIN, own: &own_fixture, foreign: &foreign }.check().await;
 }
 
 #[tokio::test]
 async fn identifiers_of_another_workspace_look_like_unknown_ones() {
     let app = TestApp::start().await;
-    let (own, foreign) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_workspace(&app).await);
-    own.fixtures.bind_role(WORKSPACE_ADMIN, "workspace_admin", "workspace", Some(&own.workspace)).await;
-    View { actor: WORKSPACE_ADMIN, own: &own, foreign: &foreign }.check().await;
+    let (own_fixture, foreign) =
+        (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_workspace(&app).await);
+    own_fixture.fixtures.bind_role(WORKSPACE_ADMIN, "workspace_admin", "workspace", Some(&own_fixture.workspace)).await;
+    View { actor: WORKSPACE_ADMIN, own: &own_fixture, foreign: &foreign }.check().await;
 }

@@ -78,11 +78,11 @@ async fn retrieves_added_documents() {
           "metadata": { "language": "en" } },
         { "document_id": "hr/travel.md", "text": "Take the train." },
     ] });
-    let answer = app.post(documents_path(&base), body).await;
-    let made = answer.expect(201);
-    assert_eq!(answer.header("location"), Some(documents_path(&base).as_str()));
-    assert_eq!((&made["index_revision"], &made["asset_id"]), (&json!(1), &json!(base.asset_id)));
-    let leave = &made["documents"][0];
+    let response = app.post(documents_path(&base), body).await;
+    let created = response.expect(201);
+    assert_eq!(response.header("location"), Some(documents_path(&base).as_str()));
+    assert_eq!((&created["index_revision"], &created["asset_id"]), (&json!(1), &json!(base.asset_id)));
+    let leave = &created["documents"][0];
     let digest = format!("blake3:{}", blake3::hash(b"Everybody has thirty days of leave a year.").to_hex());
     let expected = json!({
         "entry_id": leave["entry_id"], "document_id": "leave", "title": "Holidays", "source_ref": null,
@@ -90,8 +90,9 @@ async fn retrieves_added_documents() {
         "current": true, "created_at": leave["created_at"], "created_by": "user:local",
     });
     assert_eq!(*leave, expected);
-    let again = app.post(documents_path(&base), text_document("leave", "Forty days of leave.")).await.expect(201);
-    assert_eq!(again["index_revision"], 2);
+    let second_response =
+        app.post(documents_path(&base), text_document("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(second_response["index_revision"], 2);
     let listed = app.get(documents_path(&base)).await.expect(200);
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
@@ -122,23 +123,24 @@ async fn retrieves_added_documents() {
         top_k: Some(1),
         sovereignty: None,
     };
-    let before = app.services().knowledge_bases.retrieve(default_scope(), &request).await.unwrap();
-    assert_eq!((document_ids(&before), before.index_revision.get()), (vec!["leave"], 1));
-    assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
+    let hits_before = app.services().knowledge_bases.retrieve(default_scope(), &request).await.unwrap();
+    assert_eq!((document_ids(&hits_before), hits_before.index_revision.get()), (vec!["leave"], 1));
+    assert_eq!(hits_before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
 }
 
 #[tokio::test]
 async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let refused = async |body: Value, path: &str, code: &str| {
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let assert_refused = async |body: Value, path: &str, code: &str| {
         let detail = app.post(documents_path(&base), body).await.expect_refusal(422, "validation_error");
         assert_eq!((&detail["fields"][0]["path"], &detail["fields"][0]["code"]), (&json!(path), &json!(code)));
     };
-    refused(json!({ "documents": [] }), "documents", "out_of_bounds").await;
-    let many: Vec<Value> = (0..101).map(|number| json!({ "document_id": format!("d{number}"), "text": "x" })).collect();
-    refused(json!({ "documents": many }), "documents", "out_of_bounds").await;
+    assert_refused(json!({ "documents": [] }), "documents", "out_of_bounds").await;
+    let too_many: Vec<Value> =
+        (0..101).map(|number| json!({ "document_id": format!("d{number}"), "text": "x" })).collect();
+    assert_refused(json!({ "documents": too_many }), "documents", "out_of_bounds").await;
     for (document, field, code) in [
         (json!({ "document_id": "[a]", "text": "x" }), "document_id", "invalid_document_id"),
         (json!({ "document_id": "good", "text": "x" }), "document_id", "duplicate_document_id"),
@@ -156,23 +158,23 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
         (json!({ "document_id": "a", "text": "x".repeat((1 << 20) + 1) }), "text", "document_too_long"),
     ] {
         let body = json!({ "documents": [{ "document_id": "good", "text": "x" }, document] });
-        refused(body, &format!("documents[1].{field}"), code).await;
+        assert_refused(body, &format!("documents[1].{field}"), code).await;
     }
     // The body exceeds the limit of the route.
     let five = json!({ "documents": [{ "document_id": "a", "text": "x".repeat(5 << 20) }] });
     app.post(documents_path(&base), five).await.expect_refusal(413, "payload_too_large");
     // The text splits into too many chunks.
-    let mut short = knowledge_content("short");
-    short["retrieval"] = json!({ "chunk_size_tokens": 16 });
-    let short = given.asset_with_version("knowledge_base", "short", short).await;
+    let mut short_content = knowledge_content("short");
+    short_content["retrieval"] = json!({ "chunk_size_tokens": 16 });
+    let short_base = fixtures.asset_with_version("knowledge_base", "short", short_content).await;
     let words = "one two three four five six seven eight. ".repeat(5_000);
     let detail =
-        app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
+        app.post(documents_path(&short_base), text_document("a", &words)).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
-    let prompt = given.prompt("prompt").await;
+    let prompt = fixtures.prompt("prompt").await;
     app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
     assert_eq!(app.get(documents_path(&prompt)).await.expect(200), json!([]));
-    let empty = given.asset_without_versions("knowledge_base", "empty").await;
+    let empty = fixtures.asset_without_versions("knowledge_base", "empty").await;
     let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
     app.post(path, text_document("a", "x")).await.expect_refusal(409, "knowledge_base_without_version");
     app.post(format!("/v1/assets/{}/archive?workspace_id={WORKSPACE}", base.asset_id), json!({})).await.expect(200);
@@ -189,11 +191,11 @@ async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
-    let many = (0..8)
+    let ingests = (0..8)
         .map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
-    let answers = futures_util::future::join_all(many).await;
+    let responses = futures_util::future::join_all(ingests).await;
     let mut revisions: Vec<i64> =
-        answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
+        responses.iter().map(|response| response.expect(201)["index_revision"].as_i64().unwrap()).collect();
     revisions.sort_unstable();
     assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let found = retrieve(&app, &base, &content, "leave").await.unwrap();
@@ -206,60 +208,62 @@ async fn concurrent_ingests_each_create_a_revision() {
 #[tokio::test]
 async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let other = given.workspace("other", "other").await;
-    let content = |contract: &str, source: &str, at: &str| {
+    let fixtures = app.fixtures();
+    let other_workspace = fixtures.workspace("other", "other").await;
+    let content = |contract: &str, source: &str, endpoint: &str| {
         let mut content = knowledge_content(contract);
         content["source_type"] = json!(source);
-        content["source_ref"] = json!(at);
+        content["source_ref"] = json!(endpoint);
         content
     };
     let artifacts =
-        given.asset_with_version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
-    let outside = content("outside", "http", "https://example.org/handbook");
-    let outside = given.asset_with_version("knowledge_base", "outside", outside).await;
+        fixtures.asset_with_version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
+    let outside_content = content("outside", "http", "https://example.org/handbook");
+    let outside_base = fixtures.asset_with_version("knowledge_base", "outside", outside_content).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let seen = given.asset_with_version("skill", "seen", skill.clone()).await;
-    let hidden = given.in_workspace(&other).asset_with_version("skill", "hidden", skill).await;
-    given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
+    let visible_skill = fixtures.asset_with_version("skill", "seen", skill.clone()).await;
+    let hidden = fixtures.in_workspace(&other_workspace).asset_with_version("skill", "hidden", skill).await;
+    fixtures.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
     let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
-    let good = app.post(documents_path(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);
-    assert_eq!(good["documents"][0]["source_ref"], source(&seen));
+    let created =
+        app.post(documents_path(&artifacts), by_source(&source(&visible_skill))).as_actor("user:ada").await.expect(201);
+    assert_eq!(created["documents"][0]["source_ref"], source(&visible_skill));
     let found = retrieve(&app, &artifacts, &content("artifacts", "artifact", "assets"), "leave").await.unwrap();
     assert!(found.chunks[0].text.contains("Thirty days of leave."), "{found:?}");
-    for bad in [
+    for invalid_source in [
         source(&hidden),
-        format!("assets/{}/{}/content.json", seen.asset_id, hidden.asset_version_id),
-        format!("assets/{}/../{}/content.json", seen.asset_id, seen.asset_version_id),
-        format!("/{}", source(&seen)),
+        format!("assets/{}/{}/content.json", visible_skill.asset_id, hidden.asset_version_id),
+        format!("assets/{}/../{}/content.json", visible_skill.asset_id, visible_skill.asset_version_id),
+        format!("/{}", source(&visible_skill)),
         "evidence/x".to_owned(),
         "installation".to_owned(),
         "/etc/passwd".to_owned(),
     ] {
-        let answer = app.post(documents_path(&artifacts), by_source(&bad)).as_actor("user:ada").await;
-        let detail = answer.expect_refusal(422, "validation_error");
-        assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
-        assert!(!answer.text().contains(&bad), "{answer}");
+        let response = app.post(documents_path(&artifacts), by_source(&invalid_source)).as_actor("user:ada").await;
+        let detail = response.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "source_not_found", "{invalid_source}");
+        assert!(!response.text().contains(&invalid_source), "{response}");
     }
     // Fetching documents from a URL requires the permission to manage connections.
     let address = by_source("https://example.org/handbook");
-    let answer = app.post(documents_path(&outside), address.clone()).as_actor("user:ada").await;
-    assert_eq!(answer.expect_refusal(403, "forbidden")["permission"], "connection.manage");
+    let response = app.post(documents_path(&outside_base), address.clone()).as_actor("user:ada").await;
+    assert_eq!(response.expect_refusal(403, "forbidden")["permission"], "connection.manage");
 }
 
 #[tokio::test]
 async fn fetches_documents_only_from_allowed_addresses() {
     let endpoint = ScriptedEndpoint::start().await;
     let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
-    let closed = TestApp::start().await;
+    let server_without_egress = TestApp::start().await;
     let source = json!({ "documents": [{ "document_id": "handbook", "source_ref": endpoint.url("/handbook") }] });
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
     // Without a setting that allows them, loopback addresses are refused.
-    let base = closed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
-    let detail = closed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
+    let base = server_without_egress.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
+    let detail =
+        server_without_egress.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     assert_eq!(endpoint.request_count(), 0, "the endpoint gets no request");
     let base = allowed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
@@ -289,15 +293,15 @@ async fn revokes_a_contract_once_and_permanently() {
         let detail = revoke("handbook", reason).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["path"], "reason");
     }
-    let first = revoke("handbook", "Our works council says so.").await.expect(200);
+    let first_response = revoke("handbook", "Our works council says so.").await.expect(200);
     let expected = json!({
-        "revocation_id": first["revocation_id"], "asset_id": base.asset_id, "contract_id": "handbook",
-        "reason": "Our works council says so.", "revoked_at": first["revoked_at"], "revoked_by": "user:local",
+        "revocation_id": first_response["revocation_id"], "asset_id": base.asset_id, "contract_id": "handbook",
+        "reason": "Our works council says so.", "revoked_at": first_response["revoked_at"], "revoked_by": "user:local",
     });
-    assert_eq!(first, expected);
+    assert_eq!(first_response, expected);
     assert_eq!(
         revoke("handbook", "Another.").await.expect(200),
-        first,
+        first_response,
         "the second request returns the first revocation"
     );
     // The revocation applies although the release binds the version from before.
@@ -305,15 +309,15 @@ async fn revokes_a_contract_once_and_permanently() {
         Err(RetrievalFailure::Refused(decision)) => {
             assert!(decision.reasons.iter().any(|reason| reason.as_str() == "contract_revoked"), "{decision:?}");
         }
-        other => panic!("{other:?}"),
+        outcome => panic!("{outcome:?}"),
     }
     let versions = format!("/v1/assets/{}/versions", base.asset_id);
-    let refused = app.post(&versions, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
-    assert_eq!(refused["fields"][0]["code"], "contract_revoked");
-    let mut over = content.clone();
-    over["access_contract"]["revoked"] = json!(true);
-    over["access_contract"]["revoked_at"] = first["revoked_at"].clone();
-    app.post(&versions, json!({ "content": over })).await.expect(201);
+    let refusal = app.post(&versions, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
+    assert_eq!(refusal["fields"][0]["code"], "contract_revoked");
+    let mut revoked_content = content.clone();
+    revoked_content["access_contract"]["revoked"] = json!(true);
+    revoked_content["access_contract"]["revoked_at"] = first_response["revoked_at"].clone();
+    app.post(&versions, json!({ "content": revoked_content })).await.expect(201);
     let mut renamed = content.clone();
     renamed["access_contract"]["contract_id"] = json!("handbook-2");
     app.post(&versions, json!({ "content": renamed })).await.expect(201);
@@ -331,7 +335,7 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
     let content = knowledge_content("handbook");
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
+    let assert_refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
         &app, &base, content, principal, "leave",
     )
     .await
@@ -340,10 +344,10 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
             let codes: Vec<&str> = decision.reasons.iter().map(|reason| reason.as_str()).collect();
             assert!(!decision.is_allowed() && codes.contains(&code), "{codes:?}");
         }
-        other => panic!("{other:?}"),
+        outcome => panic!("{outcome:?}"),
     };
-    refused(&content, "user:eve", "principal_not_allowed").await;
-    refused(&content, "anonymous", "principal_not_allowed").await;
+    assert_refused(&content, "user:eve", "principal_not_allowed").await;
+    assert_refused(&content, "anonymous", "principal_not_allowed").await;
     for (field, value, code) in [
         ("default_decision", json!("allow"), "contract_malformed"),
         ("allowed_principals", json!("user:local"), "contract_malformed"),
@@ -354,11 +358,11 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
     ] {
         let mut mutant = content.clone();
         mutant["access_contract"][field] = value;
-        refused(&mutant, "user:local", code).await;
+        assert_refused(&mutant, "user:local", code).await;
     }
     let mut bare = content.clone();
     bare.as_object_mut().unwrap().remove("access_contract");
-    refused(&bare, "user:local", "contract_malformed").await;
+    assert_refused(&bare, "user:local", "contract_malformed").await;
 }
 
 #[tokio::test]
@@ -384,13 +388,13 @@ async fn limits_the_total_size_of_fetched_sources() {
 async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let empty = given.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
+    let fixtures = app.fixtures();
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let empty = fixtures.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
-    let release = given.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
+    let release = fixtures.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
     let gate = async || {
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "documents").cloned();
@@ -399,44 +403,44 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     assert_eq!(gate().await, Some((json!("pass"), json!("documents"))));
     app.post(documents_path(&base), text_document("travel", "By train.")).await.expect(201);
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "active").await;
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "the gate also covers active releases");
-    let served = async || {
+    let read_served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
-        let served = app
+        let served_revisions = app
             .services()
             .knowledge_bases
             .served_revisions(default_scope(), release, default_workspace(), &dev)
             .await
             .unwrap();
-        let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
-        (of(&base), of(&empty))
+        let revisions_of = |base: &Version| served_revisions.of(base.asset_id.parse::<Uuid>().unwrap().into());
+        (revisions_of(&base), revisions_of(&empty))
     };
-    assert_eq!(served().await, (None, None));
+    assert_eq!(read_served().await, (None, None));
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
-    assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
+    assert_eq!(read_served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }
 
 /// R3: if an ingest commits but cannot be read back, the response reports `may_have_happened`.
 #[tokio::test]
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
-    let calm = TestApp::start().await;
-    let base = calm.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let line = FaultProxy::to_database(calm.database(), 1);
-    let shaky = TestApp::builder().sharing_storage_of(&calm).through_proxy(&line).start().await;
-    line.set_fault(ProxyFault::Matching("SELECT \"knowledge_ingest\".\"revision\""));
-    let lost = shaky.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);
-    assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
+    let direct = TestApp::start().await;
+    let base = direct.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let proxy = FaultProxy::to_database(direct.database(), 1);
+    let proxied = TestApp::builder().sharing_storage_of(&direct).through_proxy(&proxy).start().await;
+    proxy.set_fault(ProxyFault::Matching("SELECT \"knowledge_ingest\".\"revision\""));
+    let response = proxied.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);
+    assert_eq!(response["detail"]["may_have_happened"], true, "{response}");
     let keyed = || {
-        shaky.post(documents_path(&base), text_document("travel", "Take the train.")).header("idempotency-key", "one")
+        proxied.post(documents_path(&base), text_document("travel", "Take the train.")).header("idempotency-key", "one")
     };
     assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
-    line.set_fault(ProxyFault::None);
+    proxy.set_fault(ProxyFault::None);
     let ingest = keyed().await.expect(201);
     assert_eq!(ingest["index_revision"], 2);
-    let listed = calm.get(documents_path(&base)).await.expect(200);
+    let listed = direct.get(documents_path(&base)).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 2, "each ingest took effect once: {listed}");
 }

@@ -19,8 +19,8 @@ struct PartialResponse {
 impl PartialResponse {
     /// The identifier of the new version.
     fn version_id(&self) -> String {
-        let (_, behind) = self.beginning.split_once("\"asset_version_id\":\"").unwrap();
-        behind[..36].to_owned()
+        let (_, after_marker) = self.beginning.split_once("\"asset_version_id\":\"").unwrap();
+        after_marker[..36].to_owned()
     }
 }
 
@@ -34,11 +34,11 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Par
     stream.write_all(head.as_bytes()).await.unwrap();
     // The server can respond and close before it has read the whole body.
     let _ = stream.write_all(body).await;
-    let (mut beginning, mut portion) = (Vec::new(), vec![0; 16 << 10]);
+    let (mut beginning, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
     loop {
-        match stream.read(&mut portion).await {
+        match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => break,
-            Ok(read) => beginning.extend(portion[..read].iter().take(2_000_usize.saturating_sub(beginning.len()))),
+            Ok(count) => beginning.extend(buffer[..count].iter().take(2_000_usize.saturating_sub(beginning.len()))),
         }
     }
     let beginning = String::from_utf8_lossy(&beginning).into_owned();
@@ -51,8 +51,8 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Par
 fn version_with_items(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
     let mut body = String::with_capacity(4 << 20);
     body.push_str(r#"{"content":{"provider":"stub","model":"echo","params":{"l":["#);
-    for (place, number) in items.enumerate() {
-        body.push_str(if place == 0 { "" } else { "," });
+    for (index, number) in items.enumerate() {
+        body.push_str(if index == 0 { "" } else { "," });
         body.push_str(&item(number));
     }
     body.push_str("]}}}");
@@ -67,23 +67,23 @@ fn version_with_texts(order: impl Iterator<Item = usize>) -> String {
 #[tokio::test]
 async fn large_content_is_created_and_compared_within_memory_limits() {
     let app = TestApp::start().await;
-    let (given, address) = (app.fixtures(), app.address());
-    let asset = given
+    let (fixtures, address) = (app.fixtures(), app.address());
+    let asset = fixtures
         .asset_with_version("model_config", "config", json!({ "provider": "stub", "model": "echo" }))
         .await
         .asset_id;
     let path = format!("/v1/assets/{asset}/versions");
     let mut versions = Vec::new();
     for body in [version_with_texts(0..49_900), version_with_texts((0..49_900).rev())] {
-        let answer = assert_bounded("making", send(address, "POST", &path, body.as_bytes())).await;
-        assert_eq!(answer.status, 201, "{}", answer.beginning);
-        versions.push(answer.version_id());
+        let response = assert_bounded("making", send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(response.status, 201, "{}", response.beginning);
+        versions.push(response.version_id());
     }
-    let (one, other) = (&versions[0], &versions[1]);
-    let read = format!("{path}/{one}?workspace_id={WORKSPACE}");
-    let read = assert_bounded("reading", send(address, "GET", &read, b"")).await;
-    assert_eq!(read.status, 200, "{}", read.beginning);
-    let diff = format!("{path}/{one}/diff/{other}?workspace_id={WORKSPACE}");
+    let (first_version, second_version) = (&versions[0], &versions[1]);
+    let read_path = format!("{path}/{first_version}?workspace_id={WORKSPACE}");
+    let response = assert_bounded("reading", send(address, "GET", &read_path, b"")).await;
+    assert_eq!(response.status, 200, "{}", response.beginning);
+    let diff = format!("{path}/{first_version}/diff/{second_version}?workspace_id={WORKSPACE}");
     let compared = assert_bounded("comparing", send(address, "GET", &diff, b"")).await;
     assert_eq!(compared.status, 200, "{}", compared.beginning);
 }
@@ -91,15 +91,16 @@ async fn large_content_is_created_and_compared_within_memory_limits() {
 #[tokio::test]
 async fn limits_content_by_its_size_in_memory() {
     let app = TestApp::start().await;
-    let (given, address) = (app.fixtures(), app.address());
-    let asset = given
+    let (fixtures, address) = (app.fixtures(), app.address());
+    let asset = fixtures
         .asset_with_version("model_config", "config", json!({ "provider": "stub", "model": "echo" }))
         .await
         .asset_id;
     let path = format!("/v1/assets/{asset}/versions");
-    for (many, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
-        let body = version_with_items(0..many, |_| r#"{"a":1}"#.to_owned());
-        let answer = assert_bounded(&format!("{many} objects"), send(address, "POST", &path, body.as_bytes())).await;
-        assert_eq!(answer.status, status, "{many}: {}", answer.beginning);
+    for (object_count, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
+        let body = version_with_items(0..object_count, |_| r#"{"a":1}"#.to_owned());
+        let response =
+            assert_bounded(&format!("{object_count} objects"), send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(response.status, status, "{object_count}: {}", response.beginning);
     }
 }

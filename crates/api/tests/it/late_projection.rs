@@ -13,22 +13,22 @@ async fn set_enabled(app: &Client, is_enabled: bool) {
     app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
 }
 
-async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
-    let path = stage.fill_path("/v1/workloads/{workload_id}");
-    stage.app.patch(path, json!({ "status": status })).await.expect(200);
+async fn set_status(fixture: &WorkspaceFixture<'_>, status: &str) {
+    let path = fixture.fill_path("/v1/workloads/{workload_id}");
+    fixture.app.patch(path, json!({ "status": status })).await.expect(200);
 }
 
-fn is_suspension(one: &Value) -> bool {
-    one["source_event"]["kind"] == "workload.changed"
+fn is_suspension(notification: &Value) -> bool {
+    notification["source_event"]["kind"] == "workload.changed"
 }
 
 /// Sends anonymous runs to a public workload whose policy denies every run.
 async fn deny_guests(app: &Client, runs: usize) {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
-    let flow = given.flow("denied-flow", ECHO_FLOW).await;
-    let policy = given.policy_with_rules("denied-policy", rules).await;
-    let workload = given.active_workload_with_bindings("denied", vec![flow, policy]).await;
+    let flow = fixtures.flow("denied-flow", ECHO_FLOW).await;
+    let policy = fixtures.policy_with_rules("denied-policy", rules).await;
+    let workload = fixtures.active_workload_with_bindings("denied", vec![flow, policy]).await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
         { "name": "ticket", "type": "text" },
     ] } });
@@ -42,8 +42,8 @@ async fn deny_guests(app: &Client, runs: usize) {
 #[tokio::test]
 async fn server_without_notifications_leaves_them_to_another() {
     let app = TestApp::builder().without_notifications().start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    set_status(&stage, "suspended").await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    set_status(&fixture, "suspended").await;
     let is_sequenced = async || {
         let events = app.get("/v1/audit/events?limit=200").await.expect(200);
         events.as_array().unwrap().iter().any(|event| event["kind"] == "workload.changed")
@@ -52,25 +52,25 @@ async fn server_without_notifications_leaves_them_to_another() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert_eq!(inbox(&app, "user:local").await, Vec::<Value>::new());
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
-    stage.await_notification("user:local", is_suspension).await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    fixture.await_notification("user:local", is_suspension).await;
 }
 
 #[tokio::test]
-async fn facts_of_a_time_without_notifications_are_recorded_and_not_made_up_for() {
+async fn facts_of_disabled_notifications_are_recorded_and_not_sent_later() {
     let app = TestApp::builder().without_notifications().start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     set_enabled(&app, false).await;
-    set_status(&stage, "suspended").await;
+    set_status(&fixture, "suspended").await;
     // Denials of guests are aggregated into one event, so they share one suppression record for each recipient and
     // category.
     deny_guests(&app, 3).await;
     set_enabled(&app, true).await;
-    set_status(&stage, "registered").await;
-    set_status(&stage, "suspended").await;
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
-    stage.await_notification("user:local", is_suspension).await;
+    set_status(&fixture, "registered").await;
+    set_status(&fixture, "suspended").await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    fixture.await_notification("user:local", is_suspension).await;
     let suspensions = inbox(&app, "user:local").await.into_iter().filter(is_suspension).count();
     assert_eq!(suspensions, 1, "the one after the settings went on");
     let owner = app.database().connect_as_owner().await.unwrap();

@@ -8,17 +8,17 @@ use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
 /// The path of the next page.
-fn next_page_path(answer: &Response) -> Option<String> {
-    let link = answer.header("link")?;
+fn next_page_path(response: &Response) -> Option<String> {
+    let link = response.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
 /// All rows of a list, read page by page.
-pub(crate) async fn all_rows(app: &TestApp, first: String) -> Vec<Value> {
+pub(crate) async fn all_rows(app: &TestApp, first_path: String) -> Vec<Value> {
     let mut rows = Vec::new();
-    let mut path = Some(first);
-    while let Some(at) = path {
-        let page = app.get(at).await;
+    let mut path = Some(first_path);
+    while let Some(page_path) = path {
+        let page = app.get(page_path).await;
         rows.extend(page.expect(200).as_array().unwrap().clone());
         path = next_page_path(&page);
         assert!(rows.len() < 2_000, "pagination does not end");
@@ -29,33 +29,33 @@ pub(crate) async fn all_rows(app: &TestApp, first: String) -> Vec<Value> {
 #[tokio::test]
 async fn cursors_visit_every_row_of_every_list_once() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     for number in 0..5 {
-        stage.fixtures.draft(&stage.workload.workload_id, &[]).await;
-        stage.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
+        fixture.fixtures.draft(&fixture.workload.workload_id, &[]).await;
+        fixture.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
         for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
-            stage.successful_request(operation).await.await.expect(201);
+            fixture.successful_request(operation).await.await.expect(201);
         }
-        let shown = stage.fixtures.workload(&format!("shown-{number}")).await;
+        let visible_workload = fixture.fixtures.workload(&format!("shown-{number}")).await;
         let form = json!({ "interface_config": { "presentation_mode": "form" } });
-        app.patch(format!("/v1/workloads/{shown}"), form).await.expect(200);
-        stage.successful_request("create_asset_version").await.await.expect(201);
-        stage.successful_request("create_asset_grant").await.await.expect(201);
-        stage.successful_request("review_release").await.await.expect(201);
-        stage.successful_request("create_share_link").await.await.expect(201);
+        app.patch(format!("/v1/workloads/{visible_workload}"), form).await.expect(200);
+        fixture.successful_request("create_asset_version").await.await.expect(201);
+        fixture.successful_request("create_asset_grant").await.await.expect(201);
+        fixture.successful_request("review_release").await.await.expect(201);
+        fixture.successful_request("create_share_link").await.await.expect(201);
         for operation in
             ["create_connection", "create_workspace_destination", "create_organization_destination", "request_erasure"]
         {
-            stage.successful_request(operation).await.await.expect(201);
+            fixture.successful_request(operation).await.await.expect(201);
         }
-        stage.create_pending_use_case(&format!("crm-{number}")).await;
-        stage.successful_request("add_documents").await.await.expect(201);
-        stage.successful_request("set_principal_binding").await.await.expect(200);
-        stage.successful_request("execute_workload").await.await.expect(200);
+        fixture.create_pending_use_case(&format!("crm-{number}")).await;
+        fixture.successful_request("add_documents").await.await.expect(201);
+        fixture.successful_request("set_principal_binding").await.await.expect(200);
+        fixture.successful_request("execute_workload").await.await.expect(200);
     }
-    stage.suppress_decisions(5).await;
+    fixture.suppress_decisions(5).await;
     for _ in 0..3 {
-        stage.create_failed_delivery().await;
+        fixture.create_failed_delivery().await;
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
@@ -65,18 +65,18 @@ async fn cursors_visit_every_row_of_every_list_once() {
             continue;
         }
         // Only the knowledge base of the fixture has documents.
-        let place = if route.operation_id() == "list_documents" {
-            stage.documents_path()
+        let list_path = if route.operation_id() == "list_documents" {
+            fixture.documents_path()
         } else {
-            stage.fill_path(&route.path)
+            fixture.fill_path(&route.path)
         };
-        let path = place + &route.query(&[("workspace_id", &stage.workspace)]);
-        let whole = app.get(format!("{path}limit=200")).await;
-        let rows = whole.expect(200).as_array().unwrap().clone();
+        let path = list_path + &route.query(&[("workspace_id", &fixture.workspace)]);
+        let whole_list = app.get(format!("{path}limit=200")).await;
+        let rows = whole_list.expect(200).as_array().unwrap().clone();
         assert!(rows.len() >= 5, "{path}: {}", rows.len());
-        assert_eq!(next_page_path(&whole), None, "{path}");
+        assert_eq!(next_page_path(&whole_list), None, "{path}");
         if route.operation_id() != "list_audit_events" {
-            assert_eq!(whole.header("x-total-count"), Some(rows.len().to_string().as_str()), "{path}");
+            assert_eq!(whole_list.header("x-total-count"), Some(rows.len().to_string().as_str()), "{path}");
             for limit in [1, 2, rows.len() - 1] {
                 assert_eq!(all_rows(&app, format!("{path}limit={limit}")).await, rows, "{path} by {limit}");
             }
@@ -97,26 +97,26 @@ async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     for number in 0..6 {
         app.fixtures().asset_without_versions("skill", &format!("old-{number}")).await;
     }
-    let first = app.get("/v1/assets?limit=4").await;
-    let mut seen: Vec<Value> = first.expect(200).as_array().unwrap().clone();
+    let first_response = app.get("/v1/assets?limit=4").await;
+    let mut seen_rows: Vec<Value> = first_response.expect(200).as_array().unwrap().clone();
     for number in 0..3 {
         app.fixtures().asset_without_versions("skill", &format!("new-{number}")).await;
     }
-    seen.extend(all_rows(&app, next_page_path(&first).unwrap()).await);
-    let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
+    seen_rows.extend(all_rows(&app, next_page_path(&first_response).unwrap()).await);
+    let slugs: Vec<&str> = seen_rows.iter().map(|row| row["slug"].as_str().unwrap()).collect();
     assert_eq!(slugs, ["old-5", "old-4", "old-3", "old-2", "old-1", "old-0"]);
 }
 
 #[tokio::test]
 async fn asset_filters_apply_alone_and_combined() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let other = given.workspace("other", "other").await;
+    let fixtures = app.fixtures();
+    let other_workspace = fixtures.workspace("other", "other").await;
     let mut expected = Vec::new();
     for (number, kind) in ["skill", "skill", "policy_bundle", "memory", "skill"].into_iter().enumerate() {
-        for (place, workspace) in [("a", WORKSPACE), ("b", other.as_str())] {
-            let slug = format!("{place}-{number}");
-            let asset = given.in_workspace(workspace).asset_without_versions(kind, &slug).await;
+        for (prefix, workspace) in [("a", WORKSPACE), ("b", other_workspace.as_str())] {
+            let slug = format!("{prefix}-{number}");
+            let asset = fixtures.in_workspace(workspace).asset_without_versions(kind, &slug).await;
             let state = if number % 2 == 0 { "active" } else { "retired" };
             if state == "retired" {
                 app.post(format!("/v1/assets/{asset}/retire?workspace_id={workspace}"), json!({})).await.expect(200);
@@ -126,9 +126,9 @@ async fn asset_filters_apply_alone_and_combined() {
     }
     expected.reverse();
     // One actor may view everything. The other may view one of the two workspaces.
-    given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:local", "user:ada"] {
-        for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
+        for workspace in [None, Some(WORKSPACE), Some(other_workspace.as_str())] {
             for kind in [None, Some("skill"), Some("policy_bundle"), Some("agent")] {
                 for state in [None, Some("active"), Some("retired"), Some("archived")] {
                     let mut query = Vec::new();
@@ -136,11 +136,11 @@ async fn asset_filters_apply_alone_and_combined() {
                     query.extend(kind.map(|kind| format!("asset_kind={kind}")));
                     query.extend(state.map(|state| format!("lifecycle_state={state}")));
                     let path = format!("/v1/assets?{}&limit=2", query.join("&"));
-                    if actor == "user:ada" && workspace == Some(other.as_str()) {
+                    if actor == "user:ada" && workspace == Some(other_workspace.as_str()) {
                         app.get(path).as_actor(actor).await.expect_refusal(404, "not_found");
                         continue;
                     }
-                    let wanted: Vec<&str> = expected
+                    let expected_slugs: Vec<&str> = expected
                         .iter()
                         .filter(|(_, has_kind, has_state, is_in)| {
                             kind.is_none_or(|kind| kind == *has_kind)
@@ -151,15 +151,19 @@ async fn asset_filters_apply_alone_and_combined() {
                         .map(|(slug, ..)| slug.as_str())
                         .collect();
                     let mut found = Vec::new();
-                    let mut at = Some(path.clone());
-                    while let Some(path) = at {
+                    let mut next_path = Some(path.clone());
+                    while let Some(path) = next_path {
                         let page = app.get(path).as_actor(actor).await;
-                        assert_eq!(page.header("x-total-count"), Some(wanted.len().to_string().as_str()), "{page}");
+                        assert_eq!(
+                            page.header("x-total-count"),
+                            Some(expected_slugs.len().to_string().as_str()),
+                            "{page}"
+                        );
                         found.extend(page.expect(200).as_array().unwrap().clone());
-                        at = next_page_path(&page);
+                        next_path = next_page_path(&page);
                     }
                     let slugs: Vec<&str> = found.iter().map(|row| row["slug"].as_str().unwrap()).collect();
-                    assert_eq!(slugs, wanted, "{actor} {path}");
+                    assert_eq!(slugs, expected_slugs, "{actor} {path}");
                 }
             }
         }
@@ -175,12 +179,12 @@ async fn rejects_invalid_filter_values_including_sql() {
     {
         for name in ["asset_kind", "lifecycle_state", "workspace_id", "cursor"] {
             let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
-            let answer = app.get(format!("/v1/assets?{name}={value}")).await;
-            assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], name);
+            let response = app.get(format!("/v1/assets?{name}={value}")).await;
+            assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], name);
         }
     }
-    let long = "x".repeat(32 << 10);
-    assert!([414, 422, 431, 400].contains(&app.get(format!("/v1/assets?cursor={long}")).await.status));
+    let long_text = "x".repeat(32 << 10);
+    assert!([414, 422, 431, 400].contains(&app.get(format!("/v1/assets?cursor={long_text}")).await.status));
     assert_eq!(app.get("/v1/assets").await.expect(200).as_array().unwrap().len(), 1);
 }
 
@@ -190,8 +194,8 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
     for number in 0..3 {
         app.fixtures().asset_without_versions("skill", &format!("thing-{number}")).await;
     }
-    let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
-    let linked = next_page_path(&first).unwrap();
+    let first_response = app.get("/v1/assets?limit=1&asset_kind=skill").await;
+    let linked = next_page_path(&first_response).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
     // A cursor contains a position but no permissions, so each page is authorized anew.
@@ -207,6 +211,6 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
         app.get(path).await.expect_refusal(422, "validation_error");
     }
     // Another server on the same database accepts the cursor.
-    let beside = TestApp::builder().sharing_storage_of(&app).start().await;
-    assert_eq!(beside.get(&linked).await.expect(200), app.get(&linked).await.expect(200));
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    assert_eq!(second_server.get(&linked).await.expect(200), app.get(&linked).await.expect(200));
 }

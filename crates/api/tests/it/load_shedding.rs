@@ -26,30 +26,30 @@ async fn count_load_refusal(app: &TestApp) -> u64 {
 #[tokio::test]
 async fn sheds_load_when_the_admission_queue_stalls() {
     let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "4").start().await;
-    let abroad = app.fixtures().tenant("elsewhere").await;
+    let other_tenant = app.fixtures().tenant("elsewhere").await;
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
     // This lock blocks reads of assets, for less time than the statement timeout.
     owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let mut flood = JoinSet::new();
+    let mut flooding_requests = JoinSet::new();
     for _ in 0..200 {
-        flood.spawn(app.get("/v1/assets").into_future());
+        flooding_requests.spawn(app.get("/v1/assets").into_future());
     }
     for _ in 0..40 {
-        let answer = flood.join_next().await.unwrap().unwrap();
-        answer.expect_refusal(503, "unavailable");
-        assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
+        let response = flooding_requests.join_next().await.unwrap().unwrap();
+        response.expect_refusal(503, "unavailable");
+        assert_eq!(response.header("retry-after"), Some("1"), "{response}");
     }
     // Load shedding refuses these requests at once. Queued requests that time out after a second are not counted here.
     assert!(count_load_refusal(&app).await >= 40);
     // A burst of refusals exceeds the rate of immediate refusals, so some are delayed. A slow machine may spread a
     // burst over time, so the burst is repeated.
-    let since = Instant::now();
+    let started_at = Instant::now();
     while counter(&app, "fairway_http_delayed_refusals_total").await == 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "no refusal was delayed");
-        let burst: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
-        burst.join_all().await;
+        assert!(started_at.elapsed() < Duration::from_secs(60), "no refusal was delayed");
+        let burst_requests: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
+        burst_requests.join_all().await;
     }
     // The load continues until the lock is released, whatever the speed of the machine.
     let is_over = Arc::new(AtomicBool::new(false));
@@ -64,9 +64,9 @@ async fn sheds_load_when_the_admission_queue_stalls() {
         });
     }
     // Another tenant sends few requests, which do not access the locked table. They are served.
-    let theirs = format!("/v1/tenants/{abroad}/settings");
+    let other_settings = format!("/v1/tenants/{other_tenant}/settings");
     for _ in 0..10 {
-        app.get(&theirs).in_tenant(&abroad).await.expect(200);
+        app.get(&other_settings).in_tenant(&other_tenant).await.expect(200);
     }
     // Runs share the queue with all other requests.
     let inputs = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
@@ -74,23 +74,23 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     for _ in 0..40 {
         runs.spawn(app.post(&run, inputs.clone()).into_future());
     }
-    let answers = runs.join_all().await;
-    assert!(answers.iter().any(|answer| answer.status == 503), "{answers:?}");
-    assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status)));
+    let responses = runs.join_all().await;
+    assert!(responses.iter().any(|response| response.status == 503), "{responses:?}");
+    assert!(responses.iter().all(|response| [200, 503].contains(&response.status)));
     // The liveness probe bypasses the queue.
     app.get("/healthz").await.expect(200);
     assert!(count_load_refusal(&app).await >= 40);
     owner.batch_execute("ROLLBACK").await.unwrap();
     is_over.store(true, Ordering::Relaxed);
     steady_clients.join_all().await;
-    while let Some(answer) = flood.join_next().await {
+    while let Some(response) = flooding_requests.join_next().await {
         // Each request is served, or refused by its timeout.
-        assert!([200, 503].contains(&answer.unwrap().status));
+        assert!([200, 503].contains(&response.unwrap().status));
     }
     // After the lock is released, the server recovers within seconds.
-    let since = Instant::now();
+    let started_at = Instant::now();
     while app.get("/v1/assets").await.status != 200 {
-        assert!(since.elapsed() < Duration::from_secs(10));
+        assert!(started_at.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let body = json!({ "slug": "after", "asset_kind": "skill", "owner_ref": "team:a" });

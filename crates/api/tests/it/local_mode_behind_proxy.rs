@@ -37,8 +37,8 @@ async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
         let behalf = json!({ "environment": "dev", "inputs": {}, "execution_mode": "on_behalf_of",
             "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
         let run = app.post("/v1/workloads/by-slug/none/execute", behalf).as_actor("service:portal");
-        let refused = run.header(name, value).await;
-        assert!(matches!(refused.status, 403 | 422), "{name}: {refused}");
+        let response = run.header(name, value).await;
+        assert!(matches!(response.status, 403 | 422), "{name}: {response}");
     }
     app.get("/v1/tenants").header("Host", "localhost").await.expect(200);
     app.get("/v1/tenants").header("Host", "other.example").await.expect_refusal(421, "misdirected_request");
@@ -58,16 +58,16 @@ async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
 async fn assert_anonymous(app: &Client, header: &str, value: &str) {
     let forwarded = |request: Request| request.header(header, value);
     for actor in [None, Some("user:local"), Some("user:ada"), Some("service:portal"), Some("anonymous"), Some("x")] {
-        let named = |request: Request| match actor {
+        let as_named_actor = |request: Request| match actor {
             Some(actor) => forwarded(request).as_actor(actor),
             None => forwarded(request),
         };
-        named(app.get("/v1/tenants")).await.expect_refusal(403, "forbidden");
-        named(app.get("/v1/workloads")).await.expect_refusal(403, "forbidden");
+        as_named_actor(app.get("/v1/tenants")).await.expect_refusal(403, "forbidden");
+        as_named_actor(app.get("/v1/workloads")).await.expect_refusal(403, "forbidden");
         let skill = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
-        named(app.post("/v1/assets", skill)).await.expect_refusal(403, "forbidden");
+        as_named_actor(app.post("/v1/assets", skill)).await.expect_refusal(403, "forbidden");
         let tenant = fairway_domain::tenant::DEFAULT_TENANT.to_string();
-        named(app.get("/v1/tenants")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
+        as_named_actor(app.get("/v1/tenants")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
     }
 }
 
@@ -77,21 +77,22 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
     let app = exposed_server().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;
     let workload = create_public_workload(&app, "main").await;
     let link = create_link(&app, &workload, json!({ "max_uses": FORWARDED.len() })).await;
-    let closed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
+    let link_only = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     for (header, value) in FORWARDED {
         let run = app.post(workload.execute_path(), body.clone()).header(header, value);
         assert!(run.as_actor("user:local").await.expect(200)["result_token"].is_string(), "{header}");
     }
-    app.patch(format!("/v1/workloads/{}", workload.workload_id), closed).await.expect(200);
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), link_only).await.expect(200);
     for (header, value) in FORWARDED {
         let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:local").header(header, value);
         run().await.expect_refusal(401, "share_token_required");
-        let ran = run().header("X-Share-Token", &link.token).await.expect(200);
-        let read = app.get(format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token));
-        let read = read.header(header, value).await.expect(200);
-        assert_eq!(read["submitted_by"], format!("share_link:{}", link.id), "{header}");
+        let response = run().header("X-Share-Token", &link.token).await.expect(200);
+        let read_request =
+            app.get(format!("/v1/executions/{}?token={}", response["execution_id"].as_str().unwrap(), link.token));
+        let execution = read_request.header(header, value).await.expect(200);
+        assert_eq!(execution["submitted_by"], format!("share_link:{}", link.id), "{header}");
     }
 }
 

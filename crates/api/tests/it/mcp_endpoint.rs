@@ -43,11 +43,11 @@ fn mcp_request(app: &TestApp, revision: &str, method: &str, mut params: Value) -
     }
     let name = params["name"].as_str().map(str::to_owned);
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let sent = app.post("/mcp?environment=dev", body).header("Accept", "application/json, text/event-stream");
-    let sent = sent.header("MCP-Protocol-Version", revision).header("Mcp-Method", method);
+    let request = app.post("/mcp?environment=dev", body).header("Accept", "application/json, text/event-stream");
+    let request = request.header("MCP-Protocol-Version", revision).header("Mcp-Method", method);
     match name {
-        Some(name) => sent.header("Mcp-Name", name),
-        None => sent,
+        Some(name) => request.header("Mcp-Name", name),
+        None => request,
     }
 }
 
@@ -55,8 +55,8 @@ fn call_tool(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Req
     mcp_request(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
-fn result_of(answer: &Response) -> Value {
-    let body = answer.expect(200);
+fn result_of(response: &Response) -> Value {
+    let body = response.expect(200);
     assert!(body["result"].is_object(), "{body}");
     body["result"].clone()
 }
@@ -65,28 +65,28 @@ fn result_of(answer: &Response) -> Value {
 async fn lists_and_calls_tools_in_both_revisions() {
     let (app, workload) = start_with_form().await;
     for revision in REVISIONS {
-        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
-        let tools = listed["tools"].as_array().unwrap();
+        let list_result = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
+        let tools = list_result["tools"].as_array().unwrap();
         let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         let expected = ["execute_flow", "inspect_evidence", "query_knowledge_base", "run_ticket_sorter"];
         assert!(names.is_superset(&BTreeSet::from(expected)), "{names:?}");
         let tool = tools.iter().find(|tool| tool["name"] == "run_ticket_sorter").unwrap();
         assert!(tool["title"].as_str().unwrap().contains("ticket-sorter"), "{tool}");
         assert_eq!(tool["inputSchema"]["required"], json!(["ticket"]));
-        let answer = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
-        let ran = result_of(&answer);
-        assert_eq!(ran["isError"], json!(false), "{ran}");
-        let content = &ran["structuredContent"];
+        let response = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
+        let call_result = result_of(&response);
+        assert_eq!(call_result["isError"], json!(false), "{call_result}");
+        let content = &call_result["structuredContent"];
         assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
         // The text content equals the structured content.
-        let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
+        let text: Value = serde_json::from_str(call_result["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(&text, content);
         // The evidence names the caller as the submitter. One fact records the end of the run.
         let execution = content["result"]["execution_id"].as_str().unwrap();
         let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
         assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
         assert_eq!(evidence["execution"]["submitted_by"], "user:local");
-        let request = answer.header("x-request-id").unwrap();
+        let request = response.header("x-request-id").unwrap();
         let facts = format!(
             "SELECT count(*) FROM fact WHERE kind = 'execution.ended'
                 AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
@@ -96,12 +96,12 @@ async fn lists_and_calls_tools_in_both_revisions() {
             result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
         assert_eq!(inspected["structuredContent"]["result"], evidence);
     }
-    let begun = json!({
+    let initialize = json!({
         "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
     });
-    let answer = mcp_request(&app, REVISIONS[0], "initialize", begun).await;
-    assert_eq!(result_of(&answer)["protocolVersion"], REVISIONS[0]);
-    assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
+    let response = mcp_request(&app, REVISIONS[0], "initialize", initialize).await;
+    assert_eq!(result_of(&response)["protocolVersion"], REVISIONS[0]);
+    assert_eq!(response.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
     let found = result_of(&mcp_request(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
 }
@@ -121,14 +121,14 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         mcp_request(&app, REVISIONS[0], "tools/list", params)
     };
-    let first = result_of(&list(None).await);
-    let cursor = first["nextCursor"].as_str().unwrap().to_owned();
-    let rest = result_of(&list(Some(&cursor)).await);
-    assert!(rest["nextCursor"].is_null(), "{rest}");
+    let first_page = result_of(&list(None).await);
+    let cursor = first_page["nextCursor"].as_str().unwrap().to_owned();
+    let second_page = result_of(&list(Some(&cursor)).await);
+    assert!(second_page["nextCursor"].is_null(), "{second_page}");
     let names = |page: &Value| -> BTreeSet<String> {
         page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
-    let workloads = names(&first).union(&names(&rest)).filter(|name| name.starts_with("run_")).count();
+    let workloads = names(&first_page).union(&names(&second_page)).filter(|name| name.starts_with("run_")).count();
     assert_eq!(workloads, 221);
     let other_last = if cursor.ends_with('0') { "1" } else { "0" };
     let link = app.get("/v1/workloads?limit=1").await.header("link").unwrap().to_owned();
@@ -136,19 +136,20 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
     for forged in
         ["5", "0", "", &cursor[..32], &format!("{}{other_last}", &cursor[..cursor.len() - 1]), of_workloads, "x"]
     {
-        let refused = list(Some(forged)).await.expect(200);
-        assert_eq!(refused["error"]["code"], -32602, "{forged}: {refused}");
+        let error_response = list(Some(forged)).await.expect(200);
+        assert_eq!(error_response["error"]["code"], -32602, "{forged}: {error_response}");
     }
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
-    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
+    let error_response = list(Some(&cursor)).in_tenant(&foreign_fixture.tenant).await.expect(200);
+    assert_eq!(error_response["error"]["code"], -32602, "{error_response}");
     // A caller without a role sees only the built-in tools, which fit on one page, so the cursor is invalid for it.
-    let refused = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
-    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let error_response = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
+    assert_eq!(error_response["error"]["code"], -32602, "{error_response}");
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": cursor } });
-    let elsewhere = app.post("/mcp?environment=staging", body).header("Accept", "application/json, text/event-stream");
-    let refused = elsewhere.header("MCP-Protocol-Version", REVISIONS[0]).await.expect(200);
-    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let staging_request =
+        app.post("/mcp?environment=staging", body).header("Accept", "application/json, text/event-stream");
+    let error_response = staging_request.header("MCP-Protocol-Version", REVISIONS[0]).await.expect(200);
+    assert_eq!(error_response["error"]["code"], -32602, "{error_response}");
 }
 
 /// The protocol's schema declares `cursor?: string`, so a cursor is either absent or a string.
@@ -156,10 +157,15 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
 async fn rejects_cursors_that_are_not_strings() {
     let app = TestApp::start().await;
     for revision in REVISIONS {
-        for wrong in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
-            let refused = mcp_request(&app, revision, "tools/list", json!({ "cursor": wrong })).await.expect(200);
-            assert_eq!(refused["error"]["code"], -32602, "{wrong}: {refused}");
-            assert_eq!((&refused["id"], &refused["result"]), (&json!(1), &Value::Null), "{refused}");
+        for invalid_cursor in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
+            let error_response =
+                mcp_request(&app, revision, "tools/list", json!({ "cursor": invalid_cursor })).await.expect(200);
+            assert_eq!(error_response["error"]["code"], -32602, "{invalid_cursor}: {error_response}");
+            assert_eq!(
+                (&error_response["id"], &error_response["result"]),
+                (&json!(1), &Value::Null),
+                "{error_response}"
+            );
         }
         result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
     }
@@ -169,18 +175,22 @@ async fn rejects_cursors_that_are_not_strings() {
 #[tokio::test]
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
     let app = crate::local_mode_behind_proxy::exposed_server().start().await;
-    let here = crate::public_workloads::create_public_workload(&app, "main").await;
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let theirs = abroad.fixtures.active_workload("main").await;
+    let own_workload = crate::public_workloads::create_public_workload(&app, "main").await;
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
+    let foreign_workload = foreign_fixture.fixtures.active_workload("main").await;
     let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
-    app.patch(format!("/v1/workloads/{}", theirs.workload_id), public).in_tenant(&abroad.tenant).await.expect(200);
-    let settings = format!("/v1/tenants/{}/settings", abroad.tenant);
+    app.patch(format!("/v1/workloads/{}", foreign_workload.workload_id), public)
+        .in_tenant(&foreign_fixture.tenant)
+        .await
+        .expect(200);
+    let settings = format!("/v1/tenants/{}/settings", foreign_fixture.tenant);
     let hosts = json!({ "public_hosts": ["forms.example"] });
-    app.patch(settings, hosts).in_tenant(&abroad.tenant).await.expect(200);
-    for (host, workload, tenant) in
-        [("forms.example", &theirs.workload_id, abroad.tenant.as_str()), ("localhost", &here.workload_id, TENANT)]
-    {
+    app.patch(settings, hosts).in_tenant(&foreign_fixture.tenant).await.expect(200);
+    for (host, workload, tenant) in [
+        ("forms.example", &foreign_workload.workload_id, foreign_fixture.tenant.as_str()),
+        ("localhost", &own_workload.workload_id, TENANT),
+    ] {
         let inputs = json!({ "ticket": "a refund" });
         let flow = json!({ "workload_slug": "main", "environment": "dev", "inputs": inputs });
         let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": flow }));
@@ -193,10 +203,10 @@ async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
             ),
         ];
         let by_route = tool.as_actor("anonymous").header("Host", host).await.expect(200);
-        for answer in by_mcp.iter().map(|one| &one["structuredContent"]).chain([&by_route]) {
-            let id = answer["result"]["execution_id"].as_str().unwrap_or_else(|| panic!("{host}: {answer}"));
-            let read = app.get(format!("/v1/executions/{id}")).in_tenant(tenant).await.expect(200);
-            assert_eq!(&read["workload_id"], workload, "{host}");
+        for result in by_mcp.iter().map(|call| &call["structuredContent"]).chain([&by_route]) {
+            let id = result["result"]["execution_id"].as_str().unwrap_or_else(|| panic!("{host}: {result}"));
+            let execution = app.get(format!("/v1/executions/{id}")).in_tenant(tenant).await.expect(200);
+            assert_eq!(&execution["workload_id"], workload, "{host}");
         }
     }
 }
@@ -210,26 +220,26 @@ async fn rejects_invalid_messages_without_echoing_them() {
             .header("MCP-Protocol-Version", REVISIONS[0])
     };
     for body in [json!([]), json!(null), json!(1), json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" })] {
-        let answer = raw(body.clone()).await;
-        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
+        let response = raw(body.clone()).await;
+        assert_eq!((response.status, &response.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
     }
     let request =
         |method: &str, params: Value| raw(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
     for (method, params) in [("tools/call", json!({ "name": "x", "arguments": [] })), ("tools/call", json!({}))] {
         assert_eq!(request(method, params).await.expect(200)["error"]["code"], -32602, "{method}");
     }
-    let answer = request("tools/SEKRET", json!({})).await;
-    assert_eq!(answer.expect(200)["error"]["code"], -32601);
-    assert!(!answer.text().contains("SEKRET"), "{answer}");
+    let response = request("tools/SEKRET", json!({})).await;
+    assert_eq!(response.expect(200)["error"]["code"], -32601);
+    assert!(!response.text().contains("SEKRET"), "{response}");
     // A caller that sees no workloads gets only the built-in tools.
-    let listed = request("tools/list", json!({})).as_actor("anonymous").await;
-    assert_eq!(result_of(&listed)["tools"].as_array().unwrap().len(), 3);
+    let list_response = request("tools/list", json!({})).as_actor("anonymous").await;
+    assert_eq!(result_of(&list_response)["tools"].as_array().unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn refusals_carry_their_code_and_no_input() {
     let (app, _) = start_with_form().await;
-    let [old, new] = REVISIONS;
+    let [old_revision, new_revision] = REVISIONS;
     for (tool, arguments, code) in [
         ("run_ticket_sorter", json!({}), "validation_error"),
         ("run_nothing", json!({}), "not_found"),
@@ -242,38 +252,39 @@ async fn refusals_carry_their_code_and_no_input() {
         ("inspect_evidence", json!({ "execution_id": WORKSPACE }), "not_found"),
         ("inspect_evidence", json!({ "execution_id": "canary" }), "validation_error"),
     ] {
-        let refused = result_of(&call_tool(&app, new, tool, arguments).await);
+        let refusal = result_of(&call_tool(&app, new_revision, tool, arguments).await);
         assert_eq!(
-            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&refusal["isError"], &refusal["structuredContent"]["error"]),
             (&json!(true), &json!(code)),
-            "{refused}"
+            "{refusal}"
         );
-        assert!(!refused.to_string().contains("canary"), "{refused}");
+        assert!(!refusal.to_string().contains("canary"), "{refusal}");
     }
-    assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
+    assert_eq!(call_tool(&app, old_revision, "canary", json!({})).await.json()["error"]["code"], -32602);
     // Permissions are those of the actor in the request. No session or handle carries permissions.
     app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
-    let listed = result_of(&viewer(mcp_request(&app, new, "tools/list", json!({}))).await);
-    assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
-    let refused = result_of(&viewer(call_tool(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
-    assert_eq!(refused["structuredContent"]["permission"], "execution.run", "{refused}");
-    call_tool(&app, old, "execute_flow", json!({}))
+    let list_result = result_of(&viewer(mcp_request(&app, new_revision, "tools/list", json!({}))).await);
+    assert_eq!(list_result["tools"].as_array().unwrap().len(), 3, "{list_result}");
+    let refusal =
+        result_of(&viewer(call_tool(&app, new_revision, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
+    assert_eq!(refusal["structuredContent"]["permission"], "execution.run", "{refusal}");
+    call_tool(&app, old_revision, "execute_flow", json!({}))
         .header("Mcp-Session-Id", "somebody-elses")
         .await
         .expect_refusal(404, "not_found");
     // The server refuses cross-site requests, host names of DNS rebinding, and malformed messages.
-    let list = || mcp_request(&app, new, "tools/list", json!({}));
+    let list = || mcp_request(&app, new_revision, "tools/list", json!({}));
     list().header("Origin", "https://evil.example").await.expect_refusal(403, "cross_site_request");
     list().header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     // The server offers no permanent event stream to open, and no sessions to delete.
     for method in ["GET", "DELETE"] {
-        let refused = app.send_raw_path(method, "/mcp").await;
-        refused.expect_refusal(405, "method_not_allowed");
-        assert_eq!(refused.header("allow"), Some("POST"));
+        let response = app.send_raw_path(method, "/mcp").await;
+        response.expect_refusal(405, "method_not_allowed");
+        assert_eq!(response.header("allow"), Some("POST"));
     }
-    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
-    list().with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
+    let body_with_two_methods = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
+    list().with_body("application/json", body_with_two_methods).await.expect_refusal(400, "malformed_json");
 }
 
 /// Only listed tools can be called. A workload without a form is not listed.
@@ -285,17 +296,17 @@ async fn workload_without_a_form_is_not_a_tool() {
     for revision in REVISIONS {
         assert_eq!(result_of(&sort(revision).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": null })).await.expect(200);
-        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
-        assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
-        let refused = result_of(&sort(revision).await);
+        let list_result = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
+        assert_eq!(list_result["tools"].as_array().unwrap().len(), 3, "{list_result}");
+        let refusal = result_of(&sort(revision).await);
         assert_eq!(
-            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&refusal["isError"], &refusal["structuredContent"]["error"]),
             (&json!(true), &json!("not_found")),
-            "{refused}"
+            "{refusal}"
         );
         // `execute_flow` still executes this workload by its slug.
-        let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
-        assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", named).await)["isError"], json!(false));
+        let arguments = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
+        assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", arguments).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": interface_form() })).await.expect(200);
     }
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 4);
@@ -309,43 +320,46 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
     let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
     let field_errors = |fields: &Value, prefix: &str| -> BTreeSet<(String, String, String)> {
         let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
-        let of = |field: &Value| {
+        let error_of = |field: &Value| {
             let path = text(field, "path");
             let path = path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
             (path.to_owned(), text(field, "code"), text(field, "message"))
         };
-        fields.as_array().unwrap().iter().map(of).collect()
+        fields.as_array().unwrap().iter().map(error_of).collect()
     };
-    let plain = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
-    let plain = field_errors(&plain.expect_refusal(422, "validation_error")["fields"], "inputs.");
-    assert_eq!(plain.len(), 2, "{plain:?}");
+    let route_response = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
+    let route_errors = field_errors(&route_response.expect_refusal(422, "validation_error")["fields"], "inputs.");
+    assert_eq!(route_errors.len(), 2, "{route_errors:?}");
     let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": by_slug })).await;
-    assert_eq!(field_errors(&tool.expect_refusal(422, "validation_error")["fields"], "arguments.inputs."), plain);
+    assert_eq!(
+        field_errors(&tool.expect_refusal(422, "validation_error")["fields"], "arguments.inputs."),
+        route_errors
+    );
     for revision in REVISIONS {
         for (name, arguments, prefix) in [
             ("execute_flow", by_slug.clone(), "arguments.inputs."),
             ("run_ticket_sorter", inputs.clone(), "arguments."),
         ] {
-            let refused = result_of(&call_tool(&app, revision, name, arguments).await);
-            assert_eq!(field_errors(&refused["structuredContent"]["fields"], prefix), plain, "{name}");
+            let refusal = result_of(&call_tool(&app, revision, name, arguments).await);
+            assert_eq!(field_errors(&refusal["structuredContent"]["fields"], prefix), route_errors, "{name}");
         }
     }
     // Unknown arguments of a tool cause the same error as unknown fields of a form.
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
-    let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
-    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
-    let over = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
-    assert_eq!(over["structuredContent"]["fields"], fields);
+    let response = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
+    let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
+    let result = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
+    assert_eq!(result["structuredContent"]["fields"], fields);
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
 }
 
 #[tokio::test]
 async fn rejects_unsupported_protocol_revisions() {
     let (app, _) = start_with_form().await;
-    let both = "application/json, text/event-stream";
+    let both_types = "application/json, text/event-stream";
     let list = |method: &str| json!({ "jsonrpc": "2.0", "id": "a name", "method": method });
     for method in ["tools/list", "ping", "tools/call", "nothing"] {
-        for (named, repeated) in [
+        for (header_revision, repeated) in [
             ("2025-06-18", json!("2025-06-18")),
             ("2025-03-26", json!("2025-03-26")),
             ("2024-11-05", json!("2024-11-05")),
@@ -354,10 +368,13 @@ async fn rejects_unsupported_protocol_revisions() {
             ("2025-11-25, 2026-07-28", Value::Null),
             ("", Value::Null),
         ] {
-            let sent = app.post("/mcp", list(method)).header("Accept", both).header("MCP-Protocol-Version", named);
-            let answer = sent.await;
-            assert_eq!(answer.header("content-type"), Some("application/json"));
-            let error_body = answer.expect(400);
+            let request = app
+                .post("/mcp", list(method))
+                .header("Accept", both_types)
+                .header("MCP-Protocol-Version", header_revision);
+            let response = request.await;
+            assert_eq!(response.header("content-type"), Some("application/json"));
+            let error_body = response.expect(400);
             assert_eq!((&error_body["jsonrpc"], &error_body["id"]), (&json!("2.0"), &json!("a name")), "{error_body}");
             let error = &error_body["error"];
             assert_eq!(
@@ -366,18 +383,18 @@ async fn rejects_unsupported_protocol_revisions() {
                 "{error_body}"
             );
             assert_eq!(error["data"]["requested"], repeated, "{error_body}");
-            assert!(!answer.text().contains("S3CRET"), "{error_body}");
+            assert!(!response.text().contains("S3CRET"), "{error_body}");
         }
     }
     // Notifications with an unsupported revision are refused as well.
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let notification = |named: &'static str| {
-        app.post("/mcp", notification.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
+        app.post("/mcp", notification.clone()).header("Accept", both_types).header("MCP-Protocol-Version", named)
     };
     assert_eq!(notification("2025-06-18").await.status, 400);
     assert_eq!(notification(REVISIONS[0]).await.status, 202);
     // A request that names no revision uses the revision that permits this omission.
-    let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
+    let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both_types).await;
     assert!(result_of(&unnamed)["tools"].is_array());
 }
 
@@ -385,18 +402,18 @@ async fn rejects_unsupported_protocol_revisions() {
 #[tokio::test]
 async fn handshake_negotiates_a_supported_revision() {
     let (app, _) = start_with_form().await;
-    let begin = |offered: &str| {
+    let initialize = |offered: &str| {
         let client = json!({ "name": "test", "version": "1" });
         let params = json!({ "protocolVersion": offered, "capabilities": {}, "clientInfo": client });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
         app.post("/mcp", body).header("Accept", "application/json, text/event-stream")
     };
     for offered in ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28", "2099-01-01", "anything"] {
-        assert_eq!(result_of(&begin(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
-        let named = begin(offered).header("MCP-Protocol-Version", offered).await;
-        assert_eq!(result_of(&named)["protocolVersion"], REVISIONS[0], "{offered}");
+        assert_eq!(result_of(&initialize(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
+        let response = initialize(offered).header("MCP-Protocol-Version", offered).await;
+        assert_eq!(result_of(&response)["protocolVersion"], REVISIONS[0], "{offered}");
     }
-    let conflicting = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
+    let conflicting = initialize(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
     assert_eq!(conflicting.expect(400)["error"]["code"], -32020);
     assert!(!conflicting.text().contains("S3CRET"), "{conflicting}");
 }
@@ -406,16 +423,16 @@ async fn rejects_clients_that_do_not_accept_the_response_type() {
     let (app, _) = start_with_form().await;
     for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
         let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
-        let answer =
+        let response =
             app.post("/mcp", list).header("Accept", accepted).header("MCP-Protocol-Version", REVISIONS[0]).await;
-        let error_body = answer.expect(406);
+        let error_body = response.expect(406);
         assert_eq!(
             (&error_body["id"], &error_body["error"]["code"]),
             (&json!(7), &json!(-32600)),
             "{accepted}: {error_body}"
         );
         let message = error_body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{error_body}");
+        assert!(message.contains("text/event-stream") && !response.text().contains("S3CRET"), "{error_body}");
     }
 }
 
@@ -465,8 +482,8 @@ async fn inspector_lists_and_calls_tools() {
         command.arg(inspector).arg("--cli").arg(&address).args(["--transport", "http", "--method"]).args(arguments);
         tokio::task::spawn_blocking(move || command_output(command))
     };
-    let listed: Value = serde_json::from_str(&inspect(&["tools/list"]).await.unwrap()).unwrap();
-    assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_ticket_sorter"), "{listed}");
+    let tools: Value = serde_json::from_str(&inspect(&["tools/list"]).await.unwrap()).unwrap();
+    assert!(tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_ticket_sorter"), "{tools}");
     let called = inspect(&["tools/call", "--tool-name", "run_ticket_sorter", "--tool-arg", "ticket=refund"]);
     let called: Value = serde_json::from_str(&called.await.unwrap()).unwrap();
     assert_eq!(called["structuredContent"]["status"], "success", "{called}");

@@ -26,10 +26,10 @@ fn large_interface() -> Value {
     json!({ "presentation_mode": "form", "input_fields": (0..40).map(field).collect::<Vec<_>>() })
 }
 
-/// Creates `many` workloads with large interfaces, and returns their slugs.
-async fn create_large_workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
+/// Creates `count` workloads with large interfaces, and returns their slugs.
+async fn create_large_workloads(app: &TestApp, count: usize) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
-    for number in 0..many {
+    for number in 0..count {
         let slug = format!("large-{number}");
         let workload = app.fixtures().workload(&slug).await;
         let body = json!({ "interface_config": large_interface() });
@@ -39,47 +39,47 @@ async fn create_large_workloads(app: &TestApp, many: usize) -> BTreeSet<String> 
     slugs
 }
 
-fn next_page(answer: &Response) -> Option<String> {
-    let link = answer.header("link")?;
+fn next_page(response: &Response) -> Option<String> {
+    let link = response.header("link")?;
     Some(link.split_once('<').unwrap().1.split_once('>').unwrap().0.to_owned())
 }
 
 #[tokio::test]
 async fn pages_of_workloads_end_at_one_mebibyte() {
     let app = TestApp::start().await;
-    let made = create_large_workloads(&app, 30).await;
-    for list in ["/v1/workloads", "/v1/workloads/runtime-enabled"] {
-        let (mut found, mut path) = (BTreeSet::new(), Some(format!("{list}?limit=200")));
+    let workloads = create_large_workloads(&app, 30).await;
+    for list_path in ["/v1/workloads", "/v1/workloads/runtime-enabled"] {
+        let (mut found, mut path) = (BTreeSet::new(), Some(format!("{list_path}?limit=200")));
         while let Some(page) = path {
-            let answer = app.get(page).await;
-            assert!(answer.body.len() <= 1_200_000, "{list}: {} bytes on a page", answer.body.len());
-            let rows = answer.expect(200);
+            let response = app.get(page).await;
+            assert!(response.body.len() <= 1_200_000, "{list_path}: {} bytes on a page", response.body.len());
+            let rows = response.expect(200);
             found.extend(rows.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()));
-            path = next_page(&answer);
+            path = next_page(&response);
         }
-        assert!(found.is_superset(&made), "{list}");
+        assert!(found.is_superset(&workloads), "{list_path}");
     }
 }
 
 #[tokio::test]
 async fn tool_manifest_comes_in_pages() {
     let app = TestApp::start().await;
-    let made = create_large_workloads(&app, 30).await;
+    let created_workloads = create_large_workloads(&app, 30).await;
     let (mut pages, mut tools, mut totals) = (0, BTreeSet::new(), BTreeSet::new());
     let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
     while let Some(page) = path {
-        let answer = app.get(page).await;
-        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
-        let manifest = answer.expect(200);
+        let response = app.get(page).await;
+        assert!(response.body.len() <= 1_200_000, "{} bytes on a page", response.body.len());
+        let manifest = response.expect(200);
         let names = manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
         tools.extend(names);
-        path = next_page(&answer);
-        totals.insert(answer.header("x-total-count").unwrap().to_owned());
+        path = next_page(&response);
+        totals.insert(response.header("x-total-count").unwrap().to_owned());
         assert_eq!(manifest["truncated"], path.is_some());
         pages += 1;
     }
     assert!(pages > 1);
-    for slug in made {
+    for slug in created_workloads {
         assert!(tools.contains(&format!("run_{}", slug.replace('-', "_"))), "{slug}");
     }
     assert!(tools.contains("execute_flow"));
@@ -94,8 +94,8 @@ async fn rejects_interface_config_beyond_64_kib() {
     let workload = app.fixtures().workload("large").await;
     let mut config = large_interface();
     config["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
-    let refused = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
-    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+    let response = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
+    let fields = response.expect_refusal(422, "validation_error")["fields"].clone();
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
 }
 
@@ -116,22 +116,22 @@ async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes:
 #[tokio::test]
 async fn authorizes_caller_before_reading_a_large_body() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    given.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
-    let prompt = given.asset_without_versions("prompt_template", "prompt").await;
-    let base = given.asset_without_versions("knowledge_base", "base").await;
-    let flow = given.asset_without_versions("orchestration_flow", "flow").await;
-    let from = format!("?workspace_id={WORKSPACE}");
-    let nothing = "00000000-0000-7000-8000-0000000000ff";
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "prompt").await;
+    let base = fixtures.asset_without_versions("knowledge_base", "base").await;
+    let flow = fixtures.asset_without_versions("orchestration_flow", "flow").await;
+    let query = format!("?workspace_id={WORKSPACE}");
+    let unknown_id = "00000000-0000-7000-8000-0000000000ff";
     for (path, status) in [
         (format!("/v1/assets/{prompt}/versions"), 403),
-        (format!("/v1/assets/{nothing}/versions"), 404),
-        (format!("/v1/assets/{base}/documents{from}"), 403),
+        (format!("/v1/assets/{unknown_id}/versions"), 404),
+        (format!("/v1/assets/{base}/documents{query}"), 403),
         (format!("/v1/assets/{base}/documents"), 403),
-        (format!("/v1/flows{from}"), 403),
+        (format!("/v1/flows{query}"), 403),
         ("/v1/flows".to_owned(), 403),
         (format!("/v1/flows/{flow}/versions"), 403),
-        (format!("/v1/flows/{nothing}/validate"), 404),
+        (format!("/v1/flows/{unknown_id}/validate"), 404),
     ] {
         assert_eq!(status_of_announced_body(&app, &path, "user:vera", 3_900_000).await, Some(status), "{path}");
     }
@@ -154,19 +154,19 @@ async fn status_of_withheld_body(address: SocketAddr, actor: &'static str, bytes
 #[tokio::test]
 async fn serves_named_callers_while_anonymous_ones_at_the_same_address_withhold_bodies() {
     let app = TestApp::start().await;
-    let mut withheld = JoinSet::new();
+    let mut withheld_requests = JoinSet::new();
     for _ in 0..40 {
-        withheld.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
+        withheld_requests.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
     }
     // A refusal shows that the sender's share of memory is exhausted. The accepted bodies occupy it until their
     // timeout.
-    let refused = timeout(DEADLINE, withheld.join_next()).await.expect("the server accepted every body");
-    assert_eq!(refused.unwrap().unwrap(), "503");
+    let response = timeout(DEADLINE, withheld_requests.join_next()).await.expect("the server accepted every body");
+    assert_eq!(response.unwrap().unwrap(), "503");
     for bytes in [200_000, 700_000] {
         let text = json!({ "slug": "x", "note": "x".repeat(bytes) });
         app.post("/v1/workloads", text).await.expect_refusal(422, "validation_error");
     }
-    withheld.abort_all();
+    withheld_requests.abort_all();
 }
 
 #[tokio::test]
@@ -186,15 +186,15 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     stream.write_all(request.as_bytes()).await.unwrap();
     // The client reads 5 KiB per second, and at full speed after the deadline. Data in the kernel's buffers still
     // arrives after the server has closed the connection.
-    let (began, mut received, mut portion) = (Instant::now(), 0, vec![0; 16 << 10]);
+    let (started_at, mut received, mut buffer) = (Instant::now(), 0, vec![0; 16 << 10]);
     loop {
-        let slow = began.elapsed() < DEADLINE;
-        let wanted = if slow { 512 } else { portion.len() };
-        match stream.read(&mut portion[..wanted]).await {
+        let is_slow = started_at.elapsed() < DEADLINE;
+        let read_length = if is_slow { 512 } else { buffer.len() };
+        match stream.read(&mut buffer[..read_length]).await {
             Ok(0) | Err(_) => break,
-            Ok(read) => received += read,
+            Ok(count) => received += count,
         }
-        if slow {
+        if is_slow {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -229,14 +229,14 @@ async fn pages_of_verdicts_end_at_one_mebibyte() {
     let (mut reviewers, mut pages) = (Vec::new(), 0);
     let mut path = Some(format!("/v1/releases/{release}/approvals?limit=200"));
     while let Some(page) = path {
-        let answer = app.get(page).await;
-        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
-        assert_eq!(answer.header("x-total-count"), Some("300"));
-        for verdict in answer.expect(200).as_array().unwrap() {
+        let response = app.get(page).await;
+        assert!(response.body.len() <= 1_200_000, "{} bytes on a page", response.body.len());
+        assert_eq!(response.header("x-total-count"), Some("300"));
+        for verdict in response.expect(200).as_array().unwrap() {
             assert_eq!(verdict["note"].as_str().unwrap().chars().count(), 2_000);
             reviewers.push(verdict["approved_by"].as_str().unwrap().to_owned());
         }
-        path = next_page(&answer);
+        path = next_page(&response);
         pages += 1;
     }
     let newest_first: Vec<String> = (1..=300).rev().map(|number| format!("user:reviewer-{number}")).collect();
@@ -251,15 +251,15 @@ async fn release_has_at_most_500_verdicts_and_replays_show_the_note() {
     let path = format!("/v1/releases/{release}/approvals");
     let verdict =
         json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": "not like this" });
-    let last = app.post(&path, verdict.clone()).idempotency_key("last").await.expect(201);
+    let last_verdict = app.post(&path, verdict.clone()).idempotency_key("last").await.expect(201);
     app.post(&path, verdict.clone()).await.expect_refusal(409, "too_many_verdicts");
     let mut approval = verdict.clone();
     approval["outcome"] = json!("approved");
     app.post(&path, approval).as_actor("user:eve").await.expect_refusal(409, "too_many_verdicts");
     let replayed = app.post(&path, verdict.clone()).idempotency_key("last").await;
     assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
-    assert_eq!(replayed.expect(201), last);
-    assert_eq!(last["note"], "not like this");
+    assert_eq!(replayed.expect(201), last_verdict);
+    assert_eq!(last_verdict["note"], "not like this");
     // A reviewer without an earlier rejection may still reject.
     app.post(&path, verdict.clone()).as_actor("user:eve").await.expect(201);
     app.post(&path, verdict).as_actor("user:eve").await.expect_refusal(409, "too_many_verdicts");

@@ -47,18 +47,18 @@ fn route(id: &str, account: &str, residency: Option<&str>) -> Value {
 }
 
 async fn active_workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<Value>) -> ActiveWorkload {
-    let given = app.fixtures();
-    let name = |what: &str| format!("{slug}-{what}");
+    let fixtures = app.fixtures();
+    let name = |suffix: &str| format!("{slug}-{suffix}");
     let policy = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
     let mut versions: Vec<Version> = vec![
-        given.prompt(&name("prompt")).await,
-        given.policy(&name("policy")).await,
-        given.asset_with_version("model_policy", &name("models"), policy).await,
+        fixtures.prompt(&name("prompt")).await,
+        fixtures.policy(&name("policy")).await,
+        fixtures.asset_with_version("model_policy", &name("models"), policy).await,
     ];
     if let Some(profile) = profile {
-        versions.push(given.asset_with_version("sovereignty_profile", &name("sovereignty"), profile).await);
+        versions.push(fixtures.asset_with_version("sovereignty_profile", &name("sovereignty"), profile).await);
     }
-    given.active_workload_with_bindings(slug, versions).await
+    fixtures.active_workload_with_bindings(slug, versions).await
 }
 
 async fn execute(app: &TestApp, workload: &ActiveWorkload) -> Response {
@@ -86,10 +86,10 @@ async fn fallback_route_answers_and_each_attempt_is_evidence() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [route("first", "bad", None), route("second", "good", None), route("third", "good", None)];
     let workload = active_workload(&app, "main", &routes, None).await;
-    let answer = execute(&app, &workload).await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("by second")));
+    let response = execute(&app, &workload).await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("by second")));
     assert_eq!(*provider.called_routes.lock().unwrap(), ["first", "second"]);
-    let calls = evidence_documents(&app, &answer["execution_id"], "provider_call").await;
+    let calls = evidence_documents(&app, &response["execution_id"], "provider_call").await;
     assert_eq!(calls.len(), 1);
     let call = &calls[0];
     assert_eq!((&call["route_id"], &call["cost_micros"]), (&json!("second"), &json!(7)));
@@ -115,63 +115,64 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     ];
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
     let held_back = active_workload(&app, "held-back", &routes, Some(profile.clone())).await;
-    let answer = execute(&app, &held_back).await.expect(200);
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
+    let response = execute(&app, &held_back).await.expect(200);
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
     assert_eq!(*provider.called_routes.lock().unwrap(), ["here", "here"], "no other route is called");
-    let refused = evidence_documents(&app, &answer["execution_id"], "route_refused").await;
-    let why: Vec<(&str, &Value)> =
-        refused.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
-    let (elsewhere, account) = (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
-    assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
+    let refused_routes = evidence_documents(&app, &response["execution_id"], "route_refused").await;
+    let reasons: Vec<(&str, &Value)> =
+        refused_routes.iter().map(|route| (route["route_id"].as_str().unwrap(), &route["reasons"])).collect();
+    let (wrong_jurisdiction, account) =
+        (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
+    assert_eq!(reasons, [("there", &wrong_jurisdiction), ("posing", &account), ("nowhere", &wrong_jurisdiction)]);
     // Without the sovereignty profile, the fallback route is permitted and answers.
-    let open = active_workload(&app, "open", &routes, None).await;
-    assert_eq!(execute(&app, &open).await.expect(200)["output"], "by there");
+    let unrestricted = active_workload(&app, "open", &routes, None).await;
+    assert_eq!(execute(&app, &unrestricted).await.expect(200)["output"], "by there");
 }
 
 #[tokio::test]
 async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let models = json!({ "provider_route": route("there", "good", Some("US")), "fallback_routes": [] });
     let versions = vec![
-        given.prompt("prompt").await,
-        given.policy("policy").await,
-        given.asset_with_version("model_policy", "models", models).await,
-        given
+        fixtures.prompt("prompt").await,
+        fixtures.policy("policy").await,
+        fixtures.asset_with_version("model_policy", "models", models).await,
+        fixtures
             .asset_with_version("sovereignty_profile", "sovereignty", json!({ "jurisdictions_allowed": ["DE"] }))
             .await,
     ];
-    let closed = given.workload("closed").await;
-    let release = given.approved_release(&closed, &versions).await;
+    let restricted_workload = fixtures.workload("closed").await;
+    let release = fixtures.approved_release(&restricted_workload, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
-    let warned = |gates: &Value| -> Vec<(Value, Value)> {
-        let of = |gate: &&Value| gate["gate"] == "model_policy";
+    let warnings = |gates: &Value| -> Vec<(Value, Value)> {
+        let is_model_policy_gate = |gate: &&Value| gate["gate"] == "model_policy";
         gates
             .as_array()
             .unwrap()
             .iter()
-            .filter(of)
+            .filter(is_model_policy_gate)
             .map(|gate| (gate["verdict"].clone(), gate["code"].clone()))
             .collect()
     };
-    assert_eq!(warned(&gates), [(json!("warn"), json!("no_compliant_route"))]);
-    given.transition(&release, "active").await;
+    assert_eq!(warnings(&gates), [(json!("warn"), json!("no_compliant_route"))]);
+    fixtures.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let refused =
+    let refusal =
         app.post("/v1/workloads/by-slug/closed/execute", body).await.expect_refusal(422, "no_compliant_route");
     assert!(provider.called_routes.lock().unwrap().is_empty());
-    let refusals = evidence_documents(&app, &refused["execution_id"], "route_refused").await;
+    let refusals = evidence_documents(&app, &refusal["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));
     // The gate requires only one route that complies with the profile.
     let models = json!({ "provider_route": route("here", "good", Some("DE")), "fallback_routes": [] });
     let versions: Vec<Version> = {
         let mut versions = versions;
-        versions[2] = given.asset_with_version("model_policy", "other-models", models).await;
+        versions[2] = fixtures.asset_with_version("model_policy", "other-models", models).await;
         versions
     };
-    let fine = given.workload("fine").await;
-    let release = given.approved_release(&fine, &versions).await;
+    let compliant_workload = fixtures.workload("fine").await;
+    let release = fixtures.approved_release(&compliant_workload, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
-    assert_eq!(warned(&gates), [(json!("pass"), json!("model_policy"))]);
+    assert_eq!(warnings(&gates), [(json!("pass"), json!("model_policy"))]);
 }

@@ -28,83 +28,85 @@ async fn set_tenant(app: &Client, settings: Value) {
 }
 
 /// Sets the status of the fixture's workload. Only the status `suspended` counts as an incident.
-async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
-    let path = stage.fill_path("/v1/workloads/{workload_id}");
-    stage.app.patch(path, json!({ "status": status })).await.expect(200);
+async fn set_status(fixture: &WorkspaceFixture<'_>, status: &str) {
+    let path = fixture.fill_path("/v1/workloads/{workload_id}");
+    fixture.app.patch(path, json!({ "status": status })).await.expect(200);
 }
 
 /// Suspends the workload, and waits until the local user is notified. The projector has then processed the fact.
-async fn suspend(stage: &WorkspaceFixture<'_>) -> Value {
-    set_status(stage, "registered").await;
-    let known = inbox(stage.app, "user:local").await;
-    set_status(stage, "suspended").await;
-    let workload = stage.workload.workload_id.as_str();
-    let is_new = |one: &Value| {
-        one["source_event"]["kind"] == "workload.changed" && one["workload_id"] == workload && !known.contains(one)
+async fn suspend(fixture: &WorkspaceFixture<'_>) -> Value {
+    set_status(fixture, "registered").await;
+    let known_notifications = inbox(fixture.app, "user:local").await;
+    set_status(fixture, "suspended").await;
+    let workload = fixture.workload.workload_id.as_str();
+    let is_new = |notification: &Value| {
+        notification["source_event"]["kind"] == "workload.changed"
+            && notification["workload_id"] == workload
+            && !known_notifications.contains(notification)
     };
-    stage.await_notification("user:local", is_new).await
+    fixture.await_notification("user:local", is_new).await
 }
 
-fn about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
-    inbox.iter().filter(|one| one["source_event"] == event["source_event"]).collect()
+fn notifications_about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
+    inbox.iter().filter(|notification| notification["source_event"] == event["source_event"]).collect()
 }
 
-async fn bind_people(stage: &WorkspaceFixture<'_>) {
-    let here = Some(stage.workspace.as_str());
+async fn bind_people(fixture: &WorkspaceFixture<'_>) {
+    let workspace = Some(fixture.workspace.as_str());
     for role in ["viewer", "operator", "auditor"] {
-        stage.fixtures.bind_role(&format!("user:{role}"), role, "workspace", here).await;
+        fixture.fixtures.bind_role(&format!("user:{role}"), role, "workspace", workspace).await;
     }
-    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
-    stage.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&elsewhere)).await;
-    let abroad = stage.fixtures.tenant("abroad").await;
-    let there = stage.app.fixtures().in_tenant(&abroad, "");
-    there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
+    let other_workspace = fixture.fixtures.workspace("next-door", "next-door").await;
+    fixture.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&other_workspace)).await;
+    let other_tenant = fixture.fixtures.tenant("abroad").await;
+    let foreign_fixtures = fixture.app.fixtures().in_tenant(&other_tenant, "");
+    foreign_fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
 }
 
 #[tokio::test]
-async fn suspension_reaches_those_who_act_in_its_workspace_once() {
+async fn suspension_notifies_each_actor_of_its_workspace_once() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    let seen = suspend(&stage).await;
-    assert_eq!((&seen["category"], &seen["severity"]), (&json!("incidents"), &json!("critical")));
-    assert_eq!(seen["title"], format!("The workload `{}` was suspended", stage.workload.slug));
-    assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
-    assert_eq!(seen["workspace_id"], stage.workspace.as_str());
-    let workload = stage.workload.workload_id.as_str();
-    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", stage.workspace));
-    assert_eq!(seen["body"], format!("workload {workload}, by user:local"));
-    let got = about(&inbox(&app, "user:operator").await, &seen).len();
-    assert_eq!(got, 1, "the operator can resume the workload");
-    for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
-        assert_eq!(about(&inbox(&app, other).await, &seen).len(), 0, "{other}");
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    let suspension = suspend(&fixture).await;
+    assert_eq!((&suspension["category"], &suspension["severity"]), (&json!("incidents"), &json!("critical")));
+    assert_eq!(suspension["title"], format!("The workload `{}` was suspended", fixture.workload.slug));
+    assert_eq!((&suspension["status"], &suspension["read_at"]), (&json!("unread"), &Value::Null));
+    assert_eq!(suspension["workspace_id"], fixture.workspace.as_str());
+    let workload = fixture.workload.workload_id.as_str();
+    assert_eq!(suspension["link"], format!("/console/workloads/{workload}?workspace={}", fixture.workspace));
+    assert_eq!(suspension["body"], format!("workload {workload}, by user:local"));
+    let notification_count = notifications_about(&inbox(&app, "user:operator").await, &suspension).len();
+    assert_eq!(notification_count, 1, "the operator can resume the workload");
+    for other_actor in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
+        assert_eq!(notifications_about(&inbox(&app, other_actor).await, &suspension).len(), 0, "{other_actor}");
     }
     // The source event of the notification is the fact in the audit log.
     let events = app.get("/v1/audit/events?limit=200").await.expect(200);
-    let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == seen["source_event"]["id"]);
+    let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == suspension["source_event"]["id"]);
     assert_eq!(event.unwrap()["kind"], "workload.changed");
 }
 
 #[tokio::test]
 async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    let seen = suspend(&stage).await;
-    let theirs = about(&inbox(&app, "user:operator").await, &seen)[0].clone();
-    let path = format!("{INBOX}/{}", theirs["notification_id"].as_str().unwrap());
-    for other in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
-        app.patch(&path, json!({ "status": "read" })).as_actor(other).await.expect_refusal(404, "not_found");
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    let event = suspend(&fixture).await;
+    let operator_notification = notifications_about(&inbox(&app, "user:operator").await, &event)[0].clone();
+    let path = format!("{INBOX}/{}", operator_notification["notification_id"].as_str().unwrap());
+    for other_actor in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
+        app.patch(&path, json!({ "status": "read" })).as_actor(other_actor).await.expect_refusal(404, "not_found");
     }
-    let mark = |status: &str| app.patch(&path, json!({ "status": status })).as_actor("user:operator");
-    let read = mark("read").header("If-Match", "\"1\"").await;
-    assert_eq!((&read.expect(200)["status"], read.header("etag")), (&json!("read"), Some("\"2\"")));
-    assert!(read.json()["read_at"].is_string());
-    mark("archived").header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
-    assert_eq!(mark("read").await.header("etag"), Some("\"2\""), "the present status changes nothing");
-    assert_eq!(mark("archived").await.expect(200)["status"], "archived");
-    assert_eq!(mark("unread").await.expect(200)["read_at"], Value::Null);
-    mark("seen").await.expect_refusal(422, "validation_error");
+    let set_status = |status: &str| app.patch(&path, json!({ "status": status })).as_actor("user:operator");
+    let response = set_status("read").header("If-Match", "\"1\"").await;
+    assert_eq!((&response.expect(200)["status"], response.header("etag")), (&json!("read"), Some("\"2\"")));
+    assert!(response.json()["read_at"].is_string());
+    set_status("archived").header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
+    assert_eq!(set_status("read").await.header("etag"), Some("\"2\""), "the present status changes nothing");
+    assert_eq!(set_status("archived").await.expect(200)["status"], "archived");
+    assert_eq!(set_status("unread").await.expect(200)["read_at"], Value::Null);
+    set_status("seen").await.expect_refusal(422, "validation_error");
     let count = async |query: &str| {
         let listed = app.get(format!("{INBOX}?{query}")).as_actor("user:operator").await;
         (listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count").unwrap().to_owned())
@@ -113,37 +115,37 @@ async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
     assert_eq!(count("category=incidents&status=archived").await.0, 0);
     assert_eq!(count("category=reports").await.0, 0);
     for query in ["status=seen", "category=incident", "category="] {
-        let refused = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], query.split('=').next().unwrap());
+        let refusal = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], query.split('=').next().unwrap());
     }
-    let all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
-    assert_eq!(all().await.expect(200)["unread_count"], 0);
-    assert_eq!(all().await.header("idempotency-replayed"), Some("true"));
+    let read_all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
+    assert_eq!(read_all().await.expect(200)["unread_count"], 0);
+    assert_eq!(read_all().await.header("idempotency-replayed"), Some("true"));
     assert_eq!(count("status=unread").await.0, 0);
     let unread = app.get(format!("{INBOX}?status=unread")).await.expect(200);
     assert!(!unread.as_array().unwrap().is_empty(), "the inbox of another recipient stays as it is");
 }
 
-fn explained(answer: &Response, channel: &str) -> (bool, String) {
-    let all = answer.expect(200);
-    let one = all.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
-    (one["enabled"].as_bool().unwrap(), one["scope"].as_str().unwrap().to_owned())
+fn effective_preference(response: &Response, channel: &str) -> (bool, String) {
+    let preferences = response.expect(200);
+    let entry = preferences.as_array().unwrap().iter().find(|entry| entry["channel"] == channel).unwrap();
+    (entry["enabled"].as_bool().unwrap(), entry["scope"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test]
-async fn preferences_of_four_scopes_decide_the_deepest_first() {
+async fn preference_of_the_narrowest_scope_decides() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let workspace = format!("/v1/notifications/workspaces/{}", stage.workspace);
-    let workload = format!("{workspace}/workloads/{}", stage.workload.workload_id);
+    let fixture = WorkspaceFixture::create(&app).await;
+    let workspace = format!("/v1/notifications/workspaces/{}", fixture.workspace);
+    let workload = format!("{workspace}/workloads/{}", fixture.workload.workload_id);
     let environment = format!("{workload}/environments/dev");
     let effective = format!(
         "{PREFERENCES}/effective?category=incidents&workspace_id={}&workload_id={}&environment=dev",
-        stage.workspace, stage.workload.workload_id
+        fixture.workspace, fixture.workload.workload_id
     );
-    let explain = async || explained(&app.get(&effective).await, "email");
+    let explain = async || effective_preference(&app.get(&effective).await, "email");
     assert_eq!(explain().await, (false, "fallback".to_owned()));
-    assert_eq!(explained(&app.get(&effective).await, "portal"), (true, "fallback".to_owned()));
+    assert_eq!(effective_preference(&app.get(&effective).await, "portal"), (true, "fallback".to_owned()));
     let defaults = json!([
         { "profile_ref": "platform_admin", "category": "incidents", "channel": "email", "enabled": true },
         { "profile_ref": "viewer", "category": "incidents", "channel": "email", "enabled": false },
@@ -158,8 +160,8 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     let (project, deepest) = (format!("{workload}/preferences"), format!("{environment}/preferences"));
     for path in [&project, &deepest] {
         for request in [app.get(path), app.put(path, prefer("incidents", "email", false))] {
-            let refused = request.await.expect_refusal(403, "enterprise_capability_required");
-            assert_eq!(refused["setting"], "advanced_notifications_enabled");
+            let refusal = request.await.expect_refusal(403, "enterprise_capability_required");
+            assert_eq!(refusal["setting"], "advanced_notifications_enabled");
         }
     }
     set_tenant(&app, json!({ "advanced_notifications_enabled": true })).await;
@@ -168,9 +170,9 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     app.put(&deepest, prefer("incidents", "email", true)).await.expect(200);
     let unknown = format!("{workload}/environments/nowhere/preferences");
     for request in [app.get(&unknown), app.put(&unknown, prefer("incidents", "email", true))] {
-        let refused = request.await.expect_refusal(422, "validation_error");
+        let refusal = request.await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!("environment"), &json!("not_found"))
         );
     }
@@ -180,7 +182,10 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     set_tenant(&app, json!({ "advanced_notifications_enabled": false })).await;
     assert_eq!(explain().await, (true, "workspace".to_owned()));
     // Preferences of other people have no effect.
-    assert_eq!(explained(&app.get(&effective).as_actor("user:ada").await, "email"), (false, "fallback".to_owned()));
+    assert_eq!(
+        effective_preference(&app.get(&effective).as_actor("user:ada").await, "email"),
+        (false, "fallback".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -188,35 +193,38 @@ async fn preferences_are_upserted_under_a_revision() {
     let app = TestApp::start().await;
     let unset = app.get(PREFERENCES).await;
     assert_eq!((unset.expect(200), unset.header("etag")), (json!([]), Some("\"0\"")));
-    let never = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
-    never.await.expect_refusal(412, "precondition_failed");
-    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
-    assert_eq!((first.expect(200), first.header("etag")), (prefer("incidents", "email", true), Some("\"1\"")));
-    let second = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
-    assert_eq!(second.expect(200).as_array().unwrap().len(), 2, "the first one stays");
-    let late = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
-    late.await.expect_refusal(412, "precondition_failed");
+    let stale_put = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
+    stale_put.await.expect_refusal(412, "precondition_failed");
+    let first_response = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
+    assert_eq!(
+        (first_response.expect(200), first_response.header("etag")),
+        (prefer("incidents", "email", true), Some("\"1\""))
+    );
+    let second_response = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
+    assert_eq!(second_response.expect(200).as_array().unwrap().len(), 2, "the first one stays");
+    let stale_put = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
+    stale_put.await.expect_refusal(412, "precondition_failed");
     let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
     stale.await.expect_refusal(412, "precondition_failed");
-    let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
-    assert_eq!(same.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
-    let read = app.get(PREFERENCES).await;
-    assert_eq!((read.expect(200), read.header("etag")), (second.json(), Some("\"2\"")));
+    let response = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
+    assert_eq!(response.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
+    let response = app.get(PREFERENCES).await;
+    assert_eq!((response.expect(200), response.header("etag")), (second_response.json(), Some("\"2\"")));
     assert_eq!(app.get(PREFERENCES).as_actor("user:ada").await.expect(200), json!([]));
     let entry = |enabled: Value| json!([{ "category": "incidents", "channel": "email", "enabled": enabled }]);
-    let twice = json!([entry(json!(true))[0], entry(json!(false))[0]]);
+    let duplicate_entries = json!([entry(json!(true))[0], entry(json!(false))[0]]);
     for (body, path, code) in [
         (entry(Value::Null), "[0].enabled", "invalid"),
         (prefer("incident", "email", true), "[0].category", "invalid"),
         (prefer("incidents", "sms", true), "[0].channel", "invalid"),
-        (twice, "[1]", "duplicate_item"),
+        (duplicate_entries, "[1]", "duplicate_item"),
     ] {
-        let refused = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+        let refusal = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!(path), &json!(code)));
     }
     let unknown = json!([{ "profile_ref": "boss", "category": "incidents", "channel": "email", "enabled": true }]);
-    let refused = app.put(PROFILES, unknown).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
+    let refusal = app.put(PROFILES, unknown).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "[0].profile_ref");
 }
 
 /// Canonical JSON (RFC 8785) of a value with ASCII texts and integers only, as `docs/operations/audit.md` describes it.
@@ -234,11 +242,11 @@ fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
 
 /// The digest of a suppression record, computed from the response that contains the record.
 fn digest_of(record: &Value) -> Value {
-    let mut shown = record.clone();
+    let mut expected_record = record.clone();
     for member in ["record_digest", "audit_event_id"] {
-        shown.as_object_mut().unwrap().remove(member).unwrap();
+        expected_record.as_object_mut().unwrap().remove(member).unwrap();
     }
-    json!(format!("sha256:{}", sha256_hex(canonical(&shown))))
+    json!(format!("sha256:{}", sha256_hex(canonical(&expected_record))))
 }
 
 /// The leaf hash of an event without categories, computed from the response that contains the event.
@@ -254,14 +262,14 @@ fn leaf_of(event: &Value) -> Value {
 async fn suppression_event(app: &Client, record: &Value) -> Value {
     let subject = record["suppressed_decision_id"].as_str().unwrap();
     let query = format!("subject_id={subject}&workspace_id={}", record["workspace_id"].as_str().unwrap());
-    let until = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let events = app.get(format!("/v1/audit/events?{query}")).as_actor("user:auditor").await.expect(200);
         if let [event] = &events.as_array().unwrap()[..] {
             assert_eq!((&event["event_id"], &event["subject"]["id"]), (&record["audit_event_id"], &json!(subject)));
             return event.clone();
         }
-        assert!(Instant::now() < until, "the suppression is not in the log: {events}");
+        assert!(Instant::now() < deadline, "the suppression is not in the log: {events}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -269,21 +277,21 @@ async fn suppression_event(app: &Client, record: &Value) -> Value {
 #[tokio::test]
 async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&stage).await;
-    let list = format!(
+    let suspension = suspend(&fixture).await;
+    let path = format!(
         "/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={}",
-        seen["source_event"]["id"].as_str().unwrap()
+        suspension["source_event"]["id"].as_str().unwrap()
     );
-    let read = async || app.get(&list).as_actor("user:auditor").await.expect(200)[0].clone();
-    let original = read().await;
-    let event = suppression_event(&app, &original).await;
-    assert_eq!(digest_of(&original), event["detail"]["digest"]);
+    let read_record = async || app.get(&path).as_actor("user:auditor").await.expect(200)[0].clone();
+    let original_record = read_record().await;
+    let event = suppression_event(&app, &original_record).await;
+    assert_eq!(digest_of(&original_record), event["detail"]["digest"]);
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("SET session_replication_role = replica").await.unwrap();
-    let id = original["suppressed_decision_id"].as_str().unwrap();
+    let id = original_record["suppressed_decision_id"].as_str().unwrap();
     for (column, altered) in [
         ("category", "'executions'"),
         ("event_kind", "'workload.created'"),
@@ -304,7 +312,7 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
             ))
             .await
             .unwrap();
-        let altered = read().await;
+        let altered = read_record().await;
         assert_ne!(digest_of(&altered), event["detail"]["digest"], "{column}");
         assert_eq!(altered["record_digest"], digest_of(&altered), "{column}");
         owner
@@ -315,21 +323,25 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
             .await
             .unwrap();
     }
-    assert_eq!(read().await, original);
+    assert_eq!(read_record().await, original_record);
 }
 
 #[tokio::test]
 async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
     app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
-    let seen = suspend(&stage).await;
-    assert_eq!(about(&inbox(&app, "user:operator").await, &seen).len(), 0);
-    let list = format!("/v1/notifications/suppressed-decisions?workspace_id={}", stage.workspace);
-    let records = app.get(&list).as_actor("user:auditor").await.expect(200);
-    let records: Vec<&Value> =
-        records.as_array().unwrap().iter().filter(|one| one["source_event"] == seen["source_event"]).collect();
+    let suspension = suspend(&fixture).await;
+    assert_eq!(notifications_about(&inbox(&app, "user:operator").await, &suspension).len(), 0);
+    let path = format!("/v1/notifications/suppressed-decisions?workspace_id={}", fixture.workspace);
+    let records = app.get(&path).as_actor("user:auditor").await.expect(200);
+    let records: Vec<&Value> = records
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|decision| decision["source_event"] == suspension["source_event"])
+        .collect();
     let [record] = records[..] else { panic!("{records:?}") };
     assert_eq!(
         (&record["recipient"], &record["category"], &record["reason_code"], &record["scope"], &record["revision"]),
@@ -345,37 +357,37 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
         (format!("source_event_id={}&recipient=user:operator", record["source_event"]["id"].as_str().unwrap()), 1),
         (format!("source_event_id={}", record["audit_event_id"].as_str().unwrap()), 0),
     ] {
-        let found = app.get(format!("{list}&{query}")).as_actor("user:auditor").await.expect(200);
-        let found = found.as_array().unwrap().iter().filter(|one| one == &record).count();
+        let found = app.get(format!("{path}&{query}")).as_actor("user:auditor").await.expect(200);
+        let found = found.as_array().unwrap().iter().filter(|decision| decision == &record).count();
         assert_eq!(found, count, "{query}");
     }
-    let refused = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "recipient");
+    let refusal = app.get(format!("{path}&recipient=operator")).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "recipient");
     // Callers that may not audit notifications get no records.
-    for other in ["user:operator", "user:viewer", "user:neighbour"] {
-        app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
+    for other_actor in ["user:operator", "user:viewer", "user:neighbour"] {
+        app.get(&path).as_actor(other_actor).await.expect_refusal(403, "forbidden");
     }
-    app.get(&list).as_actor("user:stranger").await.expect_refusal(404, "not_found");
-    let own = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
-    assert_eq!(own.expect(200), json!([]));
+    app.get(&path).as_actor("user:stranger").await.expect_refusal(404, "not_found");
+    let own_list = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
+    assert_eq!(own_list.expect(200), json!([]));
 }
 
 #[tokio::test]
 async fn only_channel_without_a_receiver_leaves_one_record() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    let both = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
-    app.put(PREFERENCES, both).as_actor("user:operator").await.expect(200);
-    let records = async |seen: &Value| {
-        let event = seen["source_event"]["id"].as_str().unwrap();
-        let list = format!("/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={event}");
-        let found = app.get(list).as_actor("user:auditor").await.expect(200);
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    let both_preferences = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
+    app.put(PREFERENCES, both_preferences).as_actor("user:operator").await.expect(200);
+    let records = async |suspension: &Value| {
+        let event = suspension["source_event"]["id"].as_str().unwrap();
+        let path = format!("/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={event}");
+        let found = app.get(path).as_actor("user:auditor").await.expect(200);
         found.as_array().unwrap().clone()
     };
     // The operator has never signed in, so there is no verified e-mail address.
-    let seen = suspend(&stage).await;
-    let found = records(&seen).await;
+    let suspension = suspend(&fixture).await;
+    let found = records(&suspension).await;
     let [record] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (&record["reason_code"], &record["scope"], &record["channel"], &record["unreachable_channels"]),
@@ -385,7 +397,9 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
     assert_eq!((&event["detail"]["digest"], &record["record_digest"]), (&digest_of(record), &digest_of(record)));
     // The list of deliveries shows the same failure, which is final without an attempt.
     let failed = app.get("/v1/notifications/deliveries?status=failed").await.expect(200);
-    let about = |one: &&Value| one["source_event"] == seen["source_event"] && one["recipient"] == "user:operator";
+    let about = |decision: &&Value| {
+        decision["source_event"] == suspension["source_event"] && decision["recipient"] == "user:operator"
+    };
     let failed: Vec<&Value> = failed.as_array().unwrap().iter().filter(about).collect();
     let [failed] = failed[..] else { panic!("{failed:?}") };
     assert_eq!((&failed["last_error"], &failed["attempt_count"]), (&json!("no_address"), &json!(0)));
@@ -398,39 +412,39 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
             'operator@example.org', now(), now())"
     );
     owner.batch_execute(&verified).await.unwrap();
-    let seen = suspend(&stage).await;
-    assert_eq!(records(&seen).await, Vec::<Value>::new());
+    let suspension = suspend(&fixture).await;
+    assert_eq!(records(&suspension).await, Vec::<Value>::new());
     let of_event = "SELECT count(*) FROM notification_delivery WHERE event_id = $1 AND recipient = 'user:operator'
         AND channel = 'email' AND last_error IS DISTINCT FROM 'no_address'";
-    let event: uuid::Uuid = seen["source_event"]["id"].as_str().unwrap().parse().unwrap();
+    let event: uuid::Uuid = suspension["source_event"]["id"].as_str().unwrap().parse().unwrap();
     assert_eq!(owner.query_one(of_event, &[&event]).await.unwrap().get::<_, i64>(0), 1);
 }
 
 #[tokio::test]
-async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
+async fn disabled_notifications_are_refused_recorded_and_never_sent_later() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    bind_people(&stage).await;
-    suspend(&stage).await;
-    let before = inbox(&app, "user:operator").await.len();
+    let fixture = WorkspaceFixture::create(&app).await;
+    bind_people(&fixture).await;
+    suspend(&fixture).await;
+    let count_before = inbox(&app, "user:operator").await.len();
     set_tenant(&app, json!({ "notifications_enabled": false })).await;
     for path in [INBOX, PREFERENCES, PROFILES, "/v1/notifications/suppressed-decisions"] {
-        let refused = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
-        assert_eq!(refused["setting"], "notifications_enabled", "{path}");
+        let refusal = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(refusal["setting"], "notifications_enabled", "{path}");
     }
     app.get(format!("{PREFERENCES}/effective?category=incidents")).await.expect(200);
-    set_status(&stage, "registered").await;
-    set_status(&stage, "suspended").await;
+    set_status(&fixture, "registered").await;
+    set_status(&fixture, "suspended").await;
     // The projector processes the log in order. Once a later fact is processed, the suspension is processed too.
     let owner = app.database().connect_as_owner().await.unwrap();
-    let passed = "SELECT count(*) FROM suppressed_decision
+    let suppressed_sql = "SELECT count(*) FROM suppressed_decision
         WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";
-    let until = Instant::now() + Duration::from_secs(20);
-    while owner.query_one(passed, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        assert!(Instant::now() < until, "the suspension was not recorded");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while owner.query_one(suppressed_sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(Instant::now() < deadline, "the suspension was not recorded");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     set_tenant(&app, json!({ "notifications_enabled": true })).await;
-    suspend(&stage).await;
-    assert_eq!(inbox(&app, "user:operator").await.len(), before + 1, "only the last suspension");
+    suspend(&fixture).await;
+    assert_eq!(inbox(&app, "user:operator").await.len(), count_before + 1, "only the last suspension");
 }

@@ -20,8 +20,8 @@ fn webhook(name: &str) -> Value {
 }
 
 async fn create(app: &Client, folder: &str, body: Value) -> (String, Value) {
-    let made = app.post(folder, body).await.expect(201);
-    (format!("{folder}/{}", made["destination_id"].as_str().unwrap()), made)
+    let created = app.post(folder, body).await.expect(201);
+    (format!("{folder}/{}", created["destination_id"].as_str().unwrap()), created)
 }
 
 /// The stored facts about a destination, read from the database because the audit log over HTTP shows no details.
@@ -38,55 +38,58 @@ async fn facts_about(app: &TestApp, destination: &Value) -> Vec<Value> {
 async fn destination_lives_in_its_scope_from_creation_to_deletion() {
     let app = TestApp::start().await;
     let workspace = in_workspace(WORKSPACE);
-    for (folder, scope, workspace_id, other) in [
+    for (folder, scope, workspace_id, other_id) in [
         (ORGANIZATION, "organization", Value::Null, workspace.as_str()),
         (workspace.as_str(), "workspace", json!(WORKSPACE), ORGANIZATION),
     ] {
         let created = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
-        let made = created.expect(201);
-        let id = made["destination_id"].as_str().unwrap();
+        let destination = created.expect(201);
+        let id = destination["destination_id"].as_str().unwrap();
         let path = format!("{folder}/{id}");
         assert_eq!((created.header("location"), created.header("etag")), (Some(path.as_str()), Some("\"1\"")));
-        assert_eq!((&made["scope"], &made["workspace_id"]), (&json!(scope), &workspace_id));
-        assert_eq!((&made["has_secret_ref"], &made["is_enabled"]), (&json!(true), &json!(true)));
-        let again = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
-        assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made.clone(), Some("true")));
+        assert_eq!((&destination["scope"], &destination["workspace_id"]), (&json!(scope), &workspace_id));
+        assert_eq!((&destination["has_secret_ref"], &destination["is_enabled"]), (&json!(true), &json!(true)));
+        let replay = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
+        assert_eq!((replay.expect(201), replay.header("idempotency-replayed")), (destination.clone(), Some("true")));
         app.post(folder, webhook("Incidents")).await.expect_refusal(409, "duplicate_destination");
 
         let changes =
             json!({ "is_enabled": false, "secret_ref": null, "redacted_metadata": { "url": "https://b.example" } });
-        let changed = app.patch(&path, changes).header("If-Match", "\"1\"").await;
-        assert_eq!(changed.header("etag"), Some("\"2\""));
-        let changed = changed.expect(200);
-        assert_eq!((&changed["has_secret_ref"], &changed["is_enabled"]), (&json!(false), &json!(false)));
-        assert_eq!(changed["display_name"], "Incidents", "an omitted field stays unchanged");
+        let change_response = app.patch(&path, changes).header("If-Match", "\"1\"").await;
+        assert_eq!(change_response.header("etag"), Some("\"2\""));
+        let changed_destination = change_response.expect(200);
+        assert_eq!(
+            (&changed_destination["has_secret_ref"], &changed_destination["is_enabled"]),
+            (&json!(false), &json!(false))
+        );
+        assert_eq!(changed_destination["display_name"], "Incidents", "an omitted field stays unchanged");
         let stale = app.patch(&path, json!({ "is_enabled": true })).header("If-Match", "\"1\"").await;
         stale.expect_refusal(412, "precondition_failed");
-        let (taken, _) = create(&app, folder, webhook("Approvals")).await;
-        let rename = app.patch(&taken, json!({ "display_name": "Incidents" })).await;
+        let (response, _) = create(&app, folder, webhook("Approvals")).await;
+        let rename = app.patch(&response, json!({ "display_name": "Incidents" })).await;
         rename.expect_refusal(409, "duplicate_destination");
 
-        let read = app.get(&path).await;
-        assert_eq!((read.expect(200), read.header("etag")), (changed, Some("\"2\"")));
+        let read_response = app.get(&path).await;
+        assert_eq!((read_response.expect(200), read_response.header("etag")), (changed_destination, Some("\"2\"")));
         let listed = app.get(folder).await;
         assert_eq!((listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count")), (2, Some("2")));
         // The destination does not exist in the other scope.
         for request in [
-            app.get(format!("{other}/{id}")),
-            app.patch(format!("{other}/{id}"), json!({ "is_enabled": true })),
-            app.delete(format!("{other}/{id}")),
+            app.get(format!("{other_id}/{id}")),
+            app.patch(format!("{other_id}/{id}"), json!({ "is_enabled": true })),
+            app.delete(format!("{other_id}/{id}")),
         ] {
             request.await.expect_refusal(404, "not_found");
         }
         app.delete(&path).await.expect(204);
         app.delete(&path).await.expect_refusal(404, "not_found");
         app.get(&path).await.expect_refusal(404, "not_found");
-        app.delete(&taken).await.expect(204);
+        app.delete(&response).await.expect(204);
     }
 }
 
 #[tokio::test]
-async fn no_answer_and_no_fact_shows_a_secret() {
+async fn responses_and_facts_contain_no_secret() {
     let app = TestApp::start().await;
     let metadata = json!({
         "url": format!("https://ada:{SECRET}@hooks.example/in?token={SECRET}&room=7"),
@@ -99,36 +102,36 @@ async fn no_answer_and_no_fact_shows_a_secret() {
         "destination_type": "chat_a", "display_name": "Room", "redacted_metadata": metadata,
         "secret_ref": "vault:chat/room#hunter2-canary", "is_enabled": true,
     });
-    let (path, made) = create(&app, ORGANIZATION, body).await;
-    assert_eq!(made["redacted_metadata"]["apiKey"], "[redacted]");
-    assert_eq!(made["redacted_metadata"]["format"], "slack");
-    let changed = app.patch(&path, json!({ "redacted_metadata": { "x_token": SECRET } })).await.expect(200);
-    assert_eq!(changed["redacted_metadata"], json!({ "x_token": "[redacted]" }));
+    let (path, created) = create(&app, ORGANIZATION, body).await;
+    assert_eq!(created["redacted_metadata"]["apiKey"], "[redacted]");
+    assert_eq!(created["redacted_metadata"]["format"], "slack");
+    let changed_destination = app.patch(&path, json!({ "redacted_metadata": { "x_token": SECRET } })).await.expect(200);
+    assert_eq!(changed_destination["redacted_metadata"], json!({ "x_token": "[redacted]" }));
     let listed = app.get(ORGANIZATION).await.expect(200);
-    let read = app.get(&path).await.expect(200);
-    for answer in [&made, &changed, &listed, &read] {
-        assert!(!answer.to_string().contains(SECRET), "{answer}");
-        assert!(answer.get("secret_ref").is_none(), "{answer}");
+    let destination = app.get(&path).await.expect(200);
+    for view in [&created, &changed_destination, &listed, &destination] {
+        assert!(!view.to_string().contains(SECRET), "{view}");
+        assert!(view.get("secret_ref").is_none(), "{view}");
     }
-    let facts = facts_about(&app, &made["destination_id"]).await;
+    let facts = facts_about(&app, &created["destination_id"]).await;
     assert_eq!(facts.len(), 2, "{facts:?}");
     assert!(!json!(facts).to_string().contains(SECRET), "{facts:?}");
     // A secret in place of a secret reference is refused, and the response does not echo it.
-    for refused in [SECRET, "env:../X", "vault:/etc#x", "file:../other/key", ""] {
-        let answer = app.patch(&path, json!({ "secret_ref": refused })).await;
-        let detail = answer.expect_refusal(422, "validation_error");
-        assert_eq!(detail["fields"][0]["code"], "invalid_secret_ref", "{answer}");
-        assert!(refused.is_empty() || !answer.text().contains(refused), "{answer}");
+    for invalid_reference in [SECRET, "env:../X", "vault:/etc#x", "file:../other/key", ""] {
+        let response = app.patch(&path, json!({ "secret_ref": invalid_reference })).await;
+        let detail = response.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "invalid_secret_ref", "{response}");
+        assert!(invalid_reference.is_empty() || !response.text().contains(invalid_reference), "{response}");
     }
 }
 
 #[tokio::test]
 async fn fact_holds_key_names_and_a_deletion_holds_the_id() {
     let app = TestApp::start().await;
-    let (path, made) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    let (path, destination) = create(&app, ORGANIZATION, webhook("Incidents")).await;
     app.patch(&path, json!({ "is_enabled": false })).await.expect(200);
     app.delete(&path).await.expect(204);
-    let facts = facts_about(&app, &made["destination_id"]).await;
+    let facts = facts_about(&app, &destination["destination_id"]).await;
     assert_eq!(facts.len(), 3, "{facts:?}");
     let find = |kind: &str| facts.iter().find(|fact| fact["kind"] == kind).unwrap()["detail"].clone();
     let created = find("notification.destination_created");
@@ -140,12 +143,12 @@ async fn fact_holds_key_names_and_a_deletion_holds_the_id() {
 #[tokio::test]
 async fn hostile_destinations_are_refused_and_addresses_are_saved() {
     let app = TestApp::start().await;
-    let long = "x".repeat(201);
+    let long_name = "x".repeat(201);
     for (field, value, code) in [
         ("destination_type", json!("portal"), "invalid"),
         ("destination_type", json!("slack"), "invalid"),
         ("display_name", json!(""), "invalid_name"),
-        ("display_name", json!(long), "invalid_name"),
+        ("display_name", json!(long_name), "invalid_name"),
         ("display_name", json!("a\nb"), "invalid_name"),
         ("redacted_metadata", json!({ "a key": 1 }), "invalid"),
         ("redacted_metadata", json!({ "nested": [{ "https://x": 1 }] }), "invalid"),
@@ -154,15 +157,15 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
     ] {
         let mut body = webhook("Hostile");
         body[field] = value;
-        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
-        let fields = refused["fields"].as_array().unwrap();
-        assert!(fields.iter().all(|one| one["path"] == field), "{refused}");
-        assert!(fields.iter().any(|one| one["code"] == code), "{refused}");
+        let refusal = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        let fields = refusal["fields"].as_array().unwrap();
+        assert!(fields.iter().all(|error| error["path"] == field), "{refusal}");
+        assert!(fields.iter().any(|error| error["code"] == code), "{refusal}");
     }
     let extra = json!({ "destination_type": "webhook", "display_name": "x", "secret": SECRET });
-    let answer = app.post(ORGANIZATION, extra).await;
-    answer.expect_refusal(422, "validation_error");
-    assert!(!answer.text().contains(SECRET), "{answer}");
+    let response = app.post(ORGANIZATION, extra).await;
+    response.expect_refusal(422, "validation_error");
+    assert!(!response.text().contains(SECRET), "{response}");
     // Creation accepts these addresses, because the server checks them at each delivery (T35).
     for (turn, url) in
         ["http://127.1", "http://[::1]", "file:///etc/passwd", "http://169.254.169.254/"].iter().enumerate()
@@ -176,18 +179,18 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
 #[tokio::test]
 async fn tenants_and_workspaces_do_not_see_each_others_destinations() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let here = Some(stage.workspace.as_str());
+    let fixture = WorkspaceFixture::create(&app).await;
+    let workspace = Some(fixture.workspace.as_str());
     for role in ["viewer", "operator", "workspace_admin"] {
-        stage.fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
+        fixture.fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", workspace).await;
     }
-    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
-    stage.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&elsewhere)).await;
-    let abroad = stage.fixtures.tenant("abroad").await;
-    let there = app.fixtures().in_tenant(&abroad, "");
-    there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
-    let folder = in_workspace(&stage.workspace);
-    let (path, made) = create(&app, &folder, webhook("Incidents")).await;
+    let other_workspace = fixture.fixtures.workspace("next-door", "next-door").await;
+    fixture.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
+    let other_tenant = fixture.fixtures.tenant("abroad").await;
+    let foreign_fixtures = app.fixtures().in_tenant(&other_tenant, "");
+    foreign_fixtures.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
+    let folder = in_workspace(&fixture.workspace);
+    let (path, created) = create(&app, &folder, webhook("Incidents")).await;
     let (shared, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
     app.get(&path).as_actor("user:workspace-admin").await.expect(200);
     for caller in ["user:viewer", "user:operator", "user:neighbour"] {
@@ -197,14 +200,16 @@ async fn tenants_and_workspaces_do_not_see_each_others_destinations() {
     // An administrator of a workspace may not manage destinations of the organization.
     app.get(&shared).as_actor("user:workspace-admin").await.expect_refusal(403, "forbidden");
     // The identifier does not exist within another administrator's workspace.
-    let moved = format!("{}/{}", in_workspace(&elsewhere), made["destination_id"].as_str().unwrap());
-    app.get(&moved).as_actor("user:neighbour").await.expect_refusal(404, "not_found");
+    let path_in_other_workspace =
+        format!("{}/{}", in_workspace(&other_workspace), created["destination_id"].as_str().unwrap());
+    app.get(&path_in_other_workspace).as_actor("user:neighbour").await.expect_refusal(404, "not_found");
     for path in [&path, &shared] {
-        app.get(path).as_actor("user:stranger").in_tenant(&abroad).await.expect_refusal(404, "not_found");
-        app.delete(path).as_actor("user:stranger").in_tenant(&abroad).await.expect_refusal(404, "not_found");
+        app.get(path).as_actor("user:stranger").in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
+        app.delete(path).as_actor("user:stranger").in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
     }
-    let theirs = app.get(ORGANIZATION).as_actor("user:stranger").in_tenant(&abroad).await.expect(200);
-    assert_eq!(theirs, json!([]));
+    let foreign_destinations =
+        app.get(ORGANIZATION).as_actor("user:stranger").in_tenant(&other_tenant).await.expect(200);
+    assert_eq!(foreign_destinations, json!([]));
 }
 
 #[tokio::test]
@@ -226,7 +231,7 @@ async fn disabled_notifications_refuse_destinations() {
 }
 
 #[tokio::test]
-async fn destinations_without_what_their_type_needs_are_refused_with_the_field() {
+async fn destinations_without_required_fields_are_refused_with_the_field() {
     let app = TestApp::start().await;
     for (kind, metadata, secret_ref, path, code) in [
         ("webhook", json!({}), Value::Null, "redacted_metadata.url", "missing"),
@@ -239,16 +244,16 @@ async fn destinations_without_what_their_type_needs_are_refused_with_the_field()
         let body = json!({
             "destination_type": kind, "display_name": kind, "redacted_metadata": metadata, "secret_ref": secret_ref,
         });
-        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        let refusal = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!(path), &json!(code)),
             "{kind}"
         );
     }
     let (path, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
-    let refused = app.patch(&path, json!({ "redacted_metadata": {} })).await.expect_refusal(422, "validation_error");
-    assert_eq!(refused["fields"][0]["path"], "redacted_metadata.url");
+    let refusal = app.patch(&path, json!({ "redacted_metadata": {} })).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "redacted_metadata.url");
 }
 
 #[tokio::test]
@@ -271,7 +276,7 @@ async fn scope_has_at_most_a_hundred_destinations() {
     }
     app.post(ORGANIZATION, webhook("one more")).await.expect_refusal(409, "too_many_destinations");
     create(&app, &workspace, webhook("of the workspace")).await;
-    let newest = app.get(format!("{ORGANIZATION}?limit=1")).await.expect(200)[0]["destination_id"].clone();
-    app.delete(format!("{ORGANIZATION}/{}", newest.as_str().unwrap())).await.expect(204);
+    let newest_id = app.get(format!("{ORGANIZATION}?limit=1")).await.expect(200)[0]["destination_id"].clone();
+    app.delete(format!("{ORGANIZATION}/{}", newest_id.as_str().unwrap())).await.expect(204);
     create(&app, ORGANIZATION, webhook("one more")).await;
 }

@@ -52,21 +52,21 @@ impl Route {
 
     /// A query string with those of the given `parameters` that the route accepts.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
-        let known = parameters.iter().filter(|(name, _)| self.has_query_parameter(name));
-        known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
+        let accepted = parameters.iter().filter(|(name, _)| self.has_query_parameter(name));
+        accepted.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
     }
 
     /// Whether the route accepts a query parameter of this name.
     pub(crate) fn has_query_parameter(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
         let is_match = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
-        parameters.is_some_and(|list| list.iter().any(is_match))
+        parameters.is_some_and(|entries| entries.iter().any(is_match))
     }
 
     /// Whether the route accepts a parameter of this name in any location.
     pub(crate) fn has_parameter(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
-        parameters.is_some_and(|list| list.iter().any(|parameter| parameter["name"] == name))
+        parameters.is_some_and(|entries| entries.iter().any(|parameter| parameter["name"] == name))
     }
 }
 
@@ -89,8 +89,8 @@ pub(crate) fn routes() -> Vec<Route> {
                 let mut operation = operation.clone();
                 if let Some(schema) = operation.pointer_mut("/requestBody/content/application~1json/schema") {
                     let target = schema["$ref"].as_str().and_then(|target| document.pointer(target.strip_prefix('#')?));
-                    if let Some(list) = target.filter(|target| target["type"] == "array") {
-                        *schema = list.clone();
+                    if let Some(array) = target.filter(|target| target["type"] == "array") {
+                        *schema = array.clone();
                     }
                 }
                 routes.push(Route { method: method.clone(), path: path.clone(), operation });

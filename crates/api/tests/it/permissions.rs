@@ -278,7 +278,7 @@ impl RequiredPermissions {
     fn all_permissions(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
-            Permission(one) | Visibility(one) | OneOf(one, _) => vec![one],
+            Permission(permission) | Visibility(permission) | OneOf(permission, _) => vec![permission],
             AllOf(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
             Release(others) => std::iter::once(RELEASE_VISIBILITY).chain(others.iter().copied()).collect(),
@@ -286,22 +286,26 @@ impl RequiredPermissions {
     }
 
     /// The expected outcome for a caller with these permissions.
-    fn expected_outcome(self, held: &BTreeSet<&str>) -> Outcome {
+    fn expected_outcome(self, held_permissions: &BTreeSet<&str>) -> Outcome {
         match self {
             Nothing | Membership => Outcome::Success,
-            Visibility(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
+            Visibility(sight) | Below(sight, _) if !held_permissions.contains(sight) => Outcome::NotFound,
             Visibility(_) => Outcome::Success,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Outcome::NotFound,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) => {
+            Release(_)
+                if !held_permissions.contains(RELEASE_VISIBILITY) && !held_permissions.contains("workload.view") =>
+            {
+                Outcome::NotFound
+            }
+            Release(_) if !held_permissions.contains(RELEASE_VISIBILITY) => {
                 Outcome::MissingPermission(RELEASE_VISIBILITY.to_owned())
             }
-            Permission(needed) if !held.contains(needed) => Outcome::MissingPermission(needed.to_owned()),
+            Permission(needed) if !held_permissions.contains(needed) => Outcome::MissingPermission(needed.to_owned()),
             Permission(_) => Outcome::Success,
-            OneOf(one, other) if held.contains(one) || held.contains(other) => Outcome::Success,
+            OneOf(one, other) if held_permissions.contains(one) || held_permissions.contains(other) => Outcome::Success,
             OneOf(one, _) => Outcome::MissingPermission(one.to_owned()),
             AllOf(needed) | Below(_, needed) | Release(needed) => needed
                 .iter()
-                .find(|needed| !held.contains(**needed))
+                .find(|needed| !held_permissions.contains(**needed))
                 .map_or(Outcome::Success, |needed| Outcome::MissingPermission((*needed).to_owned())),
         }
     }
@@ -316,21 +320,21 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of_response(operation: &str, answer: &Response) -> Self {
-        match answer.status {
+    fn of_response(operation: &str, response: &Response) -> Self {
+        match response.status {
             200 | 201 | 204 => Self::Success,
             // Authorization succeeded. The server then refuses to fetch from the address.
-            422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Success,
+            422 if operation == "fetch_documents" && response.text().contains("source_not_fetched") => Self::Success,
             // Authorization succeeded. The notification belongs to another recipient.
             404 if operation == "change_inbox_status" => Self::Success,
             403 => Self::MissingPermission(
-                answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
+                response.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
             ),
             404 => {
-                answer.expect_refusal(404, "not_found");
+                response.expect_refusal(404, "not_found");
                 Self::NotFound
             }
-            other => Self::OtherStatus(other),
+            status => Self::OtherStatus(status),
         }
     }
 }
@@ -339,10 +343,10 @@ impl Outcome {
 fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (PermissionsByActorName::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all_permissions())];
-    callers.extend(PERMISSIONS.iter().map(|one| exactly(&[one])));
+    callers.extend(PERMISSIONS.iter().map(|permission| exactly(&[permission])));
     callers.extend(PERMISSIONS.iter().map(|missing| {
-        let held = PERMISSIONS.iter().copied().filter(|one| one != missing);
-        (PermissionsByActorName::lacking(&[missing]), held.collect())
+        let held_permissions = PERMISSIONS.iter().copied().filter(|permission| permission != missing);
+        (PermissionsByActorName::lacking(&[missing]), held_permissions.collect())
     }));
     callers
 }
@@ -350,17 +354,17 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    let mut bound = BTreeSet::new();
-    let mut wrong = Vec::new();
+    let fixture = WorkspaceFixture::create(&app).await;
+    let mut bound_callers = BTreeSet::new();
+    let mut differences = Vec::new();
     for &(operation, needs) in table {
         let mut request: Option<Request> = None;
         let mut changes = 0;
-        for (caller, held) in callers(needs) {
-            let expected = needs.expected_outcome(&held);
+        for (caller, held_permissions) in callers(needs) {
+            let expected = needs.expected_outcome(&held_permissions);
             let prepared = match request.take() {
                 Some(request) => request,
-                None => stage.successful_request(operation).await,
+                None => fixture.successful_request(operation).await,
             };
             let is_read = prepared.method() == "GET";
             if expected == Outcome::Success && !is_read {
@@ -373,28 +377,29 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
                     continue;
                 }
             }
-            if bound.insert(caller.clone()) {
+            if bound_callers.insert(caller.clone()) {
                 // The role binding makes the actor known. Its permissions come from its name, not from the role.
-                stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+                fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
             }
-            let answer = prepared.clone().as_actor(&caller).await;
-            let outcome = Outcome::of_response(operation, &answer);
+            let response = prepared.clone().as_actor(&caller).await;
+            let outcome = Outcome::of_response(operation, &response);
             if is_read || outcome != Outcome::Success {
                 request = Some(prepared);
             }
             if outcome != expected {
-                wrong.push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {answer}"));
+                differences
+                    .push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {response}"));
             }
         }
         assert!(has_success(operation, needs, changes), "{operation} never succeeds");
     }
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
 /// Whether the operation is a read, or was executed successfully as a change at least once.
 fn has_success(operation: &str, needs: RequiredPermissions, changes: usize) -> bool {
     let reads = ["read_", "list_", "diff_", "healthz", "readyz", "metrics"];
-    changes > 0 || reads.iter().any(|read| operation.starts_with(read)) || matches!(needs, Nothing)
+    changes > 0 || reads.iter().any(|prefix| operation.starts_with(prefix)) || matches!(needs, Nothing)
 }
 
 #[tokio::test]
@@ -430,10 +435,10 @@ async fn use_case_operations_need_exactly_their_permissions() {
 #[test]
 fn every_operation_has_a_row() {
     let rows = [TENANCY, ASSETS, WORKLOADS, RUNS, NOTIFICATIONS, USE_CASES].concat();
-    let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
-    assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
-    let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
-    assert_eq!(names, all);
+    let operations: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
+    assert_eq!(operations.len(), rows.len() + 1, "an operation is in the tables twice");
+    let all_operations: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
+    assert_eq!(operations, all_operations);
 }
 
 /// `viewer` has six permissions. Granting this role requires each of them and `workspace.manage`.
@@ -448,17 +453,17 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.preference.self_manage",
     ];
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {
         let caller = PermissionsByActorName::lacking(&[permission]);
-        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
-        let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
+        fixture.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        let response = fixture.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) {
             Outcome::MissingPermission(permission.to_owned())
         } else {
             Outcome::Success
         };
-        assert_eq!(Outcome::of_response(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
+        assert_eq!(Outcome::of_response(GRANT_OPERATION, &response), expected, "{permission}: {response}");
     }
 }

@@ -15,7 +15,7 @@ const MAX_WRITTEN: usize = 8;
 #[tokio::test]
 async fn failed_batch_is_tried_again_with_fewer_facts() {
     let app = TestApp::builder().without_notifications().start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // A trigger simulates a statement that takes too long: the commit fails if it writes too many rows.
     let limit = format!(
@@ -28,22 +28,22 @@ async fn failed_batch_is_tried_again_with_fewer_facts() {
     );
     owner.batch_execute(&limit).await.unwrap();
     for _ in 0..FACTS {
-        suspend(&stage).await;
+        suspend(&fixture).await;
     }
     let tenant: uuid::Uuid = TENANT.parse().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let sequenced = "SELECT size FROM fact_log WHERE tenant_id = $1
         AND NOT EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = $1)";
     while owner.query_opt(sequenced, &[&tenant]).await.unwrap().is_none() {
-        assert!(Instant::now() < until, "facts are not sequenced");
+        assert!(Instant::now() < deadline, "facts are not sequenced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    let _other_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let suspensions = "SELECT count(*) FROM notification WHERE event_kind = 'workload.changed'
         AND recipient = 'user:local'";
     let expected = i64::try_from(FACTS).unwrap();
     while owner.query_one(suspensions, &[]).await.unwrap().get::<_, i64>(0) < expected {
-        assert!(Instant::now() < until, "the facts are not projected");
+        assert!(Instant::now() < deadline, "the facts are not projected");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

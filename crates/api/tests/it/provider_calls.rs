@@ -61,12 +61,12 @@ impl ProviderAccounts {
 }
 
 /// A workload whose model policy routes to the first account, with the second account as fallback.
-async fn active_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
-    active_workload_with_policy(given, slug, None).await
+async fn active_workload(fixtures: &Fixtures, slug: &str) -> ActiveWorkload {
+    active_workload_with_policy(fixtures, slug, None).await
 }
 
 /// Like `active_workload`, but with a sovereignty profile.
-async fn active_workload_with_policy(given: &Fixtures, slug: &str, profile: Option<Value>) -> ActiveWorkload {
+async fn active_workload_with_policy(fixtures: &Fixtures, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({
             "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved",
@@ -78,14 +78,14 @@ async fn active_workload_with_policy(given: &Fixtures, slug: &str, profile: Opti
         "supports_streaming": true,
     });
     let mut versions = vec![
-        given.asset_with_version("model_policy", &format!("{slug}-model"), content).await,
-        given.prompt(&format!("{slug}-prompt")).await,
-        given.policy(&format!("{slug}-policy")).await,
+        fixtures.asset_with_version("model_policy", &format!("{slug}-model"), content).await,
+        fixtures.prompt(&format!("{slug}-prompt")).await,
+        fixtures.policy(&format!("{slug}-policy")).await,
     ];
     if let Some(profile) = profile {
-        versions.push(given.asset_with_version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
+        versions.push(fixtures.asset_with_version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
     }
-    given.active_workload_with_bindings(slug, versions).await
+    fixtures.active_workload_with_bindings(slug, versions).await
 }
 
 /// The evidence of a run's only provider call.
@@ -109,9 +109,9 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
     let app = TestApp::builder().config_file(accounts.settings()).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
     accounts.openai.respond_with(chat_response("billing"));
-    let answer = run(&app, &workload).await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("billing")));
-    let call = call_evidence(&app, &answer["execution_id"]).await;
+    let response = run(&app, &workload).await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("billing")));
+    let call = call_evidence(&app, &response["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "answered")]);
     assert_eq!((&call["account_slot"], &call["model"]), (&json!("first"), &json!("small")));
     // 40 input tokens at 0.15 and 2 output tokens at 0.60, each price per million tokens.
@@ -138,9 +138,9 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
         (ScriptedResponse::reset(), "provider_unavailable"),
     ] {
         accounts.openai.respond_with(script);
-        let answer = run(&app, &workload).await.expect(200);
-        assert_eq!(answer["output"], "other", "{answer}");
-        let call = call_evidence(&app, &answer["execution_id"]).await;
+        let response = run(&app, &workload).await.expect(200);
+        assert_eq!(response["output"], "other", "{response}");
+        let call = call_evidence(&app, &response["execution_id"]).await;
         assert_eq!(route_attempts(&call), [("main", code), ("spare", "answered")]);
         assert_eq!((&call["account_slot"], &call["tokens_in"]), (&json!("second"), &json!(30)));
         assert_eq!(call["cost_micros"], Value::Null, "this model has no price");
@@ -155,12 +155,12 @@ async fn evidence_names_the_cause_of_a_call_that_no_provider_answered() {
     fs::remove_file(accounts.folder.path().join("key")).unwrap();
     let app = TestApp::builder().config_file(accounts.settings()).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
-    let answer = run(&app, &workload).await.expect(200);
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
+    let response = run(&app, &workload).await.expect(200);
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
     let message = "the provider was not called, because this server cannot read the key of the account";
-    assert_eq!(answer["error"]["message"], message);
-    assert!(!answer.to_string().contains("secret"), "the caller learns nothing about secrets: {answer}");
-    let call = call_evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(response["error"]["message"], message);
+    assert!(!response.to_string().contains("secret"), "the caller learns nothing about secrets: {response}");
+    let call = call_evidence(&app, &response["execution_id"]).await;
     let causes: Vec<&Value> = call["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["cause"]).collect();
     assert!(causes.len() >= 2 && causes.iter().all(|cause| *cause == "secret_missing"), "{call}");
     assert_eq!(accounts.openai.request_count(), 0);
@@ -175,10 +175,10 @@ async fn provider_refusal_fails_the_step_without_fallback() {
         .openai
         .respond_with(ScriptedResponse::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
     accounts.anthropic.respond_with(message_response("never"));
-    let answer = run(&app, &workload).await.expect(200);
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
-    assert!(!answer.to_string().contains("too long"), "{answer}");
-    let call = call_evidence(&app, &answer["execution_id"]).await;
+    let response = run(&app, &workload).await.expect(200);
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
+    assert!(!response.to_string().contains("too long"), "{response}");
+    let call = call_evidence(&app, &response["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "provider_refused")]);
     assert_eq!((accounts.openai.request_count(), accounts.anthropic.request_count()), (1, 0));
 }
@@ -201,9 +201,9 @@ async fn provider_keys_never_leave_the_server() {
     let mut received = String::new();
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     for _ in 0..5 {
-        let answer = server.client.post(workload.execute_path(), body.clone()).await;
-        let id = answer.expect(200)["execution_id"].as_str().unwrap().to_owned();
-        received += &answer.text();
+        let response = server.client.post(workload.execute_path(), body.clone()).await;
+        let id = response.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        received += &response.text();
         for path in ["", "/evidence-graph"] {
             received += &server.client.get(format!("/v1/executions/{id}{path}")).await.text();
         }
@@ -219,9 +219,9 @@ async fn provider_keys_never_leave_the_server() {
         "{}",
         telemetry.log
     );
-    for (place, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
+    for (source, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains("CANARY") || line.contains("qxzw7781"));
-        assert!(line.is_none(), "{place}: {line:?}");
+        assert!(line.is_none(), "{source}: {line:?}");
     }
 }
 
@@ -233,14 +233,14 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     let workload = active_workload(&app.fixtures(), "main").await;
     accounts.openai.respond_with(ScriptedResponse::hang());
     accounts.anthropic.respond_with(message_response("other"));
-    let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
+    let pending_run = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
     accounts.openai.wait_for_requests(1).await;
-    let answer = run(&app, &workload).await.expect(200);
-    assert_eq!(answer["output"], "other");
-    let call = call_evidence(&app, &answer["execution_id"]).await;
+    let response = run(&app, &workload).await.expect(200);
+    assert_eq!(response["output"], "other");
+    let call = call_evidence(&app, &response["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
     assert_eq!(accounts.openai.request_count(), 1);
-    let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
+    let path = format!("/v1/executions/{}/cancel", pending_run.as_str().unwrap());
     app.post(path, json!({})).await.expect(200);
 }
 
@@ -254,11 +254,12 @@ async fn streams_deltas_while_the_provider_sends_them() {
     let accounts = ProviderAccounts::start().await;
     let app = TestApp::builder().config_file(accounts.settings()).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
-    let end = json!({
+    let end_fields = json!({
         "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
         "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     });
-    let events = [delta_event("bil"), delta_event("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
+    let events =
+        [delta_event("bil"), delta_event("ling"), format!("data: {end_fields}\n\n"), "data: [DONE]\n\n".to_owned()];
     accounts.openai.respond_with(ScriptedResponse::events(events).with_pauses());
     let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = EventStream::open(&app, &execution_path(&id, "/events"), "").await;

@@ -41,8 +41,8 @@ async fn check(settings: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     (output.status.success(), text)
 }
 
-fn account(slot: &str, kind: &str, base_url: &str, more: &str) -> String {
-    format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{more}\n")
+fn account(slot: &str, kind: &str, base_url: &str, settings: &str) -> String {
+    format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{settings}\n")
 }
 
 /// Starts a server that responds to a TLS handshake in plain HTTP.
@@ -64,7 +64,7 @@ fn chat_response() -> ScriptedResponse {
 }
 
 #[tokio::test]
-async fn says_in_one_sentence_why_an_account_fails() {
+async fn reports_the_cause_of_each_account_failure() {
     let endpoint = ScriptedEndpoint::start().await;
     let settings = account("first", "openai", &endpoint.url("/v1"), "secret_ref = \"env:KEY\"\ntest_model = \"small\"");
     let error = |message: &str| json!({ "error": { "message": message } }).to_string();
@@ -96,8 +96,8 @@ async fn says_in_one_sentence_why_an_account_fails() {
         assert_eq!(check(&settings, &[], &[("KEY", KEY)]).await, (false, format!("first: {sentence}\n")));
     }
     endpoint.respond_with(chat_response());
-    let (passed, text) = check(&settings, &[], &[("KEY", KEY)]).await;
-    assert!(passed && text.starts_with("first: model `small` answered in "), "{text}");
+    let (is_success, text) = check(&settings, &[], &[("KEY", KEY)]).await;
+    assert!(is_success && text.starts_with("first: model `small` answered in "), "{text}");
     let request = endpoint.requests().pop().unwrap();
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     assert_eq!((&request.json()["model"], request.json()["messages"].as_array().unwrap().len()), (&json!("small"), 1));
@@ -107,19 +107,19 @@ async fn says_in_one_sentence_why_an_account_fails() {
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(chat_response());
-    let nobody = unused_address().unwrap();
-    let plain = endpoint.url("/v1");
+    let unused = unused_address().unwrap();
+    let plain_url = endpoint.url("/v1");
     let settings = [
-        account("keyless", "openai", &plain, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
-        account("modelless", "anthropic", &plain, ""),
-        account("closed", "openai", &format!("http://{nobody}/v1"), "test_model = \"small\""),
+        account("keyless", "openai", &plain_url, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
+        account("modelless", "anthropic", &plain_url, ""),
+        account("closed", "openai", &format!("http://{unused}/v1"), "test_model = \"small\""),
         account("plain", "openai", &format!("https://{}/v1", server_without_tls()), "test_model = \"small\""),
         account("unknown", "openai", "https://models.invalid/v1", "test_model = \"small\""),
-        account("good", "openai", &plain, "test_model = \"small\""),
+        account("good", "openai", &plain_url, "test_model = \"small\""),
     ]
     .concat();
-    let (passed, text) = check(&settings, &[], &[]).await;
-    assert!(!passed, "{text}");
+    let (is_success, text) = check(&settings, &[], &[]).await;
+    assert!(!is_success, "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..5],
@@ -134,14 +134,14 @@ async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     );
     assert!(lines[5].starts_with("good: model `small` answered in "), "{text}");
     // Tests a single account, with another model.
-    let (passed, text) = check(&settings, &["good", "--model", "large"], &[]).await;
-    assert!(passed && text.starts_with("good: model `large` answered in "), "{text}");
+    let (is_success, text) = check(&settings, &["good", "--model", "large"], &[]).await;
+    assert!(is_success && text.starts_with("good: model `large` answered in "), "{text}");
     assert_eq!(endpoint.requests().pop().unwrap().json()["model"], "large");
     assert!(check(&settings, &["local"], &[]).await.0);
-    let (passed, text) = check(&settings, &["goood"], &[]).await;
-    assert!(!passed && text.contains("no provider account `goood` is configured; did you mean `good`?"), "{text}");
-    let (passed, text) = check("", &[], &[]).await;
-    assert!(!passed && text.contains("add one to `fairway.toml`"), "{text}");
+    let (is_success, text) = check(&settings, &["goood"], &[]).await;
+    assert!(!is_success && text.contains("no provider account `goood` is configured; did you mean `good`?"), "{text}");
+    let (is_success, text) = check("", &[], &[]).await;
+    assert!(!is_success && text.contains("add one to `fairway.toml`"), "{text}");
 }
 
 #[tokio::test]
@@ -151,23 +151,24 @@ async fn reads_the_default_file_and_refuses_a_missing_named_one() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     }
-    let (passed, text) = printed(Some("bind = \"127.0.0.1:1\""), &[], &[]).await;
-    assert!(passed && text.contains("bind = 127.0.0.1:1 (file)\n"), "{text}");
-    let (passed, text) = printed(None, &[], &[]).await;
-    assert!(passed && text.contains("bind = 127.0.0.1:8080 (default)\n"), "{text}");
-    let (passed, text) = printed(Some("bind = \"127.0.0.1:1\""), &["--config", "other.toml"], &[]).await;
-    assert!(!passed && text.contains("other.toml cannot be read"), "{text}");
-    let (passed, text) = printed(Some("[[provider]]"), &[], &[]).await;
-    assert!(!passed && text.contains("did you mean `providers`?"), "{text}");
-    let house = [("FAIRWAY_PROVIDERS__HOUSE__KIND", "openai"), ("FAIRWAY_PROVIDERS__HOUSE__BASE_URL", "http://h/v1")];
-    let (passed, text) = printed(None, &[], &house).await;
+    let (is_success, text) = printed(Some("bind = \"127.0.0.1:1\""), &[], &[]).await;
+    assert!(is_success && text.contains("bind = 127.0.0.1:1 (file)\n"), "{text}");
+    let (is_success, text) = printed(None, &[], &[]).await;
+    assert!(is_success && text.contains("bind = 127.0.0.1:8080 (default)\n"), "{text}");
+    let (is_success, text) = printed(Some("bind = \"127.0.0.1:1\""), &["--config", "other.toml"], &[]).await;
+    assert!(!is_success && text.contains("other.toml cannot be read"), "{text}");
+    let (is_success, text) = printed(Some("[[provider]]"), &[], &[]).await;
+    assert!(!is_success && text.contains("did you mean `providers`?"), "{text}");
+    let variables =
+        [("FAIRWAY_PROVIDERS__HOUSE__KIND", "openai"), ("FAIRWAY_PROVIDERS__HOUSE__BASE_URL", "http://h/v1")];
+    let (is_success, text) = printed(None, &[], &variables).await;
     assert!(
-        passed && text.contains("[[providers]] house: openai http://h, timeout 60 s, no secret (environment)\n"),
+        is_success && text.contains("[[providers]] house: openai http://h, timeout 60 s, no secret (environment)\n"),
         "{text}"
     );
 }
 
-/// A model policy with routes to the accounts `first` and, if set, `second`.
+/// A model policy with a route to the account `primary` and, if set, a fallback route to `fallback`.
 fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
     let route = |account: &str| {
         json!({ "route_id": format!("to-{account}"), "provider": "acme", "model": "small", "account_slot": account,
@@ -180,32 +181,36 @@ fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
 #[tokio::test]
 async fn activation_needs_an_account_of_this_server() {
     let app = TestApp::builder().config_file(account("first", "openai", "http://127.0.0.1:9/v1", "")).start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
     for (name, primary, fallback, verdicts, status) in [
         ("known", "first", None, &["pass"][..], 200),
         ("spare", "first", Some("second"), &["warn"], 200),
         ("other", "second", Some("local"), &["warn"], 200),
         ("none", "second", Some("third"), &["blocked", "blocked"], 422),
     ] {
-        let model = given.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
+        let model = fixtures.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
         let versions = [policy.clone(), model];
-        let release = given.draft(&workload, &versions).await;
-        let early = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+        let release = fixtures.draft(&workload, &versions).await;
+        let early_gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let is_early = |gate: &&Value| gate["code"] == "provider_account_missing" && gate["verdict"] == "warn";
-        let warned = verdicts.iter().filter(|verdict| **verdict != "pass").count();
-        assert_eq!(early.as_array().unwrap().iter().filter(is_early).count(), warned, "{name}: {early}");
-        let release = given.approved_release(&workload, &versions).await;
+        let warning_count = verdicts.iter().filter(|verdict| **verdict != "pass").count();
+        assert_eq!(
+            early_gates.as_array().unwrap().iter().filter(is_early).count(),
+            warning_count,
+            "{name}: {early_gates}"
+        );
+        let release = fixtures.approved_release(&workload, &versions).await;
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let found: Vec<&Value> =
             gates.as_array().unwrap().iter().filter(|gate| gate["gate"] == "provider_account").collect();
-        let shown: Vec<&str> = found.iter().map(|gate| gate["verdict"].as_str().unwrap()).collect();
-        assert_eq!(shown, verdicts, "{name}: {found:?}");
+        let shown_verdicts: Vec<&str> = found.iter().map(|gate| gate["verdict"].as_str().unwrap()).collect();
+        assert_eq!(shown_verdicts, verdicts, "{name}: {found:?}");
         let code = if status == 200 && verdicts == ["pass"] { "provider_account" } else { "provider_account_missing" };
         assert!(found.iter().all(|gate| gate["code"] == code), "{name}: {found:?}");
         let path = format!("/v1/releases/{release}/transition");
-        let moved = app.post(path, json!({ "to_state": "active" })).await;
-        let body = moved.expect(status);
+        let transition = app.post(path, json!({ "to_state": "active" })).await;
+        let body = transition.expect(status);
         if status == 422 {
             assert_eq!(body["detail"]["missing"].as_array().unwrap().len(), 2, "{body}");
             assert_eq!(body["detail"]["missing"][0]["code"], "provider_account_missing");
@@ -220,10 +225,10 @@ async fn failures_keep_status_account_model_and_run() {
     let settings = account("first", "openai", &endpoint.url("/v1"), "")
         + &account("keyless", "openai", &endpoint.url("/v1"), "secret_ref = \"env:FAIRWAY_TEST_NO_SUCH_KEY\"");
     let server = CapturedServer::start_with("warn", &settings).await;
-    let given = server.client.fixtures();
-    let model = given.asset_with_version("model_policy", "model", model_policy("first", None)).await;
-    let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
-    let workload = given.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
+    let fixtures = server.client.fixtures();
+    let model = fixtures.asset_with_version("model_policy", "model", model_policy("first", None)).await;
+    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.policy("policy").await);
+    let workload = fixtures.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();
     for (status, body, code) in [
         (401, json!({}), "provider_key_refused"),
@@ -234,9 +239,9 @@ async fn failures_keep_status_account_model_and_run() {
         (503, json!({}), "provider_unavailable"),
     ] {
         endpoint.respond_with(ScriptedResponse::status(status, &body.to_string()).header("Retry-After", "60"));
-        let answer = run_workload(&server, &workload).await;
-        assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!(code)));
-        let id = answer["execution_id"].as_str().unwrap().to_owned();
+        let response = run_workload(&server, &workload).await;
+        assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!(code)));
+        let id = response["execution_id"].as_str().unwrap().to_owned();
         let graph = server.client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
         let artifact = graph["evidence_artifacts"][0]["artifact_id"].as_str().unwrap();
         let path = format!("/v1/executions/{id}/evidence-artifacts/{artifact}");
@@ -255,9 +260,9 @@ async fn failures_keep_status_account_model_and_run() {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
-    let warned = telemetry.log.lines().find(|line| line.contains("the key of a provider account cannot be read"));
-    let warned = warned.unwrap();
-    assert!(warned.contains("keyless") && warned.contains("env:FAIRWAY_TEST_NO_SUCH_KEY"), "{warned}");
+    let warning = telemetry.log.lines().find(|line| line.contains("the key of a provider account cannot be read"));
+    let warning = warning.unwrap();
+    assert!(warning.contains("keyless") && warning.contains("env:FAIRWAY_TEST_NO_SUCH_KEY"), "{warning}");
 }
 
 async fn run_workload(server: &CapturedServer, workload: &fairway_testkit::app::ActiveWorkload) -> Value {

@@ -102,8 +102,13 @@ impl ReviewedServer {
         self.responses_about_artifacts(id, everything, 6).await
     }
 
-    /// Like `responses_about`, but asserts that the run has at least `least` artifacts.
-    async fn responses_about_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
+    /// Like `responses_about`, but asserts that the run has at least `min_artifacts` artifacts.
+    async fn responses_about_artifacts(
+        &self,
+        id: &Value,
+        everything: bool,
+        min_artifacts: usize,
+    ) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(execution_path(id, "/evidence-graph")).await.expect(200);
         let artifacts: Vec<&str> = graph["evidence_artifacts"]
@@ -112,7 +117,7 @@ impl ReviewedServer {
             .iter()
             .map(|artifact| artifact["artifact_id"].as_str().unwrap())
             .collect();
-        assert!(artifacts.len() >= least, "{graph}");
+        assert!(artifacts.len() >= min_artifacts, "{graph}");
         let mut requests = Vec::new();
         let about = |route: &&Route| {
             route.method == "get"
@@ -135,8 +140,8 @@ impl ReviewedServer {
         let mut responses = Vec::new();
         for (path, request) in requests {
             for reader in READERS {
-                let answer = request.clone().as_actor(reader).await;
-                responses.push((format!("{path} as {reader}"), answer.text()));
+                let response = request.clone().as_actor(reader).await;
+                responses.push((format!("{path} as {reader}"), response.text()));
             }
         }
         responses
@@ -146,7 +151,7 @@ impl ReviewedServer {
     fn path_about(&self, route: &Route, id: &Value, artifact: &str) -> Option<String> {
         let mut path = route.path.clone();
         for name in route.placeholders() {
-            let known = match name {
+            let is_known = match name {
                 "execution_id" => id.as_str().unwrap(),
                 "artifact_id" if route.path.contains("/executions/") => artifact,
                 "workload_id" => &self.workload.workload_id,
@@ -157,7 +162,7 @@ impl ReviewedServer {
                 "environment" => "dev",
                 _ => return None,
             };
-            path = path.replace(&format!("{{{name}}}"), known);
+            path = path.replace(&format!("{{{name}}}"), is_known);
         }
         Some(format!("{path}{}", route.query(&[("workspace_id", WORKSPACE), ("environment", "dev"), ("limit", "200")])))
     }
@@ -172,7 +177,7 @@ fn completion_response(message: Value, reason: &str) -> ScriptedResponse {
 
 /// The versions that a release binds: it records transcripts, uses memory and search, and requires human review.
 async fn reviewed_versions(client: &Client) -> Vec<Version> {
-    let given = client.fixtures();
+    let fixtures = client.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "redact_output", "human_review"] }]);
     let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "first",
@@ -186,12 +191,12 @@ async fn reviewed_versions(client: &Client) -> Vec<Version> {
         "allowed_access_modes": ["retrieve", "memory_replay", "memory_writeback"],
     } });
     vec![
-        given.policy_with_rules("policy", rules).await,
-        given.asset_with_version("model_policy", "models", model).await,
-        given.asset_with_version("tool_definition", "search", search).await,
-        given.asset_with_version("knowledge_base", "handbook", base).await,
-        given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
-        given.flow("flow", FLOW).await,
+        fixtures.policy_with_rules("policy", rules).await,
+        fixtures.asset_with_version("model_policy", "models", model).await,
+        fixtures.asset_with_version("tool_definition", "search", search).await,
+        fixtures.asset_with_version("knowledge_base", "handbook", base).await,
+        fixtures.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+        fixtures.flow("flow", FLOW).await,
     ]
 }
 
@@ -212,7 +217,9 @@ pub(crate) async fn tables_with(database: &TestDatabase, canary: &str) -> Vec<St
             "SELECT EXISTS (SELECT FROM {table} AS held WHERE held::text LIKE '%{canary}%' OR held::text LIKE '%{bytes}%')"
         );
         if owner.query_one(&holds, &[]).await.unwrap().get(0) {
-            found.push(table.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_').to_owned());
+            found.push(
+                table.trim_end_matches(|character: char| character.is_ascii_digit() || character == '_').to_owned(),
+            );
         }
     }
     found
@@ -220,43 +227,44 @@ pub(crate) async fn tables_with(database: &TestDatabase, canary: &str) -> Vec<St
 
 #[tokio::test]
 async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
-    let desk = ReviewedServer::start().await;
-    let client = &desk.server.client;
-    let queued = desk.run_request().header("prefer", "respond-async").await.expect(202)["execution_id"].clone();
-    desk.wait_for_review(&queued).await;
-    let streamed = desk.run_request().header("accept", "text/event-stream").await;
+    let reviewed_server = ReviewedServer::start().await;
+    let client = &reviewed_server.server.client;
+    let queued =
+        reviewed_server.run_request().header("prefer", "respond-async").await.expect(202)["execution_id"].clone();
+    reviewed_server.wait_for_review(&queued).await;
+    let streamed = reviewed_server.run_request().header("accept", "text/event-stream").await;
     assert!(!streamed.text().contains(CANARY), "{streamed}");
     let streamed = streamed.header("content-location").unwrap().split('/').nth(3).unwrap().to_owned();
-    let kept = desk.run_request().idempotency_key("k").await.expect(202)["execution_id"].clone();
-    let cancelled = desk.run_request().await.expect(202)["execution_id"].clone();
-    let runs = [queued, json!(streamed), kept.clone()];
+    let approved_run = reviewed_server.run_request().idempotency_key("k").await.expect(202)["execution_id"].clone();
+    let cancelled = reviewed_server.run_request().await.expect(202)["execution_id"].clone();
+    let runs = [queued, json!(streamed), approved_run.clone()];
     // Before the review, the canary is stored, so its absence afterwards is meaningful.
-    let before = tables_with_canary(&desk.server.database).await;
-    assert_eq!(before, ["evidence_payload", "execution_progress", "execution_result"]);
+    let tables_before = tables_with_canary(&reviewed_server.server.database).await;
+    assert_eq!(tables_before, ["evidence_payload", "execution_progress", "execution_result"]);
     for id in &runs {
-        let shown = client.get(execution_path(id, "/review")).as_actor(REVIEWER).await.expect(200);
-        assert_eq!(shown["output"], CANARY);
-        let pending = desk.responses_about(id, id == &runs[0]).await;
+        let review = client.get(execution_path(id, "/review")).as_actor(REVIEWER).await.expect(200);
+        assert_eq!(review["output"], CANARY);
+        let pending = reviewed_server.responses_about(id, id == &runs[0]).await;
         let carries = |response: &&(String, String)| response.1.contains(CANARY);
         let routes: Vec<&str> = pending.iter().filter(carries).map(|(route, _)| route.as_str()).collect();
         assert!(routes.iter().all(|route| route.contains("/review")), "{routes:?}");
-        assert_eq!(desk.review_request(id, "rejected").await.expect(200)["status"], "denied");
+        assert_eq!(reviewed_server.review_request(id, "rejected").await.expect(200)["status"], "denied");
     }
     client.post(execution_path(&cancelled, "/cancel"), json!({})).as_actor(SUBMITTER).await.expect(200);
 
     let mut responses = Vec::new();
     for id in runs.iter().chain([&cancelled]) {
-        responses.extend(desk.responses_about(id, id == &runs[0]).await);
+        responses.extend(reviewed_server.responses_about(id, id == &runs[0]).await);
     }
-    let replayed = desk.run_request().idempotency_key("k").await;
-    assert_eq!(replayed.expect_refusal(403, "review_rejected")["execution_id"], kept);
+    let replayed = reviewed_server.run_request().idempotency_key("k").await;
+    assert_eq!(replayed.expect_refusal(403, "review_rejected")["execution_id"], approved_run);
     responses.push(("the repeated request".to_owned(), replayed.text()));
     // The next run of the session does not replay the rejected answer.
-    desk.run_request().await.expect(202);
-    let model_request = desk.model.requests().pop().unwrap();
+    reviewed_server.run_request().await.expect(202);
+    let model_request = reviewed_server.model.requests().pop().unwrap();
     responses.push(("the session in the model's request".to_owned(), model_request.json()["messages"][1].to_string()));
     assert_no_canary(&responses);
-    let (telemetry, database) = desk.server.shut_down().await;
+    let (telemetry, database) = reviewed_server.server.shut_down().await;
     // The last run still awaits its review, so its rows are excluded.
     let owner = database.connect_as_owner().await.unwrap();
     let pending: Vec<uuid::Uuid> = owner
@@ -278,24 +286,25 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
 /// Covers the output, result and error of scripts. The script itself never contains the whole canary.
 #[tokio::test]
 async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
-    let desk = ReviewedServer::start().await;
-    let client = &desk.server.client;
+    let reviewed_server = ReviewedServer::start().await;
+    let client = &reviewed_server.server.client;
     let code = "said = 'CANARYqxz' + 'w7781'\nprint(said)\nresult = {'answer': said}";
     let rejected =
-        desk.script_request("starlark", code).idempotency_key("script").await.expect(202)["execution_id"].clone();
-    let before = tables_with_canary(&desk.server.database).await;
-    assert_eq!(before, ["evidence_payload", "execution_result"]);
-    let shown = client.get(execution_path(&rejected, "/review")).as_actor(REVIEWER).await.expect(200);
-    assert_eq!(shown["output"]["answer"], CANARY);
-    assert_eq!(shown["metadata"]["stdout"], format!("{CANARY}\n"));
-    let pending = desk.responses_about_artifacts(&rejected, true, 2).await;
+        reviewed_server.script_request("starlark", code).idempotency_key("script").await.expect(202)["execution_id"]
+            .clone();
+    let tables_before = tables_with_canary(&reviewed_server.server.database).await;
+    assert_eq!(tables_before, ["evidence_payload", "execution_result"]);
+    let review = client.get(execution_path(&rejected, "/review")).as_actor(REVIEWER).await.expect(200);
+    assert_eq!(review["output"]["answer"], CANARY);
+    assert_eq!(review["metadata"]["stdout"], format!("{CANARY}\n"));
+    let pending = reviewed_server.responses_about_artifacts(&rejected, true, 2).await;
     let routes = pending.iter().filter(|response| response.1.contains(CANARY)).map(|(route, _)| route.as_str());
     let routes: Vec<&str> = routes.collect();
     assert!(!routes.is_empty() && routes.iter().all(|route| route.contains("/review")), "{routes:?}");
-    assert_eq!(desk.review_request(&rejected, "rejected").await.expect(200)["status"], "denied");
+    assert_eq!(reviewed_server.review_request(&rejected, "rejected").await.expect(200)["status"], "denied");
 
-    let mut responses = desk.responses_about_artifacts(&rejected, true, 2).await;
-    let replayed = desk.script_request("starlark", code).idempotency_key("script").await;
+    let mut responses = reviewed_server.responses_about_artifacts(&rejected, true, 2).await;
+    let replayed = reviewed_server.script_request("starlark", code).idempotency_key("script").await;
     assert_eq!(replayed.expect_refusal(403, "review_rejected")["execution_id"], rejected);
     responses.push(("the repeated request".to_owned(), replayed.text()));
     // A failed script is not reviewed, so no caller may see its output and error.
@@ -303,31 +312,35 @@ async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
         ("starlark", "print('CANARYqxz' + 'w7781')\nfail('CANARYqxz' + 'w7781')"),
         ("javascript", "console.log('CANARYqxz' + 'w7781'); throw new Error('CANARYqxz' + 'w7781')"),
     ] {
-        let failed = desk.script_request(language, code).await;
-        let answer = failed.expect(200);
-        assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")), "{code}");
+        let failed = reviewed_server.script_request(language, code).await;
+        let failed_run = failed.expect(200);
+        assert_eq!(
+            (&failed_run["status"], &failed_run["error"]["code"]),
+            (&json!("failed"), &json!("script_error")),
+            "{code}"
+        );
         responses.push((format!("the answer to {code}"), failed.text()));
-        responses.extend(desk.responses_about_artifacts(&answer["execution_id"], false, 2).await);
+        responses.extend(reviewed_server.responses_about_artifacts(&failed_run["execution_id"], false, 2).await);
     }
     assert_no_canary(&responses);
-    let (telemetry, database) = desk.server.shut_down().await;
+    let (telemetry, database) = reviewed_server.server.shut_down().await;
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
     assert_no_canary_in_telemetry(&telemetry);
-    for (place, bytes) in &telemetry.files {
-        assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{}", place.display());
+    for (location, bytes) in &telemetry.files {
+        assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{}", location.display());
     }
 }
 
 fn assert_no_canary(responses: &[(String, String)]) {
-    for (place, text) in responses {
-        assert!(!text.contains(CANARY), "{place}: {text}");
+    for (location, text) in responses {
+        assert!(!text.contains(CANARY), "{location}: {text}");
     }
 }
 
 fn assert_no_canary_in_telemetry(telemetry: &CapturedTelemetry) {
     assert!(telemetry.log.contains("execution"), "{}", telemetry.log.len());
-    for (place, text) in [("the log", &telemetry.log), ("spans", &telemetry.spans)] {
+    for (location, text) in [("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains(CANARY));
-        assert!(line.is_none(), "{place}: {line:?}");
+        assert!(line.is_none(), "{location}: {line:?}");
     }
 }

@@ -13,9 +13,9 @@ async fn read_gates(app: &TestApp, release: &str) -> Vec<Value> {
 
 /// Each gate as one line: `to_state lane gate verdict code`.
 fn gate_summaries(gates: &[Value]) -> Vec<String> {
-    let word = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
+    let field = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
     let names = ["to_state", "lane", "gate", "verdict", "code"];
-    gates.iter().map(|gate| names.map(|name| word(gate, name)).join(" ")).collect()
+    gates.iter().map(|gate| names.map(|name| field(gate, name)).join(" ")).collect()
 }
 
 pub(crate) async fn unbind(app: &TestApp, release: &str, binding: &Value) -> Response {
@@ -27,38 +27,39 @@ pub(crate) async fn bind(app: &TestApp, release: &str, version: &Version) -> Res
     app.post(format!("/v1/releases/{release}/bindings"), body).await
 }
 
-pub(crate) async fn transition_to(app: &TestApp, release: &str, to: &str) -> Response {
-    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
+pub(crate) async fn transition_to(app: &TestApp, release: &str, state: &str) -> Response {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": state })).await
 }
 
 #[tokio::test]
 async fn bindings_change_in_drafts_only() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let release = given.draft(&workload, std::slice::from_ref(&policy)).await;
-    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
-    let first = read["bindings"][0]["binding_id"].clone();
+    let fixtures = app.fixtures();
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let release = fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
+    let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    let first_binding = release_view["bindings"][0]["binding_id"].clone();
     bind(&app, &release, &policy).await.expect_refusal(409, "duplicate_role");
-    assert_eq!(unbind(&app, &release, &first).await.status, 204);
-    unbind(&app, &release, &first).await.expect_refusal(404, "not_found");
-    let second = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
-    assert_ne!(first, second);
+    assert_eq!(unbind(&app, &release, &first_binding).await.status, 204);
+    unbind(&app, &release, &first_binding).await.expect_refusal(404, "not_found");
+    let second_binding = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
+    assert_ne!(first_binding, second_binding);
 
     // An approval does not cover bindings that were changed afterwards.
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     transition_to(&app, &release, "review_ready").await.expect(200);
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    unbind(&app, &release, &second).await.expect_refusal(409, "release_not_editable");
+    unbind(&app, &release, &second_binding).await.expect_refusal(409, "release_not_editable");
     transition_to(&app, &release, "draft").await.expect(200);
-    assert_eq!(unbind(&app, &release, &second).await.status, 204);
-    bind(&app, &release, &given.policy("another").await).await.expect(201);
+    assert_eq!(unbind(&app, &release, &second_binding).await.status, 204);
+    bind(&app, &release, &fixtures.policy("another").await).await.expect(201);
     transition_to(&app, &release, "review_ready").await.expect(200);
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
 
     // The binding belongs to another release, so it cannot be deleted through this release.
-    let other = given.draft(&workload, &[policy]).await;
-    let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
+    let other_release = fixtures.draft(&workload, &[policy]).await;
+    let other_binding =
+        app.get(format!("/v1/releases/{other_release}")).await.expect(200)["bindings"][0]["binding_id"].clone();
     unbind(&app, &release, &other_binding).await.expect_refusal(404, "not_found");
     let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE kind = 'release.binding_removed'";
@@ -68,12 +69,12 @@ async fn bindings_change_in_drafts_only() {
 #[tokio::test]
 async fn gates_agree_with_the_transition() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let prompt = given.prompt("prompt").await;
-    let empty = given.draft(&workload, &[]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let prompt = fixtures.prompt("prompt").await;
+    let empty = fixtures.draft(&workload, &[]).await;
     assert_eq!(gate_summaries(&read_gates(&app, &empty).await)[0], "review_ready * bindings warn no_bindings");
-    let release = given.draft(&workload, &[prompt]).await;
+    let release = fixtures.draft(&workload, &[prompt]).await;
     assert_eq!(
         gate_summaries(&read_gates(&app, &release).await),
         [
@@ -84,20 +85,23 @@ async fn gates_agree_with_the_transition() {
     );
 
     transition_to(&app, &release, "review_ready").await.expect(200);
-    let later = "approved * policy_bundle warn policy_bundle_missing";
+    let warning_line = "approved * policy_bundle warn policy_bundle_missing";
     let in_review = read_gates(&app, &release).await;
-    assert_eq!(gate_summaries(&in_review), ["approved * approvals blocked approval_required", later]);
+    assert_eq!(gate_summaries(&in_review), ["approved * approvals blocked approval_required", warning_line]);
     let message = "an activation would be refused: bind a version with the role `policy_bundle`";
     assert_eq!(in_review[1]["message"], message, "the warning names the later refusal");
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals", later]);
+    assert_eq!(
+        gate_summaries(&read_gates(&app, &release).await),
+        ["approved * approvals pass approvals", warning_line]
+    );
     transition_to(&app, &release, "approved").await.expect(200);
 
-    let now = read_gates(&app, &release).await;
+    let current_gates = read_gates(&app, &release).await;
     assert_eq!(
-        gate_summaries(&now),
+        gate_summaries(&current_gates),
         [
             "active * approvals pass approvals",
             "active restricted lane pass lane",
@@ -115,9 +119,9 @@ async fn gates_agree_with_the_transition() {
             "active * use_case pass use_case",
         ]
     );
-    let refused = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");
-    let blocking = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
-    assert_eq!(refused["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
+    let refusal = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");
+    let blocking = current_gates.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
+    assert_eq!(refusal["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
     transition_to(&app, &release, "retired").await.expect(200);
     assert!(read_gates(&app, &release).await.is_empty());
 }
@@ -125,9 +129,9 @@ async fn gates_agree_with_the_transition() {
 #[tokio::test]
 async fn gates_of_an_active_release_cover_its_other_lanes() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let release = given.approved_release(&workload, &[given.policy("policy").await]).await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let release = fixtures.approved_release(&workload, &[fixtures.policy("policy").await]).await;
     let body = json!({ "to_state": "active", "lane": "guided" });
     app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
     let lanes: Vec<String> =
@@ -146,30 +150,30 @@ async fn gates_of_an_active_release_cover_its_other_lanes() {
 #[tokio::test]
 async fn lanes_list_their_holders_with_times() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let versions = vec![given.policy("policy").await];
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let versions = vec![fixtures.policy("policy").await];
     let path = format!("/v1/workloads/{workload}/lanes?environment=dev");
     let empty: Vec<Value> =
         ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
     assert_eq!(app.get(&path).await.expect(200), json!(empty));
 
-    let (one, two) =
-        (given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await);
-    transition_to(&app, &one, "active").await.expect(200);
+    let (first_release, second_release) =
+        (fixtures.approved_release(&workload, &versions).await, fixtures.approved_release(&workload, &versions).await);
+    transition_to(&app, &first_release, "active").await.expect(200);
     let body = json!({ "to_state": "active", "lane": "restricted" });
-    app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
-    transition_to(&app, &one, "retired").await.expect(200);
+    app.post(format!("/v1/releases/{second_release}/transition"), body).await.expect(200);
+    transition_to(&app, &first_release, "retired").await.expect(200);
     let lanes = app.get(&path).await.expect(200);
     let holders: Vec<&Value> = lanes.as_array().unwrap().iter().map(|lane| &lane["holder"]).collect();
-    assert_eq!(holders, [&json!(two), &json!(null), &json!(null)]);
-    let [later, earlier] = lanes[0]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
-    assert_eq!((&later["release_id"], &later["to"]), (&json!(two), &json!(null)));
-    assert_eq!((&earlier["release_id"], &earlier["to"]), (&json!(one), &later["from"]));
-    assert_eq!(later["reason"], "activation");
-    // After `one` retired, no release held `standard`.
+    assert_eq!(holders, [&json!(second_release), &json!(null), &json!(null)]);
+    let [later_entry, earlier_entry] = lanes[0]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
+    assert_eq!((&later_entry["release_id"], &later_entry["to"]), (&json!(second_release), &json!(null)));
+    assert_eq!((&earlier_entry["release_id"], &earlier_entry["to"]), (&json!(first_release), &later_entry["from"]));
+    assert_eq!(later_entry["reason"], "activation");
+    // After the first release retired, no release held `standard`.
     let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
-    assert_eq!(only["release_id"], json!(one));
+    assert_eq!(only["release_id"], json!(first_release));
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());
     app.get(format!("/v1/workloads/{workload}/lanes")).await.expect_refusal(422, "validation_error");
 }
@@ -178,30 +182,30 @@ async fn lanes_list_their_holders_with_times() {
 #[tokio::test]
 async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let release = given.draft(&workload, &[given.policy("policy").await, given.prompt("prompt").await]).await;
-    given.transition(&release, "review_ready").await;
-    let (other, owner) =
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await, fixtures.prompt("prompt").await]).await;
+    fixtures.transition(&release, "review_ready").await;
+    let (second_connection, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
-    other.batch_execute("BEGIN").await.unwrap();
+    second_connection.batch_execute("BEGIN").await.unwrap();
     // A transaction that is not yet committed returns the release to draft and removes the prompt's binding.
-    let changed = format!(
+    let change_sql = format!(
         "UPDATE release SET state = 'draft', bindings_digest = NULL, revision = revision + 2
             WHERE release_id = '{release}';
          DELETE FROM release_binding WHERE release_id = '{release}' AND role = 'prompt_template'"
     );
-    other.batch_execute(&changed).await.unwrap();
+    second_connection.batch_execute(&change_sql).await.unwrap();
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
-    let sent = async { app.post(format!("/v1/releases/{release}/approvals"), verdict).await };
+    let send_verdict = async { app.post(format!("/v1/releases/{release}/approvals"), verdict).await };
     let commit_when_blocked = async {
-        let waiting =
+        let waiting_sql =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 1 {}
-        other.batch_execute("COMMIT").await.unwrap();
+        while owner.query_one(waiting_sql, &[]).await.unwrap().get::<_, i64>(0) < 1 {}
+        second_connection.batch_execute("COMMIT").await.unwrap();
     };
-    let (answer, ()) = tokio::join!(sent, commit_when_blocked);
-    answer.expect_refusal(409, "concurrent_change");
+    let (response, ()) = tokio::join!(send_verdict, commit_when_blocked);
+    response.expect_refusal(409, "concurrent_change");
     let approvals = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
     assert_eq!(approvals, json!([]));
 }
@@ -209,16 +213,16 @@ async fn verdict_on_changed_bindings_is_refused() {
 #[tokio::test]
 async fn retired_workload_refuses_releases_activations_and_links() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let policy = fixtures.policy("policy").await;
     let transition = |release: &str, body: Value| app.post(format!("/v1/releases/{release}/transition"), body);
-    let older = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
-    given.transition(&older, "active").await;
-    let rolling = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
+    let older_release = fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
+    fixtures.transition(&older_release, "active").await;
+    let rolling = fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
     let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
     transition(&rolling, json!({ "to_state": "active", "rollout_plan": plan })).await.expect(200);
-    let approved = given.approved_release(&workload, &[policy]).await;
+    let approved = fixtures.approved_release(&workload, &[policy]).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "retired" })).await.expect(200);
 
     let draft = json!({ "workload_id": workload, "environment": "dev" });
@@ -236,7 +240,7 @@ async fn retired_workload_refuses_releases_activations_and_links() {
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "workload").unwrap();
     assert_eq!((&gate["verdict"], &gate["code"]), (&json!("blocked"), &json!("workload_retired")));
     // Releases of the retired workload can still be retired.
-    for release in [&approved, &rolling, &older] {
+    for release in [&approved, &rolling, &older_release] {
         transition(release, json!({ "to_state": "retired" })).await.expect(200);
     }
 }
@@ -244,13 +248,13 @@ async fn retired_workload_refuses_releases_activations_and_links() {
 #[tokio::test]
 async fn gates_warn_about_policy_inputs_that_nothing_declares() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
     let rules = json!([
         { "id": "typo", "condition": "inputs.tiket == 'x' && inputs.ticket == 'y'", "outcome": "allow", "reason_code": "a" },
         { "id": "tested", "condition": "has(inputs.other) && inputs.other", "outcome": "allow", "reason_code": "b" },
     ]);
-    let release = given.approved_release(&workload, &[given.policy_with_rules("policy", rules).await]).await;
+    let release = fixtures.approved_release(&workload, &[fixtures.policy_with_rules("policy", rules).await]).await;
     let warnings = async || {
         let gates = read_gates(&app, &release).await;
         let of_policy = gates.iter().filter(|gate| gate["gate"] == "policy_bundle").cloned();
@@ -268,13 +272,13 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
         "{message}"
     );
     let unread = json!([{ "id": "unread", "condition": "inputs.none == 'x'", "outcome": "allow", "reason_code": "a" }]);
-    let reviewed = given.policy_with_rules("reviewed", unread).await;
-    let under_review = given.draft_in(&workload, "dev", &[reviewed]).await;
-    given.transition(&under_review, "review_ready").await;
+    let reviewed = fixtures.policy_with_rules("reviewed", unread).await;
+    let under_review = fixtures.draft_in(&workload, "dev", &[reviewed]).await;
+    fixtures.transition(&under_review, "review_ready").await;
     let gates = read_gates(&app, &under_review).await;
-    let warned = gates.iter().find(|gate| gate["code"] == "policy_input_undeclared").unwrap();
+    let warning_gate = gates.iter().find(|gate| gate["code"] == "policy_input_undeclared").unwrap();
     assert_eq!(
-        (&warned["to_state"], &warned["verdict"]),
+        (&warning_gate["to_state"], &warning_gate["verdict"]),
         (&json!("approved"), &json!("warn")),
         "reviewers are told too"
     );
@@ -285,8 +289,8 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
 #[tokio::test]
 async fn gates_warn_about_prompt_variables_that_no_step_passes() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
     let flow = |inputs: &str| {
         format!(
             "trigger: {{type: api_request, inputs_schema: {{question: string}}}}\nentry_step: ask\nsteps:\n  \
@@ -295,20 +299,20 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
         )
     };
     let mut versions = vec![
-        given.policy("policy").await,
-        given.prompt("sort").await,
-        given.model_policy("model").await,
-        given.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
+        fixtures.policy("policy").await,
+        fixtures.prompt("sort").await,
+        fixtures.model_policy("model").await,
+        fixtures.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
     ];
     let warnings = async |release: &str| {
         let gates = read_gates(&app, release).await;
         gates.into_iter().filter(|gate| gate["code"] == "prompt_variable_not_passed").collect::<Vec<Value>>()
     };
-    let passing = given.draft(&workload, &versions).await;
+    let passing = fixtures.draft(&workload, &versions).await;
     assert_eq!(warnings(&passing).await, Vec::<Value>::new());
-    versions[3] = given.flow("forgetful", &flow("")).await;
-    let draft = given.draft(&workload, &versions).await;
-    let release = given.approved_release(&workload, &versions).await;
+    versions[3] = fixtures.flow("forgetful", &flow("")).await;
+    let draft = fixtures.draft(&workload, &versions).await;
+    let release = fixtures.approved_release(&workload, &versions).await;
     for (release, to_state) in [(&draft, "review_ready"), (&release, "active")] {
         let found = warnings(release).await;
         let [warning] = found.as_slice() else { panic!("{found:?}") };
@@ -317,7 +321,7 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
         let message = warning["message"].as_str().unwrap();
         assert!(["`ask`", "`ticket`", "`sort`"].iter().all(|name| message.contains(name)), "{message}");
     }
-    given.transition(&release, "active").await;
+    fixtures.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "question": "a refund" } });
     let run = app.post("/v1/workloads/by-slug/main/execute", body).await;
     let message = run.expect_refusal(422, "prompt_argument_missing")["message"].clone();

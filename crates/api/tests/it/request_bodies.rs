@@ -13,7 +13,7 @@ const ASSETS: &str = "/v1/assets";
 #[tokio::test]
 async fn rejects_ambiguous_json_on_every_write() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let documents: [&[u8]; 19] = [
         b"{\"slug\":\"\xff\"}",
         b"{\"slug\":\"\xc0\xaf\"}",
@@ -36,16 +36,16 @@ async fn rejects_ambiguous_json_on_every_write() {
         b"{\"slug\":\"a\"",
     ];
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-    let deep = format!("{{\"slug\":{}}}", nested(64));
+    let deep_body = format!("{{\"slug\":{}}}", nested(64));
     let deepest = nested(100_000);
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
+        let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
         let send =
             |bytes: &[u8]| app.request_by_method_name(&route.method, path.clone()).with_body("application/json", bytes);
-        for document in documents.into_iter().chain([deep.as_bytes(), deepest.as_bytes()]) {
-            let answer = send(document).await;
-            answer.expect_refusal(400, "malformed_json");
-            assert!(!answer.text().contains("slug"), "{answer}");
+        for document in documents.into_iter().chain([deep_body.as_bytes(), deepest.as_bytes()]) {
+            let response = send(document).await;
+            response.expect_refusal(400, "malformed_json");
+            assert!(!response.text().contains("slug"), "{response}");
         }
         // Well-formed JSON, but not an object with the required fields.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
@@ -61,9 +61,9 @@ async fn rejects_ambiguous_json_on_every_write() {
 #[tokio::test]
 async fn every_write_names_unknown_fields() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
-    let servers_own = [
+    let server_fields = [
         "surprise",
         "asset_id",
         "asset_version_id",
@@ -99,25 +99,25 @@ async fn every_write_names_unknown_fields() {
     let mut writes = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
         writes += 1;
-        let known = &route.body_schema(&document)["properties"];
-        for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
-            let mut body = stage.successful_body(route.operation_id());
+        let known_properties = &route.body_schema(&document)["properties"];
+        for field in server_fields.into_iter().filter(|field| known_properties.get(field).is_none()) {
+            let mut body = fixture.successful_body(route.operation_id());
             let (object, prefix) = route.described_object(&mut body);
             object[field] = json!("x");
-            let answer = app
+            let response = app
                 .request_by_method_name(
                     &route.method,
-                    format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)),
+                    format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route)),
                 )
                 .json(body)
                 .await;
             if route.operation_id() == "run_code" && is_forbidden_request_field(field) {
-                answer.expect_refusal(422, "forbidden_field");
+                response.expect_refusal(422, "forbidden_field");
                 continue;
             }
-            let refused = answer.expect_refusal(422, "validation_error");
-            assert_eq!(refused["fields"][0]["path"], format!("{prefix}{field}"), "{answer}");
-            assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");
+            let refusal = response.expect_refusal(422, "validation_error");
+            assert_eq!(refusal["fields"][0]["path"], format!("{prefix}{field}"), "{response}");
+            assert_eq!(refusal["fields"][0]["code"], "unknown_field", "{response}");
         }
     }
     assert!(writes >= 13, "only {writes} writes");
@@ -126,7 +126,7 @@ async fn every_write_names_unknown_fields() {
 #[tokio::test]
 async fn every_write_names_missing_and_invalid_required_fields() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let document = openapi_document();
     for route in routes().iter().filter(|route| route.takes_body()) {
         let required = route.body_schema(&document)["required"].as_array().cloned().unwrap_or_default();
@@ -140,22 +140,22 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                 {
                     continue;
                 }
-                let mut body = stage.successful_body(route.operation_id());
+                let mut body = fixture.successful_body(route.operation_id());
                 let (object, prefix) = route.described_object(&mut body);
                 match wrong {
                     None => drop(object.as_object_mut().unwrap().remove(field)),
                     Some(value) => object[field] = value,
                 }
-                let answer = app
+                let response = app
                     .request_by_method_name(
                         &route.method,
-                        format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)),
+                        format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route)),
                     )
                     .json(body)
                     .await;
-                let refused = answer.expect_refusal(422, "validation_error");
-                assert_eq!(refused["fields"][0]["path"], format!("{prefix}{field}"), "{answer}");
-                assert_eq!(refused["fields"][0]["code"], code, "{answer}");
+                let refusal = response.expect_refusal(422, "validation_error");
+                assert_eq!(refusal["fields"][0]["path"], format!("{prefix}{field}"), "{response}");
+                assert_eq!(refusal["fields"][0]["code"], code, "{response}");
             }
         }
     }
@@ -177,25 +177,26 @@ async fn accepts_only_uncompressed_utf8_json() {
         "json",
         "",
     ] {
-        let answer = app.post(ASSETS, Value::Null).with_body(kind, body.clone()).await;
-        answer.expect_refusal(415, "unsupported_media_type");
+        let response = app.post(ASSETS, Value::Null).with_body(kind, body.clone()).await;
+        response.expect_refusal(415, "unsupported_media_type");
     }
     for encoding in ["gzip", "br", "zstd", "deflate", "identity", "IDENTITY", "identity, gzip", "", "x"] {
-        let answer = app.post(ASSETS, Value::Null).with_body("application/json", body.clone());
-        answer.header("Content-Encoding", encoding).await.expect_refusal(415, "unsupported_media_type");
+        let request = app.post(ASSETS, Value::Null).with_body("application/json", body.clone());
+        request.header("Content-Encoding", encoding).await.expect_refusal(415, "unsupported_media_type");
     }
-    let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
-    twice.expect_refusal(415, "unsupported_media_type");
+    let two_types = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
+    two_types.expect_refusal(415, "unsupported_media_type");
     // Without a content type, only an absent body is accepted. It is equivalent to an empty object.
     let address = app.address();
-    let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    let untyped = app.send_raw_bytes(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
-    untyped.expect_refusal(415, "unsupported_media_type");
-    let absent = app.send_raw_bytes(format!("{plain}\r\n")).await.expect_refusal(422, "validation_error");
+    let head_without_type = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let untyped_response =
+        app.send_raw_bytes(format!("{head_without_type}Content-Length: {}\r\n\r\n{body}", body.len())).await;
+    untyped_response.expect_refusal(415, "unsupported_media_type");
+    let absent = app.send_raw_bytes(format!("{head_without_type}\r\n")).await.expect_refusal(422, "validation_error");
     assert_eq!(absent["fields"][0]["code"], "missing");
     for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\""] {
-        let unlike = format!("x{}", kind.len());
-        let body = json!({ "slug": unlike, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
+        let other_kind = format!("x{}", kind.len());
+        let body = json!({ "slug": other_kind, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
         app.post(ASSETS, Value::Null).with_body(kind, body).await.expect(201);
     }
 }
@@ -203,11 +204,11 @@ async fn accepts_only_uncompressed_utf8_json() {
 #[tokio::test]
 async fn rejects_bodies_over_the_size_limit() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let address = app.address();
     let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
+        let path = format!("{}{}", fixture.fill_path(&route.path), fixture.required_query(route));
         let contents = [
             "create_asset_version",
             "create_flow",
@@ -239,10 +240,10 @@ async fn rejects_bodies_over_the_size_limit() {
             app.send_raw_bytes(chunked).await.expect_refusal(413, "payload_too_large");
         }
     }
-    let members: Vec<String> = (0..100_000).map(|at| format!("\"k{at}\":1")).collect();
-    let many = format!("{{{}}}", members.join(","));
+    let members: Vec<String> = (0..100_000).map(|index| format!("\"k{index}\":1")).collect();
+    let many_members = format!("{{{}}}", members.join(","));
     app.post("/v1/tenants", Value::Null)
-        .with_body("application/json", many)
+        .with_body("application/json", many_members)
         .await
         .expect_refusal(413, "payload_too_large");
 }
@@ -250,7 +251,7 @@ async fn rejects_bodies_over_the_size_limit() {
 #[tokio::test]
 async fn rejects_cross_site_writes() {
     let app = TestApp::start().await;
-    let own = format!("http://{}", app.address());
+    let own_origin = format!("http://{}", app.address());
     let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     for (name, value) in [
         ("Origin", "https://evil.example"),
@@ -262,19 +263,23 @@ async fn rejects_cross_site_writes() {
         app.post(ASSETS, body("x")).header(name, value).await.expect_refusal(403, "cross_site_request");
         app.get(ASSETS).header(name, value).await.expect(200);
     }
-    app.post(ASSETS, body("ours")).header("Origin", own).header("Sec-Fetch-Site", "same-origin").await.expect(201);
-    let answer = app.get(ASSETS).header("Origin", "https://evil.example").await;
-    assert!(answer.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{answer}");
+    app.post(ASSETS, body("ours"))
+        .header("Origin", own_origin)
+        .header("Sec-Fetch-Site", "same-origin")
+        .await
+        .expect(201);
+    let response = app.get(ASSETS).header("Origin", "https://evil.example").await;
+    assert!(response.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{response}");
 }
 
 #[tokio::test]
 async fn rejects_numbers_out_of_bounds() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let lists: Vec<_> = routes().into_iter().filter(|route| route.has_parameter("limit")).collect();
     assert!(lists.len() >= 9);
     for route in &lists {
-        let path = stage.fill_path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
+        let path = fixture.fill_path(&route.path) + &route.query(&[("workspace_id", &fixture.workspace)]);
         for (query, field) in [
             ("limit=0", "limit"),
             ("limit=201", "limit"),
@@ -290,8 +295,8 @@ async fn rejects_numbers_out_of_bounds() {
             ("offset=x", "offset"),
             ("offset=99999999999999999999", "offset"),
         ] {
-            let refused = app.get(format!("{path}&{query}")).await.expect_refusal(422, "validation_error");
-            assert_eq!(refused["fields"][0]["path"], field, "{path}&{query}");
+            let refusal = app.get(format!("{path}&{query}")).await.expect_refusal(422, "validation_error");
+            assert_eq!(refusal["fields"][0]["path"], field, "{path}&{query}");
         }
         for offset in ["10001", "1000000000000000000"] {
             app.get(format!("{path}&offset={offset}")).await.expect_refusal(422, "offset_too_deep");
@@ -301,30 +306,30 @@ async fn rejects_numbers_out_of_bounds() {
         }
     }
     // Integers that a double cannot represent exactly are refused.
-    let model = stage.fixtures.model_policy("bounds").await;
+    let model = fixture.fixtures.model_policy("bounds").await;
     let path = format!("/v1/assets/{}/versions", model.asset_id);
     let route = json!({
         "route_id": "local", "provider": "local", "model": "m", "account_slot": "local", "state": "approved",
     });
     for max_tokens in ["9007199254740993", "9223372036854775808", "1e400", "-1", "0", "1.5", "\"1\""] {
         let body = format!("{{\"content\":{{\"provider_route\":{route},\"max_tokens\":{max_tokens}}}}}");
-        let answer = app.post(&path, Value::Null).with_body("application/json", body).await;
+        let response = app.post(&path, Value::Null).with_body("application/json", body).await;
         let code = if max_tokens == "1e400" { "malformed_json" } else { "invalid_content" };
-        answer.expect_refusal(400, code);
+        response.expect_refusal(400, code);
     }
     for (temperature, status) in [("-0", 201), ("0.30000000000000004", 201), ("2", 201), ("2.1", 400), ("-0.1", 400)] {
         let body = format!("{{\"content\":{{\"provider_route\":{route},\"temperature\":{temperature}}}}}");
-        let answer = app.post(&path, Value::Null).with_body("application/json", body).await;
-        assert_eq!(answer.status, status, "{temperature}: {answer}");
+        let response = app.post(&path, Value::Null).with_body("application/json", body).await;
+        assert_eq!(response.status, status, "{temperature}: {response}");
     }
 }
 
 #[tokio::test]
 async fn rejects_content_that_violates_its_kind() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rule = json!({ "id": "a", "condition": "always", "outcome": "allow", "reason_code": "ok" });
-    let with = |name: &str, value: Value| {
+    let body_with = |name: &str, value: Value| {
         let mut rule = rule.clone();
         rule[name] = value;
         json!({ "rules": [rule] })
@@ -338,45 +343,48 @@ async fn rejects_content_that_violates_its_kind() {
         ("model_policy", json!({ "provider_route": {} })),
         ("model_policy", json!({ "provider_route": "local" })),
         ("policy_bundle", json!({ "rules": "all" })),
-        ("policy_bundle", with("outcome", json!("maybe"))),
-        ("policy_bundle", with("condition", json!("1 +"))),
-        ("policy_bundle", with("condition", json!("unheard_of == 1"))),
-        ("policy_bundle", with("obligations", json!(["smile"]))),
-        ("policy_bundle", with("created_by", json!("user:root"))),
+        ("policy_bundle", body_with("outcome", json!("maybe"))),
+        ("policy_bundle", body_with("condition", json!("1 +"))),
+        ("policy_bundle", body_with("condition", json!("unheard_of == 1"))),
+        ("policy_bundle", body_with("obligations", json!(["smile"]))),
+        ("policy_bundle", body_with("created_by", json!("user:root"))),
         ("orchestration_flow", json!({ "name": "x" })),
     ];
-    for (at, (kind, content)) in cases.into_iter().enumerate() {
-        let asset = given.asset_without_versions(kind, &format!("content-{at}")).await;
-        let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
-        let refused = answer.expect_refusal(400, "invalid_content");
-        let first = &refused["fields"][0];
-        assert!(first["path"].as_str().is_some_and(|path| path.starts_with("content")), "{answer}");
-        assert!(first["code"].is_string() && first["message"].is_string(), "{answer}");
+    for (index, (kind, content)) in cases.into_iter().enumerate() {
+        let asset = fixtures.asset_without_versions(kind, &format!("content-{index}")).await;
+        let response = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        let refusal = response.expect_refusal(400, "invalid_content");
+        let first_error = &refusal["fields"][0];
+        assert!(first_error["path"].as_str().is_some_and(|path| path.starts_with("content")), "{response}");
+        assert!(first_error["code"].is_string() && first_error["message"].is_string(), "{response}");
         let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::fixture::WORKSPACE)).await;
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
     // Each kind of prompt error has its own code. The response never repeats the template.
-    let prompt = given.asset_without_versions("prompt_template", "grammar").await;
+    let prompt = fixtures.asset_without_versions("prompt_template", "grammar").await;
     for (text, code) in [
         ("secret $arg:unheard", "prompt_malformed_token"),
         ("secret $arg:", "prompt_malformed_token"),
         ("secret !command:drop", "prompt_command_not_allowed"),
     ] {
         let content = json!({ "content": { "system_prompt": text } });
-        let answer = app.post(format!("/v1/assets/{prompt}/versions"), content).await;
-        assert_eq!(answer.expect_refusal(422, code)["offset"], 7, "{answer}");
-        assert!(!answer.text().contains("secret"), "{answer}");
+        let response = app.post(format!("/v1/assets/{prompt}/versions"), content).await;
+        assert_eq!(response.expect_refusal(422, code)["offset"], 7, "{response}");
+        assert!(!response.text().contains("secret"), "{response}");
     }
     for content in [json!([]), json!("x"), json!(1)] {
-        let answer = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
-        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "content");
+        let response = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], "content");
     }
     // Flow errors contain line and column.
     let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
-    let answer = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
-    let refused = answer.expect_refusal(400, "invalid_flow");
-    let first = &refused["errors"][0];
-    assert!(first["line"].is_u64() && first["column"].is_u64() && first["code"].is_string(), "{answer}");
+    let response = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
+    let refusal = response.expect_refusal(400, "invalid_flow");
+    let first_error = &refusal["errors"][0];
+    assert!(
+        first_error["line"].is_u64() && first_error["column"].is_u64() && first_error["code"].is_string(),
+        "{response}"
+    );
     let kind = json!({ "slug": "x", "asset_kind": "spreadsheet", "owner_ref": "team:a" });
     app.post("/v1/assets", kind).await.expect_refusal(400, "invalid_asset_kind");
     app.get("/v1/assets?asset_kind=spreadsheet").await.expect_refusal(422, "validation_error");

@@ -24,7 +24,7 @@ async fn send_raw(app: &TestApp, bytes: &str) -> String {
 }
 
 fn statuses(spoken: &str) -> Vec<&str> {
-    spoken.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)).collect()
+    spoken.split("HTTP/1.1 ").skip(1).filter_map(|response| response.get(..3)).collect()
 }
 
 #[tokio::test]
@@ -32,9 +32,9 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
     // A server that determines the body's length differently would process this smuggled request and respond with 200.
-    let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
+    let smuggled_request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let chunked = "Transfer-Encoding: chunked\r\n";
-    for (what, request) in [
+    for (description, request) in [
         ("both lengths", format!("Content-Length: 5\r\n{chunked}\r\n0\r\n\r\n")),
         ("both lengths, the other way round", format!("{chunked}Content-Length: 5\r\n\r\n0\r\n\r\n")),
         ("two lengths", "Content-Length: 0\r\nContent-Length: 5\r\n\r\n".to_owned()),
@@ -54,13 +54,13 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
         ("an unknown expectation", "Expect: bogus\r\nContent-Length: 2\r\n\r\n{}".to_owned()),
         ("two expectations", "Expect: 100-continue, bogus\r\n\r\n".to_owned()),
     ] {
-        let received = send_raw(&app, &format!("{head}{request}{smuggled}")).await;
+        let received = send_raw(&app, &format!("{head}{request}{smuggled_request}")).await;
         let statuses = statuses(&received);
-        assert_eq!(statuses, ["400"], "{what}: {received}");
+        assert_eq!(statuses, ["400"], "{description}: {received}");
         let (head, body) = received.split_once("\r\n\r\n").unwrap();
-        assert!(head.to_lowercase().contains("\r\nconnection: close"), "{what}: {head}");
+        assert!(head.to_lowercase().contains("\r\nconnection: close"), "{description}: {head}");
         let body: Value = serde_json::from_str(body).unwrap();
-        assert_eq!(body["detail"]["error"], "bad_request", "{what}");
+        assert_eq!(body["detail"]["error"], "bad_request", "{description}");
     }
     app.get("/healthz").await.expect(200);
 }
@@ -69,22 +69,26 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
 async fn expect_headers_do_not_desynchronize_the_connection() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
-    let last = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
+    let last_request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let body = r#"{"slug":"expected","asset_kind":"skill","owner_ref":"team:a"}"#;
     // Each request gets one final response. An interim 100 response may precede the first one.
     let length = body.len();
-    let sound =
-        send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
-    let final_statuses: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
-    assert_eq!(final_statuses, ["201", "200"], "{sound}");
+    let valid_response =
+        send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last_request}"))
+            .await;
+    let final_statuses: Vec<&str> = statuses(&valid_response).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(final_statuses, ["201", "200"], "{valid_response}");
     // A request with an invalid head is refused before the client sends the body.
-    let long = send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
-    let final_statuses: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
-    assert_eq!(final_statuses, ["413"], "{long}");
+    let refused_response =
+        send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
+    let final_statuses: Vec<&str> = statuses(&refused_response).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(final_statuses, ["413"], "{refused_response}");
     // An unknown `Expect` value is refused, and the connection is closed, although the request is valid otherwise.
-    let odd = send_raw(&app, &format!("{head}Expect: the-moon\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
-    assert_eq!(statuses(&odd), ["400"], "{odd}");
-    assert!(odd.contains("no expectation except `100-continue`"), "{odd}");
+    let unknown_expectation =
+        send_raw(&app, &format!("{head}Expect: the-moon\r\nContent-Length: {length}\r\n\r\n{body}{last_request}"))
+            .await;
+    assert_eq!(statuses(&unknown_expectation), ["400"], "{unknown_expectation}");
+    assert!(unknown_expectation.contains("no expectation except `100-continue`"), "{unknown_expectation}");
 }
 
 #[tokio::test]

@@ -13,34 +13,35 @@ const MAX_KIBIBYTES: u64 = 32 << 10;
 /// `USER_HZ`, the unit of process times on every platform of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` describes the work in the panic message.
-pub(crate) async fn assert_bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
+/// Awaits `work`, and panics if it exceeds the limits for bad input. `description` names the work in the panic message.
+pub(crate) async fn assert_bounded<T>(description: &str, work: impl IntoFuture<Output = T>) -> T {
     // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();
-    let (before, began) = (status_kib("VmRSS:"), process_cpu_time());
-    let done = work.into_future().await;
-    let (grown, took) = (status_kib("VmHWM:").saturating_sub(before), process_cpu_time().saturating_sub(began));
-    assert!(took < MAX_CPU_TIME, "{what} took {took:?}");
-    assert!(grown < MAX_KIBIBYTES, "{what} took {grown} KiB");
-    done
+    let (memory_before, cpu_before) = (status_kib("VmRSS:"), process_cpu_time());
+    let output = work.into_future().await;
+    let (growth_kib, took) =
+        (status_kib("VmHWM:").saturating_sub(memory_before), process_cpu_time().saturating_sub(cpu_before));
+    assert!(took < MAX_CPU_TIME, "{description} took {took:?}");
+    assert!(growth_kib < MAX_KIBIBYTES, "{description} took {growth_kib} KiB");
+    output
 }
 
 /// Polls `work` on this thread. Returns its output, the longest CPU time of one poll, and the CPU time of the process.
 pub(crate) async fn measure_polls<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
-    let (began, mut work) = (process_cpu_time(), std::pin::pin!(work));
-    let (mut last, mut longest) = (thread_cpu_time(), Duration::ZERO);
+    let (cpu_before, mut work) = (process_cpu_time(), std::pin::pin!(work));
+    let (mut last_cpu_time, mut longest_poll) = (thread_cpu_time(), Duration::ZERO);
     loop {
-        let done = tokio::select! {
+        let output = tokio::select! {
             biased;
             done = &mut work => Some(done),
             // Yields once, so that `work` is polled again.
             () = tokio::task::yield_now() => None,
         };
-        let now = thread_cpu_time();
-        longest = longest.max(now.saturating_sub(last));
-        last = now;
-        if let Some(done) = done {
-            return (done, longest, process_cpu_time().saturating_sub(began));
+        let cpu_time = thread_cpu_time();
+        longest_poll = longest_poll.max(cpu_time.saturating_sub(last_cpu_time));
+        last_cpu_time = cpu_time;
+        if let Some(output) = output {
+            return (output, longest_poll, process_cpu_time().saturating_sub(cpu_before));
         }
     }
 }

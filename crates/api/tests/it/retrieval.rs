@@ -52,8 +52,8 @@ impl RetrievalWorkload {
     async fn start(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
-        let given = app.fixtures();
-        let base = given.asset_with_version("knowledge_base", "handbook", content).await;
+        let fixtures = app.fixtures();
+        let base = fixtures.asset_with_version("knowledge_base", "handbook", content).await;
         let documents = json!({ "documents": [
             { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year." },
             { "document_id": "travel", "text": "Take the train." },
@@ -67,13 +67,13 @@ impl RetrievalWorkload {
             rule["obligations"] = json!(obligations);
         }
         let versions = vec![
-            given.prompt("prompt").await,
-            given.policy_with_rules("policy", json!([rule])).await,
-            given.model_policy("models").await,
+            fixtures.prompt("prompt").await,
+            fixtures.policy_with_rules("policy", json!([rule])).await,
+            fixtures.model_policy("models").await,
             base.clone(),
-            given.flow("flow", RETRIEVAL_FLOW).await,
+            fixtures.flow("flow", RETRIEVAL_FLOW).await,
         ];
-        let workload = given.active_workload_with_bindings("desk", versions).await;
+        let workload = fixtures.active_workload_with_bindings("desk", versions).await;
         Self { app, provider, base, workload }
     }
 
@@ -82,9 +82,9 @@ impl RetrievalWorkload {
         self.app.post(self.workload.execute_path(), body).await
     }
 
-    async fn get_of_execution(&self, execution: &Value, rest: &str) -> Value {
+    async fn get_of_execution(&self, execution: &Value, suffix: &str) -> Value {
         let id = execution.as_str().unwrap();
-        self.app.get(format!("/v1/executions/{id}/{rest}")).await.expect(200)
+        self.app.get(format!("/v1/executions/{id}/{suffix}")).await.expect(200)
     }
 
     /// The evidence artifacts of one kind of a run.
@@ -110,64 +110,64 @@ impl RetrievalWorkload {
 /// told to cite documents that do not exist.
 #[tokio::test]
 async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("Zebra crossings?").await.expect(200);
-    let flat = desk.get_of_execution(&answer["execution_id"], "evidence-graph").await;
-    assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
-    let call = &desk.provider.calls()[0].conversation;
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let response = setup.execute("Zebra crossings?").await.expect(200);
+    let evidence = setup.get_of_execution(&response["execution_id"], "evidence-graph").await;
+    assert_eq!(evidence["retrieval_events"][0]["retrieved_chunk_count"], 0);
+    let call = &setup.provider.calls()[0].conversation;
     let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
     assert_eq!(texts, ["Zebra crossings?"]);
 }
 
 #[tokio::test]
 async fn records_evidence_of_the_documents_behind_an_answer() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await;
+    let response = setup.execute("How many days of leave?").await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
     // The documents are a message before the question. They are not part of the system prompt.
-    let call = &desk.provider.calls()[0].conversation;
+    let call = &setup.provider.calls()[0].conversation;
     assert!(!call.system_prompt.contains("thirty days of leave"));
     let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
     assert_eq!((texts.len(), texts[1]), (2, "How many days of leave?"));
     assert!(texts[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
     assert!(!texts[0].contains("train"));
-    let id = &answer["execution_id"];
-    let flat = desk.get_of_execution(id, "evidence-graph").await;
-    let event = &flat["retrieval_events"][0];
-    assert_eq!(event["knowledge_base_asset_id"], json!(desk.base.asset_id));
+    let id = &response["execution_id"];
+    let evidence = setup.get_of_execution(id, "evidence-graph").await;
+    let event = &evidence["retrieval_events"][0];
+    assert_eq!(event["knowledge_base_asset_id"], json!(setup.base.asset_id));
     assert_eq!((&event["query_text"], &event["retrieved_chunk_count"]), (&json!("How many days of leave?"), &json!(1)));
-    assert_eq!(flat["obligations"][0]["obligation_name"], "require_citation");
-    assert!(flat["obligations"][0]["fulfilled_at"].is_string());
-    let graph = desk.get_of_execution(id, "evidence-graph?format=graph").await;
+    assert_eq!(evidence["obligations"][0]["obligation_name"], "require_citation");
+    assert!(evidence["obligations"][0]["fulfilled_at"].is_string());
+    let graph = setup.get_of_execution(id, "evidence-graph?format=graph").await;
     let edges = graph["edges"].as_array().unwrap();
     let retrieved: Vec<&Value> = edges.iter().filter(|edge| edge["relationship"] == "retrieved").collect();
     let node = format!("retrieval_event:{}", event["retrieval_event_id"].as_str().unwrap());
     assert_eq!((retrieved.len(), &retrieved[0]["target"]), (1, &json!(node)));
-    let retrieval = &desk.evidence_documents(id, "retrieval_event").await[0];
+    let retrieval = &setup.evidence_documents(id, "retrieval_event").await[0];
     let content = &retrieval["content"];
     assert_eq!((&content["index_revision"], &content["strategy"]), (&json!(1), &json!("lexical")));
     assert_eq!((&content["decision"], &content["candidates_capped"]), (&json!("allow"), &json!(false)));
     assert_eq!(content["chunks"][0]["document_id"], "leave");
     assert!(content["chunks"][0]["digest"].as_str().unwrap().starts_with("blake3:"));
     assert!(!content.to_string().contains("How many"), "the query is stored separately");
-    let contract = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
+    let contract = &setup.evidence_documents(id, "contract_decision").await[0]["content"];
     assert_eq!((&contract["contract_id"], &contract["decision"]), (&json!("handbook"), &json!("allow")));
-    let cited = &desk.evidence_documents(id, "citations").await[0]["content"];
+    let cited = &setup.evidence_documents(id, "citations").await[0]["content"];
     assert_eq!((&cited["retrieved"], &cited["cited"]), (&json!(["leave"]), &json!(["leave"])));
     let lineage =
-        desk.get_of_execution(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
+        setup.get_of_execution(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
     let items = lineage["items"].as_array().unwrap();
     assert!(items.iter().any(|item| item["ref"] == "handbook#leave/0" && item["trust"] == "untrusted"), "{lineage}");
 }
 
 #[tokio::test]
 async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
-    desk.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
-    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
-    let flat = desk.app.get(path).as_actor("user:reader").await.expect(200);
-    let event = &flat["retrieval_events"][0];
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let response = setup.execute("How many days of leave?").await.expect(200);
+    setup.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
+    let path = format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap());
+    let evidence = setup.app.get(path).as_actor("user:reader").await.expect(200);
+    let event = &evidence["retrieval_events"][0];
     assert_eq!((&event["query_text"], &event["query_text_withheld"]), (&Value::Null, &json!(true)));
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
@@ -175,65 +175,65 @@ async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
 /// Titles and passages are read together with the result, so a later revocation of the contract withholds them.
 #[tokio::test]
 async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let answer = desk.execute("How many days of leave? May I take the train?").await.expect(200);
-    let path = format!("/v1/executions/{}", answer["execution_id"].as_str().unwrap());
-    assert_eq!(desk.app.get(&path).await.expect(200).get("citations"), None, "only on request");
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let response = setup.execute("How many days of leave? May I take the train?").await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
+    assert_eq!(setup.app.get(&path).await.expect(200).get("citations"), None, "only on request");
     let cited = format!("{path}?include=citations");
     // The run also retrieved `travel`, but the answer does not cite this document.
     let passage = "Everybody has thirty days of leave a year.";
     let leave = json!({ "document_id": "leave", "title": "Holidays", "passages": [passage], "withheld": false });
-    assert_eq!(desk.app.get(&cited).await.expect(200)["citations"], json!([leave]));
-    desk.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
-    let other = desk.app.get(&cited).as_actor("user:reader").await.expect(200);
-    assert_eq!(other["citations"], json!([]), "without the result there are no citations");
-    desk.revoke_contract().await;
-    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
-    assert_eq!(desk.app.get(&cited).await.expect(200)["citations"], json!([withheld]));
-    desk.app.get(format!("{path}?include=everything")).await.expect_refusal(422, "validation_error");
+    assert_eq!(setup.app.get(&cited).await.expect(200)["citations"], json!([leave]));
+    setup.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
+    let other_response = setup.app.get(&cited).as_actor("user:reader").await.expect(200);
+    assert_eq!(other_response["citations"], json!([]), "without the result there are no citations");
+    setup.revoke_contract().await;
+    let withheld_document = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(setup.app.get(&cited).await.expect(200)["citations"], json!([withheld_document]));
+    setup.app.get(format!("{path}?include=everything")).await.expect_refusal(422, "validation_error");
 }
 
 /// The stored passage would reveal personal data that the run has masked.
 #[tokio::test]
 async fn withholds_passages_of_runs_that_masked_texts() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
-    let answer = desk.execute("How many days of leave?").await.expect(200);
-    let path = format!("/v1/executions/{}?include=citations", answer["execution_id"].as_str().unwrap());
-    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
-    assert_eq!(desk.app.get(path).await.expect(200)["citations"], json!([withheld]));
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
+    let response = setup.execute("How many days of leave?").await.expect(200);
+    let path = format!("/v1/executions/{}?include=citations", response["execution_id"].as_str().unwrap());
+    let withheld_document = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(setup.app.get(path).await.expect(200)["citations"], json!([withheld_document]));
 }
 
 /// T42: if a queued result contains documents, only the submitter reads it, and only until its retention ends.
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let given = desk.app.fixtures();
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let fixtures = setup.app.fixtures();
     for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
-        given.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
+        fixtures.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
-    let abroad = given.tenant("abroad").await;
+    let other_tenant = fixtures.tenant("abroad").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
-    let accepted = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
+    let accepted = setup.app.post(setup.workload.execute_path(), body).header("prefer", "respond-async").await;
     let id = accepted.expect(202)["execution_id"].clone();
-    let own = wait_until_ended(&desk.app, &id).await;
-    assert_eq!(own["queued_result"]["result"], "Thirty days [leave].");
+    let own_run = wait_until_ended(&setup.app, &id).await;
+    assert_eq!(own_run["queued_result"]["result"], "Thirty days [leave].");
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
     for actor in ["user:reader", "user:author"] {
-        let read = desk.app.get(&path).as_actor(actor).await;
-        assert_eq!(read.expect(200)["queued_result"], Value::Null, "{actor}");
-        for place in ["", "/evidence-graph", "/events", &format!("/context-lineage?workspace_id={WORKSPACE}")] {
-            let read = desk.app.get(format!("{path}{place}")).as_actor(actor).await;
+        let response = setup.app.get(&path).as_actor(actor).await;
+        assert_eq!(response.expect(200)["queued_result"], Value::Null, "{actor}");
+        for suffix in ["", "/evidence-graph", "/events", &format!("/context-lineage?workspace_id={WORKSPACE}")] {
+            let response = setup.app.get(format!("{path}{suffix}")).as_actor(actor).await;
             for private in ["Thirty days", "thirty days", "canaries"] {
-                assert!(!read.text().contains(private), "{actor}, {place}: {read}");
+                assert!(!response.text().contains(private), "{actor}, {suffix}: {response}");
             }
         }
     }
-    for place in ["", "/evidence-graph", "/events"] {
-        desk.app.get(format!("{path}{place}")).in_tenant(&abroad).await.expect_refusal(404, "not_found");
+    for suffix in ["", "/evidence-graph", "/events"] {
+        setup.app.get(format!("{path}{suffix}")).in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
     }
-    desk.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
-    assert_eq!(desk.app.get(&path).await.expect(200)["queued_result"], Value::Null);
-    let events = desk.app.get(format!("{path}/events")).await;
+    setup.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
+    assert_eq!(setup.app.get(&path).await.expect(200)["queued_result"], Value::Null);
+    let events = setup.app.get(format!("{path}/events")).await;
     assert!(!events.text().contains("Thirty days"), "{events}");
 }
 
@@ -242,63 +242,67 @@ async fn withholds_answers_without_required_citations() {
     let mut content = knowledge_content("handbook");
     content["access_contract"]["citation_required"] = json!(true);
     // Citations are required by the contract in the first case, and by the policy in the second.
-    for desk in [
+    for setup in [
         RetrievalWorkload::start(content, &[]).await,
         RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await,
     ] {
-        for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
-            desk.provider.set_behaviour(ProviderBehaviour::Answers(answer.to_owned()));
-            let answer = desk.execute("How many days of leave?").await.expect(200);
-            assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
-            assert_eq!(answer["error"]["code"], "citation_missing");
+        for model_answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
+            setup.provider.set_behaviour(ProviderBehaviour::Answers(model_answer.to_owned()));
+            let response = setup.execute("How many days of leave?").await.expect(200);
+            assert_eq!((&response["status"], &response["output"]), (&json!("failed"), &Value::Null));
+            assert_eq!(response["error"]["code"], "citation_missing");
         }
-        desk.provider.set_behaviour(ProviderBehaviour::Answers("[leave]".to_owned()));
-        assert_eq!(desk.execute("How many days of leave?").await.expect(200)["output"], "[leave]");
+        setup.provider.set_behaviour(ProviderBehaviour::Answers("[leave]".to_owned()));
+        assert_eq!(setup.execute("How many days of leave?").await.expect(200)["output"], "[leave]");
     }
 }
 
 #[tokio::test]
 async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    desk.execute("leave").await.expect(200);
-    desk.revoke_contract().await;
-    let refused = desk.execute("leave").await.expect_refusal(422, "contract_refused");
-    assert_eq!(desk.provider.call_count(), 1, "the provider is not called again");
-    let id = &refused["execution_id"];
-    let read = wait_until_ended(&desk.app, id).await;
-    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
-    assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
-    let decision = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    setup.execute("leave").await.expect(200);
+    setup.revoke_contract().await;
+    let refusal = setup.execute("leave").await.expect_refusal(422, "contract_refused");
+    assert_eq!(setup.provider.call_count(), 1, "the provider is not called again");
+    let id = &refusal["execution_id"];
+    let ended_run = wait_until_ended(&setup.app, id).await;
+    assert_eq!((&ended_run["status"], &ended_run["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
+    assert_eq!(setup.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
+    let decision = &setup.evidence_documents(id, "contract_decision").await[0]["content"];
     assert_eq!(decision["decision"], "deny");
     assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
     // An `on_failure` step does not catch a refusal.
-    assert_eq!(read["queued_result"], Value::Null);
+    assert_eq!(ended_run["queued_result"], Value::Null);
 }
 
 /// R16: if the state of a contract cannot be read, the contract counts as not in force.
 #[tokio::test]
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
-    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
-    let line = FaultProxy::to_database(desk.app.database(), 1);
+    let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let proxy = FaultProxy::to_database(setup.app.database(), 1);
     let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
-    let server =
-        TestApp::builder().sharing_storage_of(&desk.app).through_proxy(&line).provider(provider.clone()).start().await;
+    let server = TestApp::builder()
+        .sharing_storage_of(&setup.app)
+        .through_proxy(&proxy)
+        .provider(provider.clone())
+        .start()
+        .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
-    let ask = || server.post(desk.workload.execute_path(), body.clone());
+    let ask = || server.post(setup.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
-    line.set_fault(ProxyFault::Matching("held.revoked"));
-    let refused = ask().await;
-    line.set_fault(ProxyFault::None);
-    let run = refused.expect(200);
+    proxy.set_fault(ProxyFault::Matching("held.revoked"));
+    let response = ask().await;
+    proxy.set_fault(ProxyFault::None);
+    let run = response.expect(200);
     assert_eq!(
         (&run["status"], &run["error"]["code"]),
         (&json!("failed"), &json!("contract_unavailable")),
-        "{refused}"
+        "{response}"
     );
     assert_eq!((&run["output"], provider.call_count()), (&Value::Null, 1));
     let id = &run["execution_id"];
-    assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
-    assert_eq!(desk.evidence_documents(id, "contract_decision").await, [Value::Null; 0]);
+    assert_eq!(setup.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
+    assert_eq!(setup.evidence_documents(id, "contract_decision").await, [Value::Null; 0]);
     assert_eq!(ask().await.expect(200)["status"], "completed");
 }
 
@@ -307,9 +311,9 @@ async fn refuses_principals_that_the_contract_does_not_name() {
     let mut content = knowledge_content("handbook");
     content["access_contract"]["allowed_principals"] = json!(["user:somebody-else"]);
     content["access_contract"]["allowed_groups"] = json!([]);
-    let desk = RetrievalWorkload::start(content, &[]).await;
-    desk.execute("leave").await.expect_refusal(422, "contract_refused");
-    assert_eq!(desk.provider.call_count(), 0);
+    let setup = RetrievalWorkload::start(content, &[]).await;
+    setup.execute("leave").await.expect_refusal(422, "contract_refused");
+    assert_eq!(setup.provider.call_count(), 0);
 }
 
 /// The query is sent to the embedding provider, so the sovereignty profile also applies to this call.
@@ -326,33 +330,34 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
         TestApp::builder().config_file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors")
     };
     let app = server("residency = \"us\"\n").start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = given.asset_with_version("knowledge_base", "handbook", content).await;
+    let base = fixtures.asset_with_version("knowledge_base", "handbook", content).await;
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
     app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
     let versions = vec![
-        given.policy("policy").await,
-        given.flow("flow", SEARCH_FLOW).await,
+        fixtures.policy("policy").await,
+        fixtures.flow("flow", SEARCH_FLOW).await,
         base,
-        given.asset_with_version("sovereignty_profile", "profile", profile).await,
+        fixtures.asset_with_version("sovereignty_profile", "profile", profile).await,
     ];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
     for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
         let app = server(residency).sharing_storage_of(&app).start().await;
-        let before = endpoint.request_count();
-        let answer = app.post(workload.execute_path(), body.clone()).await;
-        assert_eq!(answer.status, status, "{residency}: {answer}");
-        assert_eq!(endpoint.request_count() - before, usize::from(status == 200), "{residency}");
+        let requests_before = endpoint.request_count();
+        let response = app.post(workload.execute_path(), body.clone()).await;
+        assert_eq!(response.status, status, "{residency}: {response}");
+        assert_eq!(endpoint.request_count() - requests_before, usize::from(status == 200), "{residency}");
         if status == 422 {
-            let id = answer.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
-            let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
-            let refused = flat["evidence_artifacts"].as_array().unwrap().iter();
-            let refused: Vec<&Value> = refused.filter(|one| one["artifact_kind"] == "route_refused").collect();
-            assert_eq!(refused.len(), 1, "{residency}: {flat}");
+            let id = response.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
+            let evidence = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
+            let artifacts = evidence["evidence_artifacts"].as_array().unwrap().iter();
+            let refused_routes: Vec<&Value> =
+                artifacts.filter(|artifact| artifact["artifact_kind"] == "route_refused").collect();
+            assert_eq!(refused_routes.len(), 1, "{residency}: {evidence}");
         }
     }
 }

@@ -33,12 +33,13 @@ async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
 
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for _ in 0..count {
-        releases.push(given.approved_release(&workload, &versions).await);
+        releases.push(fixtures.approved_release(&workload, &versions).await);
     }
     (workload, releases, versions)
 }
@@ -47,50 +48,55 @@ async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>,
 async fn rollback_restores_the_previous_release() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved_releases(&app, 2).await;
-    let [one, two] = releases.as_slice() else { panic!() };
-    activate(&app, one, None).await.expect(200);
-    let refused = roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
-    assert!(refused["message"].as_str().unwrap().starts_with("no earlier release can hold"), "{refused}");
-    activate(&app, two, None).await.expect(200);
-    assert_eq!(release_state(&app, one).await, "superseded");
+    let [first_release, second_release] = releases.as_slice() else { panic!() };
+    activate(&app, first_release, None).await.expect(200);
+    let refusal = roll_back(&app, first_release, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    assert!(refusal["message"].as_str().unwrap().starts_with("no earlier release can hold"), "{refusal}");
+    activate(&app, second_release, None).await.expect(200);
+    assert_eq!(release_state(&app, first_release).await, "superseded");
 
-    let keyed = |body| app.post(format!("/v1/releases/{two}/rollback"), body).idempotency_key("back");
-    let done = keyed(rollback_body()).await.expect(200);
-    let artifact = done["artifact_id"].as_str().unwrap();
-    let back = |lane| json!({ "lane": lane, "rolled_back_to": one });
+    let keyed = |body| app.post(format!("/v1/releases/{second_release}/rollback"), body).idempotency_key("back");
+    let result = keyed(rollback_body()).await.expect(200);
+    let artifact = result["artifact_id"].as_str().unwrap();
+    let rolled_back = |lane| json!({ "lane": lane, "rolled_back_to": first_release });
     assert_eq!(
-        done,
+        result,
         json!({
-            "release_id": two, "rolled_back_to": one, "lane": "standard", "warnings": [], "artifact_id": artifact,
-            "lanes": [back("standard"), back("guided"), back("restricted")],
+            "release_id": second_release, "rolled_back_to": first_release, "lane": "standard", "warnings": [], "artifact_id": artifact,
+            "lanes": [rolled_back("standard"), rolled_back("guided"), rolled_back("restricted")],
         })
     );
     assert_eq!(
-        (release_state(&app, one).await, release_state(&app, two).await),
+        (release_state(&app, first_release).await, release_state(&app, second_release).await),
         (json!("active"), json!("superseded"))
     );
-    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
-    let again = keyed(rollback_body()).await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));
+    assert_eq!(lane_holders(&app, &workload).await, [json!(first_release), json!(first_release), json!(first_release)]);
+    let second_response = keyed(rollback_body()).await;
+    assert_eq!(
+        (second_response.expect(200), second_response.header("idempotency-replayed")),
+        (result.clone(), Some("true"))
+    );
 
     // The previous release serves the next run.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let ran = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
-    assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
+    let response = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
+    assert_eq!(app.get(path).await.expect(200)["release_id"], json!(first_release));
 
     // A lane never returns to a release that was itself rolled back.
-    roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
-    roll_back(&app, two, rollback_body()).await.expect_refusal(409, "invalid_transition");
+    roll_back(&app, first_release, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    roll_back(&app, second_release, rollback_body()).await.expect_refusal(409, "invalid_transition");
 
-    let path = format!("/v1/releases/{two}/evidence-artifacts");
+    let path = format!("/v1/releases/{second_release}/evidence-artifacts");
     let listed = app.get(&path).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
-    assert_eq!(listed[0]["storage_ref"], format!("evidence/releases/{two}/{artifact}/rollback.json"));
+    assert_eq!(listed[0]["storage_ref"], format!("evidence/releases/{second_release}/{artifact}/rollback.json"));
     let document = app.get(format!("{path}/{artifact}")).await;
     assert_eq!(document.expect(200)["reason"], "It answers in riddles.");
     assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
-    app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.expect_refusal(404, "not_found");
+    app.get(format!("/v1/releases/{first_release}/evidence-artifacts/{artifact}"))
+        .await
+        .expect_refusal(404, "not_found");
     // Facts never contain the reason of a rollback.
     let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
@@ -101,28 +107,37 @@ async fn rollback_restores_the_previous_release() {
 async fn rollback_of_a_lane_skips_retired_releases() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved_releases(&app, 4).await;
-    let [one, two, three, four] = releases.as_slice() else { panic!() };
-    for release in [one, two, three] {
+    let [first_release, second_release, third_release, fourth_release] = releases.as_slice() else { panic!() };
+    for release in [first_release, second_release, third_release] {
         activate(&app, release, None).await.expect(200);
     }
-    app.post(format!("/v1/releases/{two}/transition"), json!({ "to_state": "retired" })).await.expect(200);
-    activate(&app, four, Some("guided")).await.expect(200);
-    activate(&app, four, Some("restricted")).await.expect(200);
-    // `four` does not hold `standard`.
+    app.post(format!("/v1/releases/{second_release}/transition"), json!({ "to_state": "retired" })).await.expect(200);
+    activate(&app, fourth_release, Some("guided")).await.expect(200);
+    activate(&app, fourth_release, Some("restricted")).await.expect(200);
+    // The fourth release does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
-    let refused = roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
-    assert_eq!(refused["message"], "the release does not hold this lane", "another cause than no earlier release");
-    let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
-    assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
-    assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
-    assert_eq!((release_state(&app, three).await, release_state(&app, four).await), (json!("active"), json!("active")));
+    let refusal = roll_back(&app, fourth_release, lane).await.expect_refusal(409, "no_previous_release");
+    assert_eq!(refusal["message"], "the release does not hold this lane", "another cause than no earlier release");
+    let result = roll_back(&app, fourth_release, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
+    assert_eq!((&result["lane"], &result["rolled_back_to"]), (&json!("guided"), &json!(third_release)));
+    assert_eq!(
+        lane_holders(&app, &workload).await,
+        [json!(fourth_release), json!(third_release), json!(third_release)]
+    );
+    assert_eq!(
+        (release_state(&app, third_release).await, release_state(&app, fourth_release).await),
+        (json!("active"), json!("active"))
+    );
 
-    // `two` is retired, so both lanes of `three` return to `one`.
-    let done = roll_back(&app, three, rollback_body()).await.expect(200);
-    let lanes: Vec<&Value> = done["lanes"].as_array().unwrap().iter().map(|back| &back["lane"]).collect();
+    // The second release is retired, so both lanes of the third release return to the first.
+    let result = roll_back(&app, third_release, rollback_body()).await.expect(200);
+    let lanes: Vec<&Value> = result["lanes"].as_array().unwrap().iter().map(|lane| &lane["lane"]).collect();
     assert_eq!(lanes, ["guided", "standard"]);
-    assert_eq!(done["rolled_back_to"], json!(one));
-    assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(one), json!(one)]);
+    assert_eq!(result["rolled_back_to"], json!(first_release));
+    assert_eq!(
+        lane_holders(&app, &workload).await,
+        [json!(fourth_release), json!(first_release), json!(first_release)]
+    );
     let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     let reasons: Vec<&Value> =
         history[1]["history"].as_array().unwrap().iter().map(|holding| &holding["reason"]).collect();
@@ -132,20 +147,23 @@ async fn rollback_of_a_lane_skips_retired_releases() {
 #[tokio::test]
 async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let workload = given.workload("main").await;
-    let old = given.policy("old").await;
-    let one = given.approved_release(&workload, std::slice::from_ref(&old)).await;
-    let two = given.approved_release(&workload, &[given.policy("new").await]).await;
-    activate(&app, &one, None).await.expect(200);
-    activate(&app, &two, None).await.expect(200);
-    app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::fixture::WORKSPACE }))
-        .await
-        .expect(200);
-    let done = roll_back(&app, &two, rollback_body()).await.expect(200);
-    let warning = &done["warnings"][0];
+    let fixtures = app.fixtures();
+    let workload = fixtures.workload("main").await;
+    let old_policy = fixtures.policy("old").await;
+    let first_release = fixtures.approved_release(&workload, std::slice::from_ref(&old_policy)).await;
+    let second_release = fixtures.approved_release(&workload, &[fixtures.policy("new").await]).await;
+    activate(&app, &first_release, None).await.expect(200);
+    activate(&app, &second_release, None).await.expect(200);
+    app.post(
+        format!("/v1/assets/{}/archive", old_policy.asset_id),
+        json!({ "workspace_id": crate::fixture::WORKSPACE }),
+    )
+    .await
+    .expect(200);
+    let result = roll_back(&app, &second_release, rollback_body()).await.expect(200);
+    let warning = &result["warnings"][0];
     assert_eq!((&warning["code"], &warning["asset_slug"]), (&json!("asset_archived"), &json!("old")));
-    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(first_release), json!(first_release), json!(first_release)]);
 }
 
 #[tokio::test]
@@ -186,22 +204,24 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
         let lane = ["restricted", "guided", "standard"][client % 3];
         roll_back(&app, &releases[2], json!({ "reason": "x", "lane": lane }))
     });
-    let mut won = BTreeSet::new();
-    for answer in join_all(attempts).await {
-        match answer.status {
-            200 => assert!(won.insert(answer.json()["lane"].to_string()), "{answer}"),
-            409 => assert!(["invalid_transition", "no_previous_release"].contains(&answer.code().as_str()), "{answer}"),
-            _ => panic!("{answer}"),
+    let mut successful_releases = BTreeSet::new();
+    for response in join_all(attempts).await {
+        match response.status {
+            200 => assert!(successful_releases.insert(response.json()["lane"].to_string()), "{response}"),
+            409 => {
+                assert!(["invalid_transition", "no_previous_release"].contains(&response.code().as_str()), "{response}")
+            }
+            _ => panic!("{response}"),
         }
     }
-    assert_eq!(won.len(), 3);
+    assert_eq!(successful_releases.len(), 3);
     assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
     assert_eq!(release_state(&app, &releases[2]).await, "superseded");
     let path = format!("/v1/releases/{}/evidence-artifacts", releases[2]);
-    let whole = app.get(&path).await.expect(200);
-    assert_eq!(whole.as_array().unwrap().len(), 3);
+    let rollbacks = app.get(&path).await.expect(200);
+    assert_eq!(rollbacks.as_array().unwrap().len(), 3);
     for limit in 1..=3 {
-        assert_eq!(json!(all_rows(&app, format!("{path}?limit={limit}")).await), whole);
+        assert_eq!(json!(all_rows(&app, format!("{path}?limit={limit}")).await), rollbacks);
     }
 }
 
@@ -226,11 +246,11 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
         assert_eq!(run(json!({})).await, 422);
     }
     // All three runs failed, but the sample is too small for a recommendation.
-    let advice = app.get(&path).await.expect(200);
-    assert_eq!((&advice["recommended"], &advice["sample_size"]), (&json!(false), &json!(3)));
+    let recommendation = app.get(&path).await.expect(200);
+    assert_eq!((&recommendation["recommended"], &recommendation["sample_size"]), (&json!(false), &json!(3)));
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
-    let advice = app.get(&path).await.expect(200);
-    assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
+    let recommendation = app.get(&path).await.expect(200);
+    assert_eq!(recommendation, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
     // The rollback advisor records a recommendation once, as an incident. It also records the end of the
     // recommendation.
     for _ in 0..2 {
@@ -238,8 +258,8 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
     }
     // An error rate equal to the threshold causes no recommendation.
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
-    let advice = app.get(&path).await.expect(200);
-    assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
+    let recommendation = app.get(&path).await.expect(200);
+    assert_eq!((&recommendation["recommended"], &recommendation["error_rate"]), (&json!(false), &json!(0.5)));
     app.services().releases.advise_rollbacks().await.unwrap();
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
@@ -257,28 +277,29 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
 }
 
 #[tokio::test]
-async fn release_that_cannot_be_evaluated_stops_no_other() {
+async fn release_that_cannot_be_evaluated_does_not_stop_others() {
     let app = TestApp::start().await;
-    let [broken, failing] = [app.active_workload("broken").await, app.active_workload("failing").await];
+    let [broken_workload, failing_workload] =
+        [app.active_workload("broken").await, app.active_workload("failing").await];
     let config = json!({ "interface_config": {
         "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
         "rollout_config": { "sample_size": 1, "error_threshold": 0.5 },
     } });
-    app.patch(format!("/v1/workloads/{}", failing.workload_id), config).await.expect(200);
+    app.patch(format!("/v1/workloads/{}", failing_workload.workload_id), config).await.expect(200);
     // Corrupts the release that the advisor evaluates first, so that no server version can read it.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("SET session_replication_role = replica").await.unwrap();
-    let id: uuid::Uuid = broken.release_id.parse().unwrap();
-    assert!(broken.release_id < failing.release_id);
+    let id: uuid::Uuid = broken_workload.release_id.parse().unwrap();
+    assert!(broken_workload.release_id < failing_workload.release_id);
     let change = "UPDATE release SET created_by = 'nobody' WHERE release_id = $1";
     assert_eq!(owner.execute(change, &[&id]).await.unwrap(), 1);
     let body = json!({ "environment": "dev", "inputs": {} });
-    assert_eq!(app.post(failing.execute_path(), body).await.status, 422);
+    assert_eq!(app.post(failing_workload.execute_path(), body).await.status, 422);
     app.services().releases.advise_rollbacks().await.unwrap();
-    let advised = "SELECT count(*) FROM fact WHERE kind = 'release.rollback_advised'
+    let advice_sql = "SELECT count(*) FROM fact WHERE kind = 'release.rollback_advised'
         AND position($1 IN convert_from(body, 'UTF8')) > 0";
-    let advised = owner.query_one(advised, &[&failing.release_id]).await.unwrap();
-    assert_eq!(advised.get::<_, i64>(0), 1);
+    let advice_row = owner.query_one(advice_sql, &[&failing_workload.release_id]).await.unwrap();
+    assert_eq!(advice_row.get::<_, i64>(0), 1);
 }
 
 #[tokio::test]
@@ -286,13 +307,14 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;
     let (_, releases, _) = approved_releases(&app, 2).await;
-    let [one, two] = releases.as_slice() else { panic!() };
-    for release in [one, two] {
+    let [first_release, second_release] = releases.as_slice() else { panic!() };
+    for release in [first_release, second_release] {
         activate(&app, release, None).await.expect(200);
     }
-    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), rollback_body()).idempotency_key("back");
+    let roll_back =
+        || app.post(format!("/v1/releases/{second_release}/rollback"), rollback_body()).idempotency_key("back");
     let artifact = roll_back().await.expect(200)["artifact_id"].clone();
-    let path = format!("/v1/releases/{two}/evidence-artifacts/{}", artifact.as_str().unwrap());
+    let path = format!("/v1/releases/{second_release}/evidence-artifacts/{}", artifact.as_str().unwrap());
     app.get(path.clone()).await.expect(200);
 
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -303,16 +325,16 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     // A server records an integrity mismatch at most once an hour.
     for (hour, request) in [(0, app.get(path)), (1, roll_back())] {
         clock.set_offset(hour * 60 * 60);
-        let refused = request.await;
-        refused.expect_refusal(503, "integrity_mismatch");
-        assert!(refused.header("retry-after").is_some() && !refused.text().contains("canary"), "{refused}");
+        let response = request.await;
+        response.expect_refusal(503, "integrity_mismatch");
+        assert!(response.header("retry-after").is_some() && !response.text().contains("canary"), "{response}");
     }
     let facts = "SELECT body FROM fact WHERE kind = 'release.integrity_mismatch' ORDER BY fact_id";
     let facts = owner.query(facts, &[]).await.unwrap();
     assert_eq!(facts.len(), 2);
     for row in facts {
         let fact: Value = serde_json::from_slice(row.get(0)).unwrap();
-        assert_eq!((&fact["subject"]["id"], &fact["detail"]["artifact_id"]), (&json!(two), &artifact));
+        assert_eq!((&fact["subject"]["id"], &fact["detail"]["artifact_id"]), (&json!(second_release), &artifact));
         assert_eq!(fact["categories"], json!(["incidents", "compliance_findings"]));
         assert_eq!((&fact["detail"]["defect"], &fact["workspace_id"]), (&json!("different"), &json!(WORKSPACE)));
     }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 const DAY: i64 = 86_400;
 
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>) {
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
-    let workload = given.workload("main").await;
+    let fixtures = app.fixtures();
+    let versions =
+        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let workload = fixtures.workload("main").await;
     (workload.clone(), approve_releases(app, &workload, &versions, count).await)
 }
 
@@ -74,45 +75,45 @@ async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
 async fn manual_advances_roll_a_release_out_to_three_lanes() {
     let app = TestApp::start().await;
     let (workload, releases) = approved_releases(&app, 2).await;
-    let [old, new] = releases.as_slice() else { panic!() };
-    activate(&app, old, json!({})).await.expect(200);
-    assert_eq!(app.get(format!("/v1/releases/{old}")).await.expect(200).get("rollout_state"), None);
-    app.get(format!("/v1/releases/{old}/rollout")).await.expect_refusal(404, "not_found");
-    advance(&app, old).await.expect_refusal(409, "rollout_not_in_progress");
+    let [old_release, new_release] = releases.as_slice() else { panic!() };
+    activate(&app, old_release, json!({})).await.expect(200);
+    assert_eq!(app.get(format!("/v1/releases/{old_release}")).await.expect(200).get("rollout_state"), None);
+    app.get(format!("/v1/releases/{old_release}/rollout")).await.expect_refusal(404, "not_found");
+    advance(&app, old_release).await.expect_refusal(409, "rollout_not_in_progress");
 
-    let done = start_rollout(&app, new, rollout_plan(&["restricted", "guided", "standard"], 60, false)).await;
-    assert_eq!((&done["lane"], &done["state"]), (&json!("restricted"), &json!("active")));
-    let state = &done["rollout_state"];
-    let first = json!({
+    let result = start_rollout(&app, new_release, rollout_plan(&["restricted", "guided", "standard"], 60, false)).await;
+    assert_eq!((&result["lane"], &result["state"]), (&json!("restricted"), &json!("active")));
+    let state = &result["rollout_state"];
+    let first_step = json!({
         "status": "in_progress", "lane_sequence": ["restricted", "guided", "standard"], "current_lane_index": 0,
         "soak_started_at": state["soak_started_at"],
     });
-    assert_eq!(*state, first);
-    assert_eq!(app.get(format!("/v1/releases/{new}")).await.expect(200)["rollout_state"], first);
-    assert_eq!(lane_holders(&app, &workload).await, [json!(new), json!(old), json!(old)]);
-    let seen = read_rollout(&app, new).await;
-    assert_eq!((&seen["current_lane"], &seen["next_lane"]), (&json!("restricted"), &json!("guided")));
-    assert_eq!((&seen["hold_reason"], &seen["auto_advance"]), (&Value::Null, &json!(false)));
-    let left = seen["observed"]["soak_left_seconds"].as_u64().unwrap();
-    assert!((3_500..=3_600).contains(&left), "{left}");
-    activate(&app, new, json!({ "rollout_plan": rollout_plan(&["standard"], 0, false) }))
+    assert_eq!(*state, first_step);
+    assert_eq!(app.get(format!("/v1/releases/{new_release}")).await.expect(200)["rollout_state"], first_step);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(new_release), json!(old_release), json!(old_release)]);
+    let status = read_rollout(&app, new_release).await;
+    assert_eq!((&status["current_lane"], &status["next_lane"]), (&json!("restricted"), &json!("guided")));
+    assert_eq!((&status["hold_reason"], &status["auto_advance"]), (&Value::Null, &json!(false)));
+    let remaining_soak = status["observed"]["soak_left_seconds"].as_u64().unwrap();
+    assert!((3_500..=3_600).contains(&remaining_soak), "{remaining_soak}");
+    activate(&app, new_release, json!({ "rollout_plan": rollout_plan(&["standard"], 0, false) }))
         .await
         .expect_refusal(409, "rollout_in_progress");
 
     for (index, lane) in [(1, "guided"), (2, "standard")] {
-        let done = advance(&app, new).await.expect(200);
+        let result = advance(&app, new_release).await.expect(200);
         assert_eq!(
-            (&done["advanced_to_lane"], &done["rollout_state"]["current_lane_index"]),
+            (&result["advanced_to_lane"], &result["rollout_state"]["current_lane_index"]),
             (&json!(lane), &json!(index))
         );
-        assert_eq!(done["rollout_state"]["status"], "in_progress");
+        assert_eq!(result["rollout_state"]["status"], "in_progress");
     }
-    assert_eq!(lane_holders(&app, &workload).await, vec![json!(new); 3]);
-    let done = advance(&app, new).await.expect(200);
-    assert_eq!((&done["advanced_to_lane"], &done["rollout_state"]["status"]), (&Value::Null, &json!("completed")));
-    advance(&app, new).await.expect_refusal(409, "rollout_not_in_progress");
-    let seen = read_rollout(&app, new).await;
-    assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
+    assert_eq!(lane_holders(&app, &workload).await, vec![json!(new_release); 3]);
+    let result = advance(&app, new_release).await.expect(200);
+    assert_eq!((&result["advanced_to_lane"], &result["rollout_state"]["status"]), (&Value::Null, &json!("completed")));
+    advance(&app, new_release).await.expect_refusal(409, "rollout_not_in_progress");
+    let status = read_rollout(&app, new_release).await;
+    assert_eq!((&status["next_lane"], &status["observed"]), (&Value::Null, &Value::Null));
 
     // The facts record the remaining soak time and the superseded release.
     let facts = facts_of_kind(&app, "rollout.advanced").await;
@@ -120,15 +121,15 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     for fact in &facts {
         assert!((3_500..=3_600).contains(&fact["detail"]["soak_left_seconds"].as_u64().unwrap()), "{fact}");
     }
-    assert_eq!(facts[1]["detail"]["superseded"], json!([old]));
+    assert_eq!(facts[1]["detail"]["superseded"], json!([old_release]));
     assert_eq!(facts[2]["detail"]["to_lane"], Value::Null);
     let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     assert_eq!(history[1]["history"][0]["reason"], "advance");
 
     // A completed rollout stays completed after a rollback.
-    let back = json!({ "reason": "It answers in riddles." });
-    app.post(format!("/v1/releases/{new}/rollback"), back).await.expect(200);
-    assert_eq!(rollout_status(&app, new).await, "completed");
+    let rollback_body = json!({ "reason": "It answers in riddles." });
+    app.post(format!("/v1/releases/{new_release}/rollback"), rollback_body).await.expect(200);
+    assert_eq!(rollout_status(&app, new_release).await, "completed");
 }
 
 #[tokio::test]
@@ -150,8 +151,8 @@ async fn invalid_rollout_plans_change_no_lane() {
     ] {
         activate(&app, &releases[0], body).await.expect_refusal(422, "validation_error");
     }
-    let elsewhere = json!({ "to_state": "retired", "rollout_plan": rollout_plan(&["guided"], 0, false) });
-    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere)
+    let retired_body = json!({ "to_state": "retired", "rollout_plan": rollout_plan(&["guided"], 0, false) });
+    app.post(format!("/v1/releases/{}/transition", releases[0]), retired_body)
         .await
         .expect_refusal(422, "validation_error");
     assert_eq!(lane_holders(&app, &workload).await, vec![Value::Null; 3]);
@@ -163,17 +164,17 @@ async fn invalid_rollout_plans_change_no_lane() {
         .expect_refusal(422, "validation_error");
 
     let body = json!({ "workload_id": workload, "environment": "dev", "target_lane": "guided" });
-    let narrow = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
+    let narrow_release = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
     let policy = app.fixtures().policy("narrow").await;
     let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
-    app.post(format!("/v1/releases/{narrow}/bindings"), body).await.expect(201);
-    app.fixtures().transition(&narrow, "review_ready").await;
-    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": narrow });
-    app.post(format!("/v1/releases/{narrow}/approvals"), verdict).await.expect(201);
-    app.fixtures().transition(&narrow, "approved").await;
+    app.post(format!("/v1/releases/{narrow_release}/bindings"), body).await.expect(201);
+    app.fixtures().transition(&narrow_release, "review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": narrow_release });
+    app.post(format!("/v1/releases/{narrow_release}/approvals"), verdict).await.expect(201);
+    app.fixtures().transition(&narrow_release, "approved").await;
     let beyond = json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 0, false) });
-    activate(&app, &narrow, beyond).await.expect_refusal(422, "lane_not_targeted");
-    start_rollout(&app, &narrow, rollout_plan(&["guided"], 0, false)).await;
+    activate(&app, &narrow_release, beyond).await.expect_refusal(422, "lane_not_targeted");
+    start_rollout(&app, &narrow_release, rollout_plan(&["guided"], 0, false)).await;
     assert_eq!(rollout_status(&app, &releases[0]).await, "rolled_back", "it lost the current lane of its rollout");
 }
 
@@ -181,35 +182,35 @@ async fn invalid_rollout_plans_change_no_lane() {
 async fn losing_the_current_lane_ends_a_rollout() {
     let app = TestApp::start().await;
     let (workload, releases) = approved_releases(&app, 5).await;
-    let [base, one, two, three, four] = releases.as_slice() else { panic!() };
+    let [base, first_release, second_release, third_release, fourth_release] = releases.as_slice() else { panic!() };
     activate(&app, base, json!({})).await.expect(200);
-    start_rollout(&app, one, rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
-    advance(&app, one).await.expect(200);
-    // `two` takes a lane that the rollout of `one` has already passed. The rollout of `one` continues, and does not
-    // take that lane again.
-    start_rollout(&app, two, rollout_plan(&["restricted", "standard"], 0, false)).await;
+    start_rollout(&app, first_release, rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
+    advance(&app, first_release).await.expect(200);
+    // The second release takes a lane that the rollout of the first has already passed. That rollout continues, and
+    // does not take the lane again.
+    start_rollout(&app, second_release, rollout_plan(&["restricted", "standard"], 0, false)).await;
     assert_eq!(
-        (rollout_status(&app, one).await, rollout_status(&app, two).await),
+        (rollout_status(&app, first_release).await, rollout_status(&app, second_release).await),
         (json!("in_progress"), json!("in_progress"))
     );
-    // `three` takes the lane at which the rollout of `one` currently is, so that rollout ends.
-    activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
-    assert_eq!(rollout_status(&app, one).await, "rolled_back");
-    assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
-    advance(&app, one).await.expect_refusal(409, "rollout_not_in_progress");
+    // The third release takes the lane at which the rollout of the first currently is, so that rollout ends.
+    activate(&app, third_release, json!({ "lane": "guided" })).await.expect(200);
+    assert_eq!(rollout_status(&app, first_release).await, "rolled_back");
+    assert_eq!(app.get(format!("/v1/releases/{first_release}")).await.expect(200)["state"], "superseded");
+    advance(&app, first_release).await.expect_refusal(409, "rollout_not_in_progress");
     // A rollback of a release ends its rollout. Retiring a release does so as well.
-    app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
-    assert_eq!(rollout_status(&app, two).await, "rolled_back");
-    advance(&app, two).await.expect_refusal(409, "rollout_not_in_progress");
-    start_rollout(&app, four, rollout_plan(&["standard", "guided"], 0, false)).await;
-    app.fixtures().transition(four, "retired").await;
-    assert_eq!(rollout_status(&app, four).await, "rolled_back");
-    assert_eq!(read_rollout(&app, four).await["hold_reason"], Value::Null);
-    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
-    // After the rollback, `one` holds a lane again, so it may start a new rollout.
-    start_rollout(&app, one, rollout_plan(&["standard"], 0, false)).await;
-    assert_eq!(rollout_status(&app, one).await, "in_progress");
-    assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
+    app.post(format!("/v1/releases/{second_release}/rollback"), json!({ "reason": "x" })).await.expect(200);
+    assert_eq!(rollout_status(&app, second_release).await, "rolled_back");
+    advance(&app, second_release).await.expect_refusal(409, "rollout_not_in_progress");
+    start_rollout(&app, fourth_release, rollout_plan(&["standard", "guided"], 0, false)).await;
+    app.fixtures().transition(fourth_release, "retired").await;
+    assert_eq!(rollout_status(&app, fourth_release).await, "rolled_back");
+    assert_eq!(read_rollout(&app, fourth_release).await["hold_reason"], Value::Null);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(first_release), json!(third_release), Value::Null]);
+    // After the rollback, the first release holds a lane again, so it may start a new rollout.
+    start_rollout(&app, first_release, rollout_plan(&["standard"], 0, false)).await;
+    assert_eq!(rollout_status(&app, first_release).await, "in_progress");
+    assert_eq!(advance(&app, first_release).await.expect(200)["rollout_state"]["status"], "completed");
 }
 
 /// Both requests read the rollout before either advances it. One request succeeds, and the other is refused.
@@ -221,21 +222,21 @@ async fn one_of_two_concurrent_advances_succeeds() {
     let (holder, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
     holder.batch_execute("BEGIN").await.unwrap();
-    let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
-    holder.batch_execute(&held).await.unwrap();
-    let sent = join_all((0..2).map(|_| advance(&app, &releases[0])));
+    let lock_sql = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
+    holder.batch_execute(&lock_sql).await.unwrap();
+    let advances = join_all((0..2).map(|_| advance(&app, &releases[0])));
     let commit_when_both_wait = async {
-        let waiting =
+        let waiting_sql =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 2 {}
+        while owner.query_one(waiting_sql, &[]).await.unwrap().get::<_, i64>(0) < 2 {}
         holder.batch_execute("COMMIT").await.unwrap();
     };
-    let (answers, ()) = tokio::join!(sent, commit_when_both_wait);
-    let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    let (responses, ()) = tokio::join!(advances, commit_when_both_wait);
+    let mut statuses: Vec<u16> = responses.iter().map(|response| response.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
-    for answer in answers.iter().filter(|answer| answer.status == 409) {
-        assert_eq!(answer.code(), "invalid_transition", "{answer}");
+    for response in responses.iter().filter(|response| response.status == 409) {
+        assert_eq!(response.code(), "invalid_transition", "{response}");
     }
     assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "guided");
     assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
@@ -247,23 +248,23 @@ async fn stale_if_match_refuses_lane_changes() {
     let (_, releases) = approved_releases(&app, 2).await;
     activate(&app, &releases[0], json!({})).await.expect(200);
     start_rollout(&app, &releases[1], rollout_plan(&["restricted", "standard"], 0, false)).await;
-    let read = app.get(format!("/v1/releases/{}", releases[1])).await;
-    let seen = read.header("etag").unwrap().to_owned();
+    let response = app.get(format!("/v1/releases/{}", releases[1])).await;
+    let seen_tag = response.header("etag").unwrap().to_owned();
     let advanced = format!("/v1/releases/{}/rollout/advance", releases[1]);
-    let first = app.post(&advanced, json!({})).header("If-Match", &seen).await;
-    first.expect(200);
-    assert_ne!(first.header("etag"), Some(seen.as_str()));
-    app.post(&advanced, json!({})).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
-    let back = format!("/v1/releases/{}/rollback", releases[1]);
-    app.post(&back, json!({ "reason": "x" }))
-        .header("If-Match", &seen)
+    let first_response = app.post(&advanced, json!({})).header("If-Match", &seen_tag).await;
+    first_response.expect(200);
+    assert_ne!(first_response.header("etag"), Some(seen_tag.as_str()));
+    app.post(&advanced, json!({})).header("If-Match", &seen_tag).await.expect_refusal(412, "precondition_failed");
+    let rollback_path = format!("/v1/releases/{}/rollback", releases[1]);
+    app.post(&rollback_path, json!({ "reason": "x" }))
+        .header("If-Match", &seen_tag)
         .await
         .expect_refusal(412, "precondition_failed");
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
     let approvals = format!("/v1/releases/{}/approvals", releases[1]);
-    app.post(&approvals, verdict).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
-    let now = first.header("etag").unwrap().to_owned();
-    app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
+    app.post(&approvals, verdict).header("If-Match", &seen_tag).await.expect_refusal(412, "precondition_failed");
+    let current_tag = first_response.header("etag").unwrap().to_owned();
+    app.post(&rollback_path, json!({ "reason": "x" })).header("If-Match", &current_tag).await.expect(200);
 }
 
 /// The controller does not advance the rollout of a suspended workload, although its earlier runs meet the criteria.
@@ -280,10 +281,10 @@ async fn controller_holds_rollouts_of_suspended_workloads() {
     assert_eq!(app.services().rollouts.control_rollouts().await.unwrap().held, 1);
     assert_eq!(read_rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
     // Recording a hold reason does not change the entity tag of the release.
-    let read = app.get(format!("/v1/releases/{}", releases[0])).await;
+    let response = app.get(format!("/v1/releases/{}", releases[0])).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "registered" })).await.expect(200);
     let advanced = app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({}));
-    advanced.header("If-Match", read.header("etag").unwrap()).await.expect(200);
+    advanced.header("If-Match", response.header("etag").unwrap()).await.expect(200);
 }
 
 #[tokio::test]
@@ -304,9 +305,9 @@ async fn idempotency_key_replays_an_advance() {
     let (_, releases) = approved_releases(&app, 1).await;
     start_rollout(&app, &releases[0], rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     let path = format!("/v1/releases/{}/rollout/advance", releases[0]);
-    let first = app.post(&path, json!({})).idempotency_key("on").await;
-    let again = app.post(&path, json!({})).idempotency_key("on").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first.expect(200), Some("true")));
+    let first_response = app.post(&path, json!({})).idempotency_key("on").await;
+    let replay = app.post(&path, json!({})).idempotency_key("on").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first_response.expect(200), Some("true")));
     assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
 
@@ -323,47 +324,50 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
     start_rollout(&app, release, rollout_plan(&["standard", "guided"], 60, true)).await;
-    let pilot = async || {
-        let piloted = app.services().rollouts.control_rollouts().await.unwrap();
-        (piloted.advanced, piloted.held)
+    let control_rollouts = async || {
+        let report = app.services().rollouts.control_rollouts().await.unwrap();
+        (report.advanced, report.held)
     };
     for _ in 0..3 {
         assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     }
-    assert_eq!(pilot().await, (0, 0), "the soak has started");
+    assert_eq!(control_rollouts().await, (0, 0), "the soak has started");
     clock.set_offset(2 * DAY);
-    assert_eq!(pilot().await, (0, 0), "the server's clock does not count");
+    assert_eq!(control_rollouts().await, (0, 0), "the server's clock does not count");
     clock.set_offset(-DAY);
     app.database().move_clock(3_590).await.unwrap();
-    assert_eq!(pilot().await, (0, 0), "the soak has not ended");
+    assert_eq!(control_rollouts().await, (0, 0), "the soak has not ended");
     app.database().move_clock(3_601).await.unwrap();
     assert_eq!(read_rollout(&app, release).await["hold_reason"], "too_few_runs");
-    assert_eq!(pilot().await, (0, 1));
-    assert_eq!(pilot().await, (0, 1), "the hold continues and is recorded once");
+    assert_eq!(control_rollouts().await, (0, 1));
+    assert_eq!(control_rollouts().await, (0, 1), "the hold continues and is recorded once");
     assert_eq!(facts_of_kind(&app, "rollout.held").await.len(), 1);
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     for _ in 0..2 {
         assert_eq!(execute_status(&app, json!({})).await, 422);
     }
     // Two of the newest four runs failed.
-    let seen = read_rollout(&app, release).await;
-    assert_eq!((&seen["hold_reason"], &seen["observed"]["error_rate"]), (&json!("rollback_recommended"), &json!(0.5)));
-    assert_eq!(pilot().await, (0, 1));
+    let status = read_rollout(&app, release).await;
+    assert_eq!(
+        (&status["hold_reason"], &status["observed"]["error_rate"]),
+        (&json!("rollback_recommended"), &json!(0.5))
+    );
+    assert_eq!(control_rollouts().await, (0, 1));
     let reasons: Vec<Value> =
         facts_of_kind(&app, "rollout.held").await.iter().map(|fact| fact["detail"]["hold_reason"].clone()).collect();
     assert_eq!(reasons, ["too_few_runs", "rollback_recommended"]);
     for _ in 0..3 {
         assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     }
-    assert_eq!(pilot().await, (1, 0), "one failure in the newest four runs is tolerated");
+    assert_eq!(control_rollouts().await, (1, 0), "one failure in the newest four runs is tolerated");
     assert_eq!(lane_holders(&app, &workload).await, [Value::Null, json!(release), json!(release)]);
     let fact = &facts_of_kind(&app, "rollout.advanced").await[0];
     assert_eq!((&fact["actor"], &fact["detail"]["to_lane"]), (&json!("system:rollout-pilot"), &json!("guided")));
     assert_eq!(fact["detail"]["soak_left_seconds"], 0);
     // The soak of the next lane starts now, and this lane has no runs yet.
-    assert_eq!(pilot().await, (0, 0));
-    let seen = read_rollout(&app, release).await;
-    assert_eq!((&seen["observed"]["runs_ended"], &seen["next_lane"]), (&json!(0), &Value::Null));
+    assert_eq!(control_rollouts().await, (0, 0));
+    let status = read_rollout(&app, release).await;
+    assert_eq!((&status["observed"]["runs_ended"], &status["next_lane"]), (&json!(0), &Value::Null));
 }
 
 #[tokio::test]
@@ -382,7 +386,7 @@ async fn concurrent_controllers_advance_once_and_skip_manual_plans() {
     start_rollout(&app, &releases[1], rollout_plan(&["standard", "guided", "restricted"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     let pilots = join_all((0..6).map(|_| app.services().rollouts.control_rollouts())).await;
-    let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
+    let advanced: u64 = pilots.into_iter().map(|report| report.unwrap().advanced).sum();
     assert_eq!(advanced, 1, "the next lane has no runs");
     assert_eq!(read_rollout(&app, &releases[1]).await["current_lane"], "guided");
     assert_eq!(read_rollout(&app, &releases[1]).await["hold_reason"], "too_few_runs");

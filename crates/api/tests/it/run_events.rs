@@ -30,7 +30,7 @@ pub(crate) struct Event {
 
 /// Parses the events of a response body.
 fn parse_events(text: &str) -> Vec<Event> {
-    let of = |block: &str| {
+    let parse_block = |block: &str| {
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         Some(Event {
             id: field("id: ")?.parse().unwrap(),
@@ -38,13 +38,13 @@ fn parse_events(text: &str) -> Vec<Event> {
             data: serde_json::from_str(&field("data: ").unwrap()).unwrap(),
         })
     };
-    text.split("\n\n").filter_map(of).collect()
+    text.split("\n\n").filter_map(parse_block).collect()
 }
 
-pub(crate) fn parse_event_stream(answer: &Response) -> Vec<Event> {
-    answer.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
-    assert_eq!(answer.status, 200, "{answer}");
-    parse_events(&answer.text())
+pub(crate) fn parse_event_stream(response: &Response) -> Vec<Event> {
+    response.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
+    assert_eq!(response.status, 200, "{response}");
+    parse_events(&response.text())
 }
 
 pub(crate) fn kinds_of(events: &[Event]) -> Vec<&str> {
@@ -74,11 +74,11 @@ impl EventStream {
     }
 
     /// Sends a request with this request line (without version), headers and body.
-    async fn send(client: &Client, line: &str, headers: &str, body: &str) -> Self {
-        let (read, mut write) = TcpStream::connect(client.address()).await.unwrap().into_split();
-        let head = format!("{line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
-        write.write_all(head.as_bytes()).await.unwrap();
-        Self { lines: BufReader::new(read).lines(), _write: write }
+    async fn send(client: &Client, request_line: &str, headers: &str, body: &str) -> Self {
+        let (read_half, mut write_half) = TcpStream::connect(client.address()).await.unwrap().into_split();
+        let head = format!("{request_line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
+        write_half.write_all(head.as_bytes()).await.unwrap();
+        Self { lines: BufReader::new(read_half).lines(), _write: write_half }
     }
 
     /// The value of a response header. It can be read before the first event.
@@ -125,9 +125,9 @@ async fn replay_returns_the_streamed_events_from_any_position() {
     assert!(streamed.iter().map(|event| event.id).eq(1..=7));
     assert_eq!(streamed[2].data["delta"], "billing");
     let id = streamed[0].data["execution_id"].clone();
-    let last = &streamed[6].data;
+    let last_data = &streamed[6].data;
     assert_eq!(
-        (&last["execution_id"], &last["output"], &last["status"]),
+        (&last_data["execution_id"], &last_data["output"], &last_data["status"]),
         (&id, &json!("billing"), &json!("completed"))
     );
     let by_worker = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
@@ -136,30 +136,32 @@ async fn replay_returns_the_streamed_events_from_any_position() {
         kinds_of(&parse_event_stream(&app.get(execution_path(&by_worker, "/events")).await)),
         COMPLETED_RUN_EVENTS
     );
-    for seen in 0..=6 {
-        let rest = parse_event_stream(
-            &app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await,
+    for last_event_id in 0..=6 {
+        let remaining_events = parse_event_stream(
+            &app.get(execution_path(&id, "/events")).header("last-event-id", last_event_id.to_string()).await,
         );
-        assert_eq!(rest, streamed[seen..], "after event {seen}");
+        assert_eq!(remaining_events, streamed[last_event_id..], "after event {last_event_id}");
     }
     // A client that already has the last event gets 204, which tells it not to reconnect.
-    for seen in [7, 8, 9_999_999_999_999_999_999_u64] {
-        let ended_stream = app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await;
-        assert_eq!((ended_stream.status, ended_stream.body.len()), (204, 0), "after event {seen}");
+    for last_event_id in [7, 8, 9_999_999_999_999_999_999_u64] {
+        let ended_stream =
+            app.get(execution_path(&id, "/events")).header("last-event-id", last_event_id.to_string()).await;
+        assert_eq!((ended_stream.status, ended_stream.body.len()), (204, 0), "after event {last_event_id}");
     }
-    for wrong in ["x", "-1", "+1", "1.0", "10000000000000000000"] {
+    for invalid_id in ["x", "-1", "+1", "1.0", "10000000000000000000"] {
         app.get(execution_path(&id, "/events"))
-            .header("last-event-id", wrong)
+            .header("last-event-id", invalid_id)
             .await
             .expect_refusal(422, "validation_error");
     }
     for empty in ["", " "] {
-        let all = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", empty).await);
-        assert_eq!(all, streamed, "an empty value counts as none");
+        let all_events =
+            parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", empty).await);
+        assert_eq!(all_events, streamed, "an empty value counts as none");
     }
     // The events of a run without a stream contain its steps, and the last event contains the output.
-    let plain = run(&app, &workload).await.expect(200)["execution_id"].clone();
-    let replay = parse_event_stream(&app.get(execution_path(&plain, "/events")).await);
+    let plain_run = run(&app, &workload).await.expect(200)["execution_id"].clone();
+    let replay = parse_event_stream(&app.get(execution_path(&plain_run, "/events")).await);
     let without_deltas: Vec<&str> = COMPLETED_RUN_EVENTS.into_iter().filter(|kind| *kind != "output.delta").collect();
     assert_eq!(kinds_of(&replay), without_deltas);
     assert_eq!(replay.last().unwrap().data["output"], "billing");
@@ -175,8 +177,8 @@ async fn other_readers_get_steps_without_output() {
     let stream = app.get(execution_path(&id, "/events")).as_actor("user:eve").await;
     assert_eq!(kinds_of(&parse_event_stream(&stream)), COMPLETED_RUN_EVENTS);
     assert!(!stream.text().contains("canary"), "{}", stream.text());
-    let given = app.fixtures();
-    given.bind_role("user:elsewhere", "viewer", "workload", Some(&given.workload("other").await)).await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:elsewhere", "viewer", "workload", Some(&fixtures.workload("other").await)).await;
     app.get(execution_path(&id, "/events")).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 
@@ -196,8 +198,11 @@ async fn deltas_expire_with_the_result() {
     let expired = app.get(execution_path(&id, "/events")).await;
     assert_eq!(kinds_of(&parse_event_stream(&expired)), COMPLETED_RUN_EVENTS);
     assert!(!expired.text().contains("canary"), "{}", expired.text());
-    let rest = app.get(execution_path(&id, "/events")).header("last-event-id", "2").await;
-    assert_eq!((parse_event_stream(&rest)[0].id, &parse_event_stream(&rest)[0].data["delta"]), (3, &Value::Null));
+    let response = app.get(execution_path(&id, "/events")).header("last-event-id", "2").await;
+    assert_eq!(
+        (parse_event_stream(&response)[0].id, &parse_event_stream(&response)[0].data["delta"]),
+        (3, &Value::Null)
+    );
 }
 
 #[tokio::test]
@@ -210,8 +215,8 @@ async fn cancelled_queued_run_has_only_its_end_event() {
     assert_eq!(kinds_of(&replay), ["execution.failed"]);
     assert_eq!((replay[0].id, &replay[0].data["status"]), (2, &json!("cancelled")));
     // A client that has event 1 gets the remaining events. A client that has the last event gets 204.
-    let rest = server.get(execution_path(&id, "/events")).header("last-event-id", "1").await;
-    assert_eq!(parse_event_stream(&rest), replay);
+    let response = server.get(execution_path(&id, "/events")).header("last-event-id", "1").await;
+    assert_eq!(parse_event_stream(&response), replay);
     assert_eq!(server.get(execution_path(&id, "/events")).header("last-event-id", "2").await.status, 204);
 }
 
@@ -226,14 +231,14 @@ async fn stream_names_its_run_before_the_first_event() {
     let headers =
         format!("Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
     let request_line = format!("POST {}", workload.execute_path());
-    let named =
+    let events_path =
         EventStream::send(&server, &request_line, &headers, &body).await.response_header("content-location").await;
     let runs = server.get("/v1/executions").await.expect(200);
-    assert_eq!(named, execution_path(&runs[0]["execution_id"], "/events"));
+    assert_eq!(events_path, execution_path(&runs[0]["execution_id"], "/events"));
     let worker = queues().sharing_storage_of(&server).start().await;
-    let mut again = EventStream::open(&server, &named, "").await;
+    let mut second_stream = EventStream::open(&server, &events_path, "").await;
     for expected in COMPLETED_RUN_EVENTS {
-        assert_eq!(again.next_kind().await, expected);
+        assert_eq!(second_stream.next_kind().await, expected);
     }
     worker.drain().await;
 }
@@ -248,21 +253,21 @@ async fn failed_stream_returns_202_with_the_run() {
     proxy.set_fault(ProxyFault::Matching("SELECT position, events"));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let execute = || proxied.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
-    let named = execute().as_actor("user:ada").idempotency_key("k").await;
+    let named_run = execute().as_actor("user:ada").idempotency_key("k").await;
     let anonymous = execute().as_actor("anonymous").await;
-    for answer in [&named, &anonymous] {
-        let accepted = answer.expect(202);
-        assert_eq!(answer.header("location"), Some(execution_path(&accepted["execution_id"], "").as_str()));
+    for response in [&named_run, &anonymous] {
+        let accepted = response.expect(202);
+        assert_eq!(response.header("location"), Some(execution_path(&accepted["execution_id"], "").as_str()));
     }
     proxy.set_fault(ProxyFault::None);
-    wait_until_ended(&direct, &named.expect(202)["execution_id"]).await;
+    wait_until_ended(&direct, &named_run.expect(202)["execution_id"]).await;
     // The idempotency key still identifies the run, and a new stream works.
-    let again = execute().as_actor("user:ada").idempotency_key("k").await;
-    assert_eq!(parse_event_stream(&again)[0].data["execution_id"], named.expect(202)["execution_id"]);
+    let replay = execute().as_actor("user:ada").idempotency_key("k").await;
+    assert_eq!(parse_event_stream(&replay)[0].data["execution_id"], named_run.expect(202)["execution_id"]);
     let token = anonymous.expect(202)["result_token"].as_str().unwrap().to_owned();
     let id = anonymous.expect(202)["execution_id"].clone();
-    let read = direct.get(execution_path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
-    assert_eq!(read.await.expect(200)["execution_id"], id);
+    let read_request = direct.get(execution_path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
+    assert_eq!(read_request.await.expect(200)["execution_id"], id);
 }
 
 #[tokio::test]
@@ -270,11 +275,11 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
-    let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
+    let public_interface = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
-    app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
-    let ran = run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async").await.expect(202);
-    let (id, token) = (&ran["execution_id"], ran["result_token"].as_str().unwrap());
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), public_interface).await.expect(200);
+    let response = run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async").await.expect(202);
+    let (id, token) = (&response["execution_id"], response["result_token"].as_str().unwrap());
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
     let mut streams = Vec::new();
     for _ in 0..8 {
@@ -282,9 +287,9 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
         assert_eq!(stream.next_kind().await, COMPLETED_RUN_EVENTS[0]);
         streams.push(stream);
     }
-    let refused = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
-    refused.expect_refusal(429, "too_many_streams");
-    assert!(refused.header("retry-after").is_some(), "{refused}");
+    let response = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
+    response.expect_refusal(429, "too_many_streams");
+    assert!(response.header("retry-after").is_some(), "{response}");
     // Another run, without a stream, returns its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
@@ -299,11 +304,11 @@ async fn redacted_output_is_not_streamed() {
     let output = "write to ada@example.com";
     let app =
         TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers(output.to_owned()))).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "usual", "obligations": ["redact_output"] }]);
-    let policy = given.policy_with_rules("careful", rules).await;
-    let workload = given.active_workload_with_policy("main", policy).await;
+    let policy = fixtures.policy_with_rules("careful", rules).await;
+    let workload = fixtures.active_workload_with_policy("main", policy).await;
     let streamed = run(&app, &workload).header("accept", "text/event-stream").await;
     assert!(!kinds_of(&parse_event_stream(&streamed)).contains(&"output.delta"));
     assert!(!streamed.text().contains("ada@example.com"), "{}", streamed.text());
@@ -313,18 +318,18 @@ async fn redacted_output_is_not_streamed() {
 async fn refusals_are_plain_errors_and_failures_are_events() {
     let app =
         TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
-    let policy = given.policy_with_rules("strict", deny_rule).await;
-    let denied = given.active_workload_with_policy("denied", policy).await;
-    run(&app, &denied).header("accept", "text/event-stream").await.expect_refusal(403, "policy_denied");
-    let workload = given.active_workload("main").await;
+    let policy = fixtures.policy_with_rules("strict", deny_rule).await;
+    let denied_workload = fixtures.active_workload_with_policy("denied", policy).await;
+    run(&app, &denied_workload).header("accept", "text/event-stream").await.expect_refusal(403, "policy_denied");
+    let workload = fixtures.active_workload("main").await;
     let without = json!({ "environment": "dev", "inputs": {} });
     let stream =
         parse_event_stream(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
-    let last = stream.last().unwrap();
+    let last_event = stream.last().unwrap();
     assert_eq!(
-        (last.kind.as_str(), &last.data["error"]["code"]),
+        (last_event.kind.as_str(), &last_event.data["error"]["code"]),
         ("execution.failed", &json!("prompt_argument_missing"))
     );
 }
@@ -342,13 +347,13 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
         (COMPLETED_RUN_EVENTS[0], COMPLETED_RUN_EVENTS[1])
     );
     // Heartbeats keep the stream open beyond the idle timeout of connections.
-    let mut silent = EventStream::open(&server, &execution_path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
-    let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
-    timeout(Duration::from_secs(20), alive).await.unwrap();
+    let mut idle_stream = EventStream::open(&server, &execution_path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
+    let wait_for_heartbeat = async { while idle_stream.lines.next_line().await.unwrap().unwrap() != ":" {} };
+    timeout(Duration::from_secs(20), wait_for_heartbeat).await.unwrap();
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for expected in &COMPLETED_RUN_EVENTS[2..] {
         assert_eq!(stream.next_kind().await, *expected);
-        assert_eq!(silent.next_kind().await, *expected);
+        assert_eq!(idle_stream.next_kind().await, *expected);
     }
     worker.drain().await;
 }

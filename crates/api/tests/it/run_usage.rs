@@ -63,35 +63,35 @@ async fn metric(app: &TestApp, series: &str) -> u64 {
 #[tokio::test]
 async fn lists_show_and_filter_runs_by_their_properties() {
     let (app, provider) = start().await;
-    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
-    let id = |answer: Value| answer["execution_id"].as_str().unwrap().to_owned();
-    let done = id(run(&app, &one).await.expect(200));
-    let other = id(run(&app, &two).as_actor("user:ada").await.expect(200));
+    let (first_workload, second_workload) = (app.active_workload("one").await, app.active_workload("two").await);
+    let id = |response: Value| response["execution_id"].as_str().unwrap().to_owned();
+    let completed_run = id(run(&app, &first_workload).await.expect(200));
+    let other_run = id(run(&app, &second_workload).as_actor("user:ada").await.expect(200));
     provider.refuses.store(true, Ordering::SeqCst);
-    let failed = id(run(&app, &one).as_actor("user:ada").await.expect(200));
+    let failed = id(run(&app, &first_workload).as_actor("user:ada").await.expect(200));
 
     let listed = rows(&app, "/v1/executions").await;
     assert_eq!(
         listed.iter().map(|row| row["execution_id"].as_str().unwrap()).collect::<Vec<_>>(),
-        [&failed, &other, &done]
+        [&failed, &other_run, &completed_run]
     );
-    let shown = app.get(format!("/v1/executions/{done}")).await.expect(200);
-    for row in [&listed[2], &shown] {
+    let execution = app.get(format!("/v1/executions/{completed_run}")).await.expect(200);
+    for row in [&listed[2], &execution] {
         let parts = ["workload_slug", "tokens_in", "tokens_out", "cost_micros"].map(|name| row[name].clone());
         assert_eq!(parts, [json!("one"), json!(3), json!(2), json!(7)], "{row}");
         assert!(row["duration_ms"].is_u64(), "{row}");
     }
     assert_eq!((&listed[0]["tokens_in"], &listed[0]["error"]["code"]), (&Value::Null, &json!("provider_refused")));
     for (query, expected) in [
-        ("environment=dev", vec![&failed, &other, &done]),
+        ("environment=dev", vec![&failed, &other_run, &completed_run]),
         ("environment=production", vec![]),
-        ("lane=standard&submitted_by=user:ada", vec![&failed, &other]),
+        ("lane=standard&submitted_by=user:ada", vec![&failed, &other_run]),
         ("lane=guided", vec![]),
         ("error_code=provider_refused", vec![&failed]),
         ("error_code=provider_refused&status=failed&environment=dev", vec![&failed]),
         ("error_code=provider_refused&status=completed", vec![]),
         ("error_code=interrupted", vec![]),
-        ("submitted_by=user:ada&status=completed", vec![&other]),
+        ("submitted_by=user:ada&status=completed", vec![&other_run]),
         ("submitted_by=user:ada&status=failed", vec![&failed]),
         ("submitted_by=user:ada&status=running", vec![]),
         ("submitted_by=user:nobody", vec![]),
@@ -99,8 +99,9 @@ async fn lists_show_and_filter_runs_by_their_properties() {
         let found = rows(&app, &format!("/v1/executions?{query}")).await;
         let found: Vec<&str> = found.iter().map(|row| row["execution_id"].as_str().unwrap()).collect();
         assert_eq!(found, expected, "{query}");
-        let of_one = rows(&app, &format!("/v1/executions?{query}&workload_id={}", one.workload_id)).await;
-        assert_eq!(of_one.len(), expected.iter().filter(|id| **id != &other).count(), "{query}");
+        let first_usage =
+            rows(&app, &format!("/v1/executions?{query}&workload_id={}", first_workload.workload_id)).await;
+        assert_eq!(first_usage.len(), expected.iter().filter(|id| **id != &other_run).count(), "{query}");
     }
     for (name, value) in [
         ("environment", ""),
@@ -112,8 +113,8 @@ async fn lists_show_and_filter_runs_by_their_properties() {
         ("submitted_by", "ada"),
         ("submitted_by", "user:"),
     ] {
-        let refused = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], name, "{value}");
+        let refusal = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], name, "{value}");
     }
 }
 
@@ -122,22 +123,26 @@ async fn submitters_without_view_see_no_tokens_of_their_runs() {
     let (app, _provider) = start().await;
     let workload = app.active_workload("main").await;
     app.fixtures().bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    let done = run(&app, &workload).as_actor("user:runs").await.expect(200);
-    let path = format!("/v1/executions/{}", done["execution_id"].as_str().unwrap());
-    let own = app.get(&path).as_actor("user:runs").await.expect(200);
-    assert_eq!([&own["tokens_in"], &own["cost_micros"], &own["workload_slug"]], [&Value::Null; 3], "{own}");
-    assert!(own["duration_ms"].is_u64(), "{own}");
+    let completed_run = run(&app, &workload).as_actor("user:runs").await.expect(200);
+    let path = format!("/v1/executions/{}", completed_run["execution_id"].as_str().unwrap());
+    let own_usage = app.get(&path).as_actor("user:runs").await.expect(200);
+    assert_eq!(
+        [&own_usage["tokens_in"], &own_usage["cost_micros"], &own_usage["workload_slug"]],
+        [&Value::Null; 3],
+        "{own_usage}"
+    );
+    assert!(own_usage["duration_ms"].is_u64(), "{own_usage}");
 }
 
 #[tokio::test]
 async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
     let (app, provider) = start().await;
-    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
-    for workload in [&one, &one, &two] {
+    let (first_workload, second_workload) = (app.active_workload("one").await, app.active_workload("two").await);
+    for workload in [&first_workload, &first_workload, &second_workload] {
         run(&app, workload).await.expect(200);
     }
     provider.refuses.store(true, Ordering::SeqCst);
-    run(&app, &one).await.expect(200);
+    run(&app, &first_workload).await.expect(200);
 
     let by_workload = rows(&app, "/v1/usage").await;
     let numbers = |row: &Value| {
@@ -146,20 +151,20 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
     assert_eq!(by_workload.len(), 2, "{by_workload:?}");
     assert_eq!((&by_workload[0]["workload_slug"], numbers(&by_workload[0])), (&json!("one"), [3, 1, 6, 4, 14]));
     assert_eq!((&by_workload[1]["workload_slug"], numbers(&by_workload[1])), (&json!("two"), [1, 0, 3, 2, 7]));
-    assert_eq!(by_workload[0]["workload_id"], one.workload_id);
+    assert_eq!(by_workload[0]["workload_id"], first_workload.workload_id);
     for row in &by_workload {
         assert!(row["p50_ms"].as_u64().unwrap() <= row["p95_ms"].as_u64().unwrap(), "{row}");
         assert_eq!((&row["model"], &row["day"]), (&Value::Null, &Value::Null));
     }
 
-    let all = rows(&app, "/v1/usage?group_by=day,model").await;
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert_eq!((numbers(&all[0]), all[0]["model"].is_string()), ([4, 1, 9, 6, 21], true));
+    let usage = rows(&app, "/v1/usage?group_by=day,model").await;
+    assert_eq!(usage.len(), 1, "{usage:?}");
+    assert_eq!((numbers(&usage[0]), usage[0]["model"].is_string()), ([4, 1, 9, 6, 21], true));
     let today = app.get("/v1/executions?limit=1").await.expect(200)[0]["started_at"].as_str().unwrap()[..10].to_owned();
-    assert_eq!(all[0]["day"], today.as_str());
+    assert_eq!(usage[0]["day"], today.as_str());
 
     for (query, expected) in [
-        (format!("workload_id={}", two.workload_id), Some(1)),
+        (format!("workload_id={}", second_workload.workload_id), Some(1)),
         (format!("workspace_id={WORKSPACE}&group_by=model"), Some(4)),
         ("environment=dev&group_by=model".to_owned(), Some(4)),
         ("environment=production".to_owned(), None),
@@ -180,9 +185,9 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
         ("workspace_id=x", "workspace_id", "invalid"),
         ("cursor=x", "cursor", "unknown_parameter"),
     ] {
-        let refused = app.get(format!("/v1/usage?{query}")).await.expect_refusal(422, "validation_error");
+        let refusal = app.get(format!("/v1/usage?{query}")).await.expect_refusal(422, "validation_error");
         assert_eq!(
-            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]),
             (&json!(path), &json!(code)),
             "{query}"
         );
@@ -193,20 +198,21 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
 #[tokio::test]
 async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     let (app, _provider) = start().await;
-    let given = app.fixtures();
-    let next_door = given.workspace("next-door", "next-door").await;
-    let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
-    let three = given.in_workspace(&next_door).active_workload("three").await;
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    for workload in [&one, &two, &three] {
+    let fixtures = app.fixtures();
+    let other_workspace = fixtures.workspace("next-door", "next-door").await;
+    let (first_workload, second_workload) =
+        (fixtures.active_workload("one").await, fixtures.active_workload("two").await);
+    let third_workload = fixtures.in_workspace(&other_workspace).active_workload("three").await;
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
+    for workload in [&first_workload, &second_workload, &third_workload] {
         run(&app, workload).await.expect(200);
     }
-    given.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
-    given.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
-    given.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
-    given.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:there", "viewer", "workspace", Some(&other_workspace)).await;
+    fixtures.bind_role("user:single", "viewer", "workload", Some(&second_workload.workload_id)).await;
+    fixtures.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:both", "viewer", "workload", Some(&third_workload.workload_id)).await;
+    fixtures.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
     for (actor, expected) in [
         ("user:local", vec!["one", "three", "two"]),
         ("user:here", vec!["one", "two"]),
@@ -215,11 +221,11 @@ async fn usage_counts_only_the_runs_that_the_caller_may_view() {
         ("user:both", vec!["one", "three", "two"]),
     ] {
         let report = app.get("/v1/usage").as_actor(actor).await.expect(200);
-        let mut seen: Vec<&str> =
+        let mut visible_slugs: Vec<&str> =
             report.as_array().unwrap().iter().map(|row| row["workload_slug"].as_str().unwrap()).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, expected, "{actor}");
-        for (workload, slug) in [(&one, "one"), (&two, "two"), (&three, "three")] {
+        visible_slugs.sort_unstable();
+        assert_eq!(visible_slugs, expected, "{actor}");
+        for (workload, slug) in [(&first_workload, "one"), (&second_workload, "two"), (&third_workload, "three")] {
             let path = format!("/v1/usage?workload_id={}&group_by=model", workload.workload_id);
             let report = app.get(path).as_actor(actor).await.expect(200);
             assert_eq!(report.as_array().unwrap().len(), usize::from(expected.contains(&slug)), "{actor} {slug}");
@@ -227,15 +233,15 @@ async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     }
     app.get("/v1/usage").as_actor("user:runs").await.expect_refusal(403, "forbidden");
     app.get("/v1/usage").as_actor("anonymous").await.expect_refusal(403, "forbidden");
-    let foreign = app.get(format!("/v1/usage?workspace_id={next_door}")).as_actor("user:here").await;
+    let foreign = app.get(format!("/v1/usage?workspace_id={other_workspace}")).as_actor("user:here").await;
     assert!(matches!(foreign.status, 403 | 404), "{foreign}");
     // Another tenant sees only its own usage. Its workspace is unknown to this tenant.
-    let theirs = app.get("/v1/usage").in_tenant(&abroad.tenant).await.expect(200);
-    assert_eq!(theirs.as_array().unwrap().len(), 1, "{theirs}");
-    assert_eq!(theirs[0]["workload_id"], abroad.workload.workload_id);
-    let path = format!("/v1/usage?workload_id={}", abroad.workload.workload_id);
+    let foreign_usage = app.get("/v1/usage").in_tenant(&foreign_fixture.tenant).await.expect(200);
+    assert_eq!(foreign_usage.as_array().unwrap().len(), 1, "{foreign_usage}");
+    assert_eq!(foreign_usage[0]["workload_id"], foreign_fixture.workload.workload_id);
+    let path = format!("/v1/usage?workload_id={}", foreign_fixture.workload.workload_id);
     assert_eq!(app.get(path).await.expect(200), json!([]));
-    app.get(format!("/v1/usage?workspace_id={}", abroad.workspace)).await.expect_refusal(404, "not_found");
+    app.get(format!("/v1/usage?workspace_id={}", foreign_fixture.workspace)).await.expect_refusal(404, "not_found");
 }
 
 /// Each run is counted once: a run that a worker ends after its caller has disconnected, a synchronous run, and a

@@ -27,31 +27,35 @@ fn multiplying_flow(steps: usize, output: &str) -> String {
 async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.fixtures();
-    let policy = given.policy("policy").await;
+    let fixtures = app.fixtures();
+    let policy = fixtures.policy("policy").await;
     for (slug, flow) in [
         ("text", multiplying_flow(5, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))),
         ("list", multiplying_flow(5, &format!("{{ a: ['{}'] }}", vec!["BEFORE"; 30].join("', '")))),
         ("deep", multiplying_flow(180, "{ a: 'BEFORE' }")),
     ] {
-        let flow = given.flow(&format!("{slug}-flow"), &flow).await;
-        let workload = given.active_workload_with_bindings(slug, vec![policy.clone(), flow]).await;
+        let flow = fixtures.flow(&format!("{slug}-flow"), &flow).await;
+        let workload = fixtures.active_workload_with_bindings(slug, vec![policy.clone(), flow]).await;
         let failed = assert_bounded(slug, run(&app, &workload)).await.expect(200);
         assert_eq!((&failed["status"], &failed["output"]), (&json!("failed"), &Value::Null), "{slug}");
         assert_eq!(failed["error"]["code"], "value_too_large", "{slug}");
-        let read = wait_until_ended(&app, &failed["execution_id"]).await;
-        assert_eq!(read["outcome"], "failure", "{slug}");
+        let ended_run = wait_until_ended(&app, &failed["execution_id"]).await;
+        assert_eq!(ended_run["outcome"], "failure", "{slug}");
     }
     // Responses of model providers also count against the budget.
-    let flow = given.flow("asked", &model_call_flow("model_policy")).await;
-    let model = given.model_policy("model").await;
-    let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
-    let workload = given.active_workload_with_bindings("said", versions).await;
+    let flow = fixtures.flow("asked", &model_call_flow("model_policy")).await;
+    let model = fixtures.model_policy("model").await;
+    let versions = vec![policy.clone(), flow, model, fixtures.prompt("prompt").await];
+    let workload = fixtures.active_workload_with_bindings("said", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
     provider.set_behaviour(ProviderBehaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
     // A flow whose values stay below the budget completes.
-    let flow = given.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
-    let modest = given.active_workload_with_bindings("modest", vec![policy, flow]).await;
-    assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));
+    let flow = fixtures.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
+    let small_workload = fixtures.active_workload_with_bindings("modest", vec![policy, flow]).await;
+    assert!(
+        run(&app, &small_workload).await.expect(200)["output"]["a"]
+            .as_str()
+            .is_some_and(|output| output.len() > 10_000)
+    );
 }

@@ -14,8 +14,8 @@ fn chat_interface(description: &str) -> Value {
 }
 
 async fn listed_slugs(app: &TestApp, query: &str) -> Vec<String> {
-    let list = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await.expect(200);
-    list.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
+    let workloads = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await.expect(200);
+    workloads.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The text as a query value in which every byte is percent-encoded.
@@ -43,14 +43,14 @@ async fn lists_workloads_with_an_interface_that_can_run() {
     )
     .await;
     let block = json!({ "interface_config": { "presentation_mode": "block" } });
-    let asleep = create_workload(&app, "asleep", block.clone()).await;
-    let over = create_workload(&app, "over", block).await;
+    let suspended = create_workload(&app, "asleep", block.clone()).await;
+    let retired = create_workload(&app, "over", block).await;
     app.fixtures().workload("plain").await;
-    app.patch(format!("/v1/workloads/{asleep}"), json!({ "status": "suspended" })).await.expect(200);
-    app.patch(format!("/v1/workloads/{over}"), json!({ "status": "retired" })).await.expect(200);
-    let list = app.get("/v1/workloads/runtime-enabled").await;
-    assert_eq!(list.header("x-total-count"), Some("2"));
-    let entries = list.expect(200);
+    app.patch(format!("/v1/workloads/{suspended}"), json!({ "status": "suspended" })).await.expect(200);
+    app.patch(format!("/v1/workloads/{retired}"), json!({ "status": "retired" })).await.expect(200);
+    let workloads = app.get("/v1/workloads/runtime-enabled").await;
+    assert_eq!(workloads.header("x-total-count"), Some("2"));
+    let entries = workloads.expect(200);
     let updated = app.get(format!("/v1/workloads/{helper}")).await.expect(200)["updated_at"].clone();
     assert_eq!(
         entries[0],
@@ -74,8 +74,8 @@ async fn lists_workloads_with_an_interface_that_can_run() {
     ] {
         assert_eq!(listed_slugs(&app, query).await, slugs, "{query}");
     }
-    let first = app.get("/v1/workloads/runtime-enabled?limit=1").await;
-    assert!(first.header("link").unwrap().contains("rel=\"next\""), "{first}");
+    let first_response = app.get("/v1/workloads/runtime-enabled?limit=1").await;
+    assert!(first_response.header("link").unwrap().contains("rel=\"next\""), "{first_response}");
     for (query, field) in [
         ("presentation_mode=window", "presentation_mode"),
         ("presentation_mode=", "presentation_mode"),
@@ -86,8 +86,8 @@ async fn lists_workloads_with_an_interface_that_can_run() {
         ("workspace_id=x", "workspace_id"),
         ("limit=0", "limit"),
     ] {
-        let refused = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
-        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], field, "{query}");
+        let response = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
+        assert_eq!(response.expect_refusal(422, "validation_error")["fields"][0]["path"], field, "{query}");
     }
 }
 
@@ -143,17 +143,20 @@ async fn searches_by_words_only() {
     ] {
         assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(text))).await, slugs, "{text:?}");
     }
-    let longest = "ticket ".repeat(36);
-    assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(&longest))).await, ["two", "one"]);
-    for long in ["x".repeat(257), "ticket ".repeat(2_000)] {
-        let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long))).await;
-        let refused = refused.expect_refusal(422, "validation_error");
-        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
+    let longest_term = "ticket ".repeat(36);
+    assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(&longest_term))).await, ["two", "one"]);
+    for long_term in ["x".repeat(257), "ticket ".repeat(2_000)] {
+        let response = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long_term))).await;
+        let refusal = response.expect_refusal(422, "validation_error");
+        assert_eq!((&refusal["fields"][0]["path"], &refusal["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
     app.get("/v1/workloads/runtime-enabled?q=%00").await.expect_refusal(422, "validation_error");
     // After the texts of a workload change, its old words no longer match.
-    let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
-    app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
+    let second_workload =
+        app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
+    app.patch(format!("/v1/workloads/{second_workload}"), json!({ "name": "Meals", "description": "" }))
+        .await
+        .expect(200);
     assert_eq!(listed_slugs(&app, "q=ticket").await, ["one"]);
     assert_eq!(listed_slugs(&app, "q=meal").await, ["two"]);
 }
@@ -161,28 +164,29 @@ async fn searches_by_words_only() {
 #[tokio::test]
 async fn callers_see_the_workloads_of_their_roles() {
     let app = TestApp::start().await;
-    let here = create_workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
-    let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
-    let there = app.fixtures().in_workspace(&elsewhere).workload("there").await;
-    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat_interface("shared word") }))
+    let own_workload =
+        create_workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
+    let other_workspace = app.fixtures().workspace("elsewhere", "elsewhere").await;
+    let other_workload = app.fixtures().in_workspace(&other_workspace).workload("there").await;
+    app.patch(format!("/v1/workloads/{other_workload}"), json!({ "interface_config": chat_interface("shared word") }))
         .await
         .expect(200);
     let tenant = app.fixtures().tenant("abroad").await;
-    let given = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
-    let foreign = given.workspace("foreign", "foreign").await;
+    let fixtures = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
+    let foreign = fixtures.workspace("foreign", "foreign").await;
     let away = app.fixtures().in_tenant(&tenant, &foreign).workload("away").await;
     let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
     app.fixtures().bind_role("user:near", "runtime_user", "workspace", Some(crate::fixture::WORKSPACE)).await;
-    app.fixtures().bind_role("user:far", "viewer", "workspace", Some(&elsewhere)).await;
-    app.fixtures().bind_role("user:one", "runtime_user", "workload", Some(&here)).await;
+    app.fixtures().bind_role("user:far", "viewer", "workspace", Some(&other_workspace)).await;
+    app.fixtures().bind_role("user:one", "runtime_user", "workload", Some(&own_workload)).await;
     for (actor, slugs, unseen) in
         [("user:near", ["here"], "there"), ("user:far", ["there"], "here"), ("user:one", ["here"], "there")]
     {
         for query in ["", "?q=shared", "?presentation_mode=chat&owner_ref=team:tests"] {
-            let list = app.get(format!("/v1/workloads/runtime-enabled{query}")).as_actor(actor).await;
-            assert_eq!(list.header("x-total-count"), Some("1"));
-            let found: Vec<Value> = list.expect(200).as_array().unwrap().clone();
+            let workloads = app.get(format!("/v1/workloads/runtime-enabled{query}")).as_actor(actor).await;
+            assert_eq!(workloads.header("x-total-count"), Some("1"));
+            let found: Vec<Value> = workloads.expect(200).as_array().unwrap().clone();
             assert!(found.iter().map(|entry| entry["slug"].as_str().unwrap()).eq(slugs), "{actor} {query}");
         }
         app.get(format!("/v1/workloads/by-slug/{}", slugs[0])).as_actor(actor).await.expect(200);
@@ -190,8 +194,8 @@ async fn callers_see_the_workloads_of_their_roles() {
     }
     app.get("/v1/workloads/by-slug/away").await.expect_refusal(404, "not_found");
     assert_eq!(listed_slugs(&app, "q=shared").await, ["there", "here"]);
-    let abroad = app.get("/v1/workloads/runtime-enabled?q=shared").in_tenant(&tenant).await.expect(200);
-    assert_eq!((abroad.as_array().unwrap().len(), &abroad[0]["slug"]), (1, &json!("away")));
+    let foreign_list = app.get("/v1/workloads/runtime-enabled?q=shared").in_tenant(&tenant).await.expect(200);
+    assert_eq!((foreign_list.as_array().unwrap().len(), &foreign_list[0]["slug"]), (1, &json!("away")));
 }
 
 #[tokio::test]

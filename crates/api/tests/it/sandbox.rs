@@ -182,21 +182,21 @@ async fn scripts_cannot_escape_the_sandbox() {
 /// script.
 #[tokio::test]
 async fn errors_about_long_lines_are_truncated() {
-    let word = "x".repeat(70_000);
+    let message = "x".repeat(70_000);
     for (language, code) in [
-        (JS, format!("let {word} {word}")),
-        (JS, format!("throw new Error('{word}')")),
-        (JS, format!("'{word}' {word}")),
-        (SL, format!("fail('{word}')")),
-        (SL, format!("def {word} {word}")),
+        (JS, format!("let {message} {message}")),
+        (JS, format!("throw new Error('{message}')")),
+        (JS, format!("'{message}' {message}")),
+        (SL, format!("fail('{message}')")),
+        (SL, format!("def {message} {message}")),
     ] {
         let ScriptResult { result, stdout } = run_script(language, &code).await;
         assert_eq!(result, Err(Error), "{code:.30}");
         assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
     }
     // Earlier output is preserved, and the error message is truncated at the output limit.
-    let full = format!("print('y'.repeat({})); throw new Error('{word}')", MAX_OUTPUT_BYTES - 5);
-    let ScriptResult { result, stdout } = run_script(JS, &full).await;
+    let code = format!("print('y'.repeat({})); throw new Error('{message}')", MAX_OUTPUT_BYTES - 5);
+    let ScriptResult { result, stdout } = run_script(JS, &code).await;
     assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
@@ -226,34 +226,34 @@ async fn scripts_end_at_the_time_limit() {
         (JS, "(async () => { while (true) await null })()"),
         (SL, "def f():\n  for i in range(1 << 30):\n    for j in range(1 << 30): pass\nf()"),
     ] {
-        let began = Instant::now();
+        let started_at = Instant::now();
         assert_eq!(run_script(language, code).await.result, Err(TimedOut), "{code}");
-        assert!(began.elapsed() < MAX_DURATION * 2, "{code}");
+        assert!(started_at.elapsed() < MAX_DURATION * 2, "{code}");
     }
 }
 
 /// The process ids of this process's children. nextest runs each test in a separate process, so all children belong
 /// to this test.
 fn child_pids() -> Vec<i32> {
-    let own = std::process::id().to_string();
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let own_pid = std::process::id().to_string();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let parent = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own))
+        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own_pid))
             && !status.contains("State:\tZ")
     };
-    pids.filter(parent).collect()
+    processes.filter(parent).collect()
 }
 
 /// Waits until a child has ended.
 async fn wait_until_gone(child: i32) {
-    let gone = async {
+    let wait_for_exit = async {
         while child_pids().contains(&child) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(MAX_DURATION, gone).await.unwrap();
+    tokio::time::timeout(MAX_DURATION, wait_for_exit).await.unwrap();
 }
 
 /// A prepared child waits for its script. Dropping the handle ends the child. A child that died is replaced by a new
@@ -264,9 +264,9 @@ async fn ends_prepared_children_that_get_no_script() {
         let state = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         // Before a child waits, it lowers its priority and closes inherited descriptors.
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-        let is_asleep = state.contains("poll") || status.contains("State:\tS");
-        is_asleep && open == 3
+        let open_count = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let is_waiting = state.contains("poll") || status.contains("State:\tS");
+        is_waiting && open_count == 3
     };
     let gateway = embedded_gateway();
     let ready = async |language| {
@@ -320,10 +320,11 @@ async fn child_is_confined_and_ends_with_its_caller() {
     );
     let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
-    let open = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten();
-    let mut open: Vec<String> = open.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    open.sort();
-    assert_eq!(open, ["0", "1", "2"]);
+    let descriptors = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten();
+    let mut open_files: Vec<String> =
+        descriptors.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    open_files.sort();
+    assert_eq!(open_files, ["0", "1", "2"]);
     let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
     let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
     assert_eq!(group, child.to_string(), "the child leads its own process group");
@@ -344,8 +345,8 @@ async fn child_is_confined_and_ends_with_its_caller() {
     // The limit is the program's initial memory, the engine's 64 MiB, and a reserve.
     let data: u64 = soft_limit("Max data size").parse().unwrap();
     assert!((64 << 20..160 << 20).contains(&data), "{limits}");
-    let first_to_go = std::fs::read_to_string(format!("/proc/{child}/oom_score_adj")).unwrap();
-    assert_eq!(first_to_go.trim(), "1000");
+    let oom_score_adj = std::fs::read_to_string(format!("/proc/{child}/oom_score_adj")).unwrap();
+    assert_eq!(oom_score_adj.trim(), "1000");
     assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "lowest priority");
     drop(running);
     wait_until_gone(child).await;
@@ -371,9 +372,9 @@ async fn runs_scripts_through_the_api() {
             "language": language, "code": code });
         app.post("/v1/runtime/code", body)
     };
-    let answer = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);
-    assert_eq!((&answer["result"], &answer["stdout"]), (&json!("world"), &json!("hello\n")));
-    let answer = ask("javascript", "throw new TypeError('no such thing')").await.expect(200);
-    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")));
-    assert!(answer["stdout"].as_str().unwrap().starts_with("TypeError: no such thing"), "{answer}");
+    let response = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);
+    assert_eq!((&response["result"], &response["stdout"]), (&json!("world"), &json!("hello\n")));
+    let response = ask("javascript", "throw new TypeError('no such thing')").await.expect(200);
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("script_error")));
+    assert!(response["stdout"].as_str().unwrap().starts_with("TypeError: no such thing"), "{response}");
 }

@@ -17,16 +17,16 @@ fn embedded_gateway() -> EmbeddedGateway {
 /// Starts a server whose workload binds a sandbox profile. `changes` overrides members of the profile.
 async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> TestApp {
     let app = TestApp::builder().gateway(gateway).start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let mut profile = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
     profile.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let versions = vec![
-        given.prompt("prompt").await,
-        given.policy("policy").await,
-        given.model_policy("models").await,
-        given.asset_with_version("sandbox_profile", "walls", profile).await,
+        fixtures.prompt("prompt").await,
+        fixtures.policy("policy").await,
+        fixtures.model_policy("models").await,
+        fixtures.asset_with_version("sandbox_profile", "walls", profile).await,
     ];
-    given.active_workload_with_bindings("walled", versions).await;
+    fixtures.active_workload_with_bindings("walled", versions).await;
     app
 }
 
@@ -41,22 +41,22 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
     let gateway = StubScriptGateway::succeeding();
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
     let app = start_with_profile(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
-    let answer = run_script(&app, "starlark", "result = 1").await.expect(200);
-    let lower = ScriptLimits {
+    let response = run_script(&app, "starlark", "result = 1").await.expect(200);
+    let lower_limits = ScriptLimits {
         wall_time: Duration::from_millis(1_500),
         cpu_time: Duration::from_millis(700),
         memory_bytes: 16 << 20,
         output_bytes: 1_000,
     };
-    assert_eq!(gateway.received_limits(), [lower]);
-    let evidence = evidence_documents(&app, &answer["execution_id"], "code_run").await;
-    assert_eq!(evidence[0]["limits"], lower.as_json());
+    assert_eq!(gateway.received_limits(), [lower_limits]);
+    let evidence = evidence_documents(&app, &response["execution_id"], "code_run").await;
+    assert_eq!(evidence[0]["limits"], lower_limits.as_json());
     // Without a profile, the maximum limits apply.
     app.active_workload("main").await;
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
     app.post("/v1/runtime/code", body).await.expect(200);
-    assert_eq!(gateway.received_limits(), [lower, ScriptLimits::MAXIMUM]);
+    assert_eq!(gateway.received_limits(), [lower_limits, ScriptLimits::MAXIMUM]);
 }
 
 #[tokio::test]
@@ -96,8 +96,8 @@ async fn scripts_end_at_the_limits_of_their_profile() {
     // The same scripts succeed under the maximum limits.
     let app = start_with_profile(Arc::new(embedded_gateway()), json!({})).await;
     for (language, code) in [("javascript", "new Uint8Array(8 << 20).length"), ("starlark", "result = 'x' * 30")] {
-        let answer = run_script(&app, language, code).await.expect(200);
-        assert_eq!(answer["status"], "completed", "{answer}");
+        let response = run_script(&app, language, code).await.expect(200);
+        assert_eq!(response["status"], "completed", "{response}");
     }
 }
 

@@ -9,8 +9,8 @@ const DAY: i64 = 24 * 60 * 60;
 /// Runs the scheduled checks several times concurrently, as several servers do. Returns the number of checked
 /// connections.
 async fn run_due_checks(app: &TestApp) -> u64 {
-    let looks = (0..4).map(|_| app.services().connections.run_due_checks());
-    join_all(looks).await.into_iter().map(Result::unwrap).sum()
+    let checks = (0..4).map(|_| app.services().connections.run_due_checks());
+    join_all(checks).await.into_iter().map(Result::unwrap).sum()
 }
 
 #[tokio::test]
@@ -25,14 +25,17 @@ async fn active_connections_are_checked_once_a_day() {
     };
     let checked = create("crm", json!({})).await;
     let disabled = create("disabled", json!({ "status": "disabled" })).await;
-    let other = create("other", json!({ "connector_kind": "other" })).await;
+    let other_connection = create("other", json!({ "connector_kind": "other" })).await;
     assert_eq!(run_due_checks(&app).await, 0, "a new connection is a day old first");
     app.database().move_clock(DAY + 60).await.unwrap();
     assert_eq!(run_due_checks(&app).await, 1);
     let read = async |id: &str| app.get(format!("/v1/connections/{id}")).await.expect(200);
-    let shown = read(&checked).await;
-    assert_eq!((&shown["health"], &shown["checks"][0]["checked_by"]), (&json!("unhealthy"), &json!("system:clock")));
-    for unchecked in [disabled, other] {
+    let connection = read(&checked).await;
+    assert_eq!(
+        (&connection["health"], &connection["checks"][0]["checked_by"]),
+        (&json!("unhealthy"), &json!("system:clock"))
+    );
+    for unchecked in [disabled, other_connection] {
         assert_eq!(read(&unchecked).await["health"], "unchecked");
     }
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -42,7 +45,7 @@ async fn active_connections_are_checked_once_a_day() {
 }
 
 #[tokio::test]
-async fn check_that_fails_stops_no_other() {
+async fn failed_check_does_not_stop_other_checks() {
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::status(200, "{}"));
@@ -53,14 +56,14 @@ async fn check_that_fails_stops_no_other() {
     }
     let owner = app.database().connect_as_owner().await.unwrap();
     // Corrupts a connection so that no server version can read it. Its check is due before the others.
-    let broken = "UPDATE connection SET created_by = 'nobody', updated_at = updated_at - interval '1 hour'
+    let damage_sql = "UPDATE connection SET created_by = 'nobody', updated_at = updated_at - interval '1 hour'
         WHERE name = 'broken'";
-    assert_eq!(owner.execute(broken, &[]).await.unwrap(), 1);
+    assert_eq!(owner.execute(damage_sql, &[]).await.unwrap(), 1);
     app.database().move_clock(DAY + 60).await.unwrap();
     assert_eq!(run_due_checks(&app).await, 2);
     for checked in &connections[1..] {
-        let shown = app.get(format!("/v1/connections/{}", checked.as_str().unwrap())).await.expect(200);
-        assert_eq!(shown["health"], "healthy");
+        let connection = app.get(format!("/v1/connections/{}", checked.as_str().unwrap())).await.expect(200);
+        assert_eq!(connection["health"], "healthy");
     }
     let checks = "SELECT count(*) FROM connection_check";
     assert_eq!(owner.query_one(checks, &[]).await.unwrap().get::<_, i64>(0), 2);

@@ -27,12 +27,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 struct ServerProcess {
     client: Client,
     child: Child,
-    _home: TempDir,
+    _data_dir: TempDir,
 }
 
 impl ServerProcess {
     async fn start(database: &str, gateway: &str) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        let data_dir = tempfile::tempdir().unwrap();
         let address = unused_address().unwrap();
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRWAY_")) {
@@ -40,23 +40,23 @@ impl ServerProcess {
         }
         command
             .arg("serve")
-            .current_dir(home.path())
+            .current_dir(data_dir.path())
             .env("FAIRWAY_BIND", address.to_string())
             .env("FAIRWAY_DATABASE_URL", database)
-            .env("FAIRWAY_DATA_DIR", home.path().join("data"))
+            .env("FAIRWAY_DATA_DIR", data_dir.path().join("data"))
             .env("FAIRWAY_RUNTIME_GATEWAY_URL", gateway)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let client = Client::new(address, database.to_owned()).unwrap();
-        let since = Instant::now();
+        let started_at = Instant::now();
         while TcpStream::connect(address).is_err() || client.get("/readyz").await.status != 200 {
             let ended = child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < TIMEOUT, "{ended:?}");
+            assert!(ended.is_none() && started_at.elapsed() < TIMEOUT, "{ended:?}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Self { client, child, _home: home }
+        Self { client, child, _data_dir: data_dir }
     }
 }
 
@@ -68,36 +68,36 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
 #[tokio::test]
 async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let (gateway, idle_gateway) = (ScriptedEndpoint::start().await, StubScriptGateway::succeeding());
-    let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
-    survivor.active_workload("main").await;
-    let proxy = FaultProxy::to_database(survivor.database(), 1);
-    let mut victim = ServerProcess::start(proxy.url(), &gateway.url("/")).await;
+    let surviving_server = TestApp::builder().gateway(idle_gateway.clone()).start().await;
+    surviving_server.active_workload("main").await;
+    let proxy = FaultProxy::to_database(surviving_server.database(), 1);
+    let mut killed_server = ServerProcess::start(proxy.url(), &gateway.url("/")).await;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
         "code": "result = 1",
     });
     gateway.respond_with(ScriptedResponse::json(&json!({ "result": 1 })));
-    victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
+    killed_server.client.post("/v1/runtime/code", body.clone()).await.expect(200);
     assert_eq!(gateway.request_count(), 1, "a committed script is dispatched");
 
     proxy.set_fault(ProxyFault::Once("INTO execution (", FaultPoint::Withheld));
-    let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
-    let since = Instant::now();
-    while query_count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
-        assert!(since.elapsed() < TIMEOUT, "{:?}", proxy.injected());
+    let request = tokio::spawn(killed_server.client.post("/v1/runtime/code", body).into_future());
+    let started_at = Instant::now();
+    while query_count(&surviving_server, "SELECT count(*) FROM execution_lease").await == 0 {
+        assert!(started_at.elapsed() < TIMEOUT, "{:?}", proxy.injected());
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    victim.child.kill().unwrap();
-    victim.child.wait().unwrap();
+    killed_server.child.kill().unwrap();
+    killed_server.child.wait().unwrap();
     request.await.unwrap_err();
 
     let accepted = "SELECT count(*) FROM fact WHERE kind = 'execution.code_accepted'";
-    assert_eq!(query_count(&survivor, accepted).await, 2, "both acceptances are recorded");
-    let running = survivor.get("/v1/executions?status=running").await.expect(200);
+    assert_eq!(query_count(&surviving_server, accepted).await, 2, "both acceptances are recorded");
+    let running = surviving_server.get("/v1/executions?status=running").await.expect(200);
     let id: &Value = &running[0]["execution_id"];
-    expire_leases(&survivor).await;
-    let read = wait_until_ended(&survivor, id).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
-    survivor.post(execution_path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
+    expire_leases(&surviving_server).await;
+    let ended_run = wait_until_ended(&surviving_server, id).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("unknown"), &json!("unknown")));
+    surviving_server.post(execution_path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
     assert_eq!((gateway.request_count(), idle_gateway.script_count()), (1, 0), "the script is never dispatched");
 }

@@ -32,7 +32,7 @@ async fn start_app(gateway: &Arc<StubScriptGateway>) -> TestApp {
     app
 }
 
-fn succeeding(result: Value, stdout: &str) -> ScriptGatewayBehaviour {
+fn successful_behaviour(result: Value, stdout: &str) -> ScriptGatewayBehaviour {
     ScriptGatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(result), stdout: stdout.to_owned() }))
 }
 
@@ -49,20 +49,23 @@ async fn execution_facts(app: &TestApp) -> Vec<Value> {
 
 #[tokio::test]
 async fn script_is_recorded_as_a_run() {
-    let gateway = StubScriptGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!({ "sum": 2 }), "hello\n"));
     let app = start_app(&gateway).await;
-    let answer = run_script(&app).await.expect(200);
+    let response = run_script(&app).await.expect(200);
     assert_eq!(
-        (&answer["status"], &answer["result"], &answer["stdout"], &answer["error"]),
+        (&response["status"], &response["result"], &response["stdout"], &response["error"]),
         (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
     );
     assert_eq!((gateway.script_count(), gateway.received_scripts()[0].language), (1, Language::Starlark));
     assert_eq!(gateway.received_scripts()[0].code, HELLO_SCRIPT);
-    let id = &answer["execution_id"];
-    let read = app.get(execution_path(id, "")).await.expect(200);
-    assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));
-    assert_eq!(read["queued_result"]["result"], json!({ "sum": 2 }));
-    assert_eq!((&read["steps"][0]["step_type"], read["steps"].as_array().map(Vec::len)), (&json!("code"), Some(1)));
+    let id = &response["execution_id"];
+    let execution = app.get(execution_path(id, "")).await.expect(200);
+    assert_eq!((&execution["status"], &execution["lane"]), (&json!("completed"), &json!("standard")));
+    assert_eq!(execution["queued_result"]["result"], json!({ "sum": 2 }));
+    assert_eq!(
+        (&execution["steps"][0]["step_type"], execution["steps"].as_array().map(Vec::len)),
+        (&json!("code"), Some(1))
+    );
     let evidence = app.get(execution_path(id, "/evidence-graph")).await;
     let document = &evidence.expect(200)["evidence_artifacts"][0];
     assert_eq!(document["artifact_kind"], "code_run");
@@ -76,56 +79,56 @@ async fn script_is_recorded_as_a_run() {
 
 #[tokio::test]
 async fn failed_script_returns_its_code_and_output() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
     for failure in ScriptFailure::ALL {
         gateway.set_behaviour(ScriptGatewayBehaviour::Answers(Ok(ScriptResult {
             result: Err(failure),
             stdout: "so far\n".to_owned(),
         })));
-        let answer = run_script(&app).await.expect(200);
-        assert_eq!((&answer["status"], &answer["result"]), (&json!("failed"), &Value::Null));
-        assert_eq!((&answer["error"]["code"], &answer["stdout"]), (&json!(failure.code()), &json!("so far\n")));
+        let response = run_script(&app).await.expect(200);
+        assert_eq!((&response["status"], &response["result"]), (&json!("failed"), &Value::Null));
+        assert_eq!((&response["error"]["code"], &response["stdout"]), (&json!(failure.code()), &json!("so far\n")));
     }
 }
 
 #[tokio::test]
 async fn scripts_pass_the_same_checks_as_runs() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
-    let given = app.fixtures();
-    let of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
-    of("nobody").await.expect_refusal(404, "not_found");
-    let other_workspace = given.workspace("elsewhere", "elsewhere").await;
+    let fixtures = app.fixtures();
+    let run_script_of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
+    run_script_of("nobody").await.expect_refusal(404, "not_found");
+    let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
     run_script(&app)
         .json({
-            let mut there = script_body("main");
-            there["workspace_id"] = json!(other_workspace);
-            there
+            let mut body = script_body("main");
+            body["workspace_id"] = json!(other_workspace);
+            body
         })
         .await
         .expect_refusal(404, "not_found");
-    given.workload("bare").await;
-    of("bare").await.expect_refusal(409, "no_active_release");
+    fixtures.workload("bare").await;
+    run_script_of("bare").await.expect_refusal(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
         "reason_code": "no_starlark" }]);
-    given.active_workload_with_policy("strict", given.policy_with_rules("strict-policy", rules).await).await;
-    let denied = of("strict").await.expect_refusal(403, "policy_denied");
-    assert_eq!(denied["reason_code"], "no_starlark");
-    assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
+    fixtures.active_workload_with_policy("strict", fixtures.policy_with_rules("strict-policy", rules).await).await;
+    let denial = run_script_of("strict").await.expect_refusal(403, "policy_denied");
+    assert_eq!(denial["reason_code"], "no_starlark");
+    assert_eq!(wait_until_ended(&app, &denial["execution_id"]).await["status"], "denied");
     // Public access to a workload does not include scripts.
-    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
-    let public = given.active_workload("public").await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
+    let public = fixtures.active_workload("public").await;
     let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
     app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);
-    let refused = of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
-    assert_eq!(refused["permission"], "execution.run");
-    of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
-    of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
+    let refusal = run_script_of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+    assert_eq!(refusal["permission"], "execution.run");
+    run_script_of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
+    run_script_of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
     let suspend = app.patch(format!("/v1/workloads/{}", public.workload_id), json!({ "status": "suspended" }));
     suspend.await.expect(200);
-    of("public").await.expect_refusal(409, "workload_suspended");
+    run_script_of("public").await.expect_refusal(409, "workload_suspended");
     assert_eq!(gateway.script_count(), 0);
 }
 
@@ -136,20 +139,20 @@ async fn limits_concurrent_scripts_per_tenant() {
     let blocked: Vec<_> =
         (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
-    let refused = run_script(&app).idempotency_key("k").await;
-    refused.expect_refusal(429, "too_many_scripts");
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    let given = app.fixtures();
-    let tenant = given.tenant("acme").await;
-    let workspace = given.in_tenant(&tenant, "").workspace("there", "there").await;
-    given.in_tenant(&tenant, &workspace).active_workload("main").await;
-    let mut there = script_body("main");
-    there["workspace_id"] = json!(workspace);
-    let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
+    let response = run_script(&app).idempotency_key("k").await;
+    response.expect_refusal(429, "too_many_scripts");
+    assert_eq!(response.header("retry-after"), Some("1"));
+    let fixtures = app.fixtures();
+    let tenant = fixtures.tenant("acme").await;
+    let workspace = fixtures.in_tenant(&tenant, "").workspace("there", "there").await;
+    fixtures.in_tenant(&tenant, &workspace).active_workload("main").await;
+    let mut body = script_body("main");
+    body["workspace_id"] = json!(workspace);
+    let other_request = tokio::spawn(app.post("/v1/runtime/code", body).in_tenant(&tenant).into_future());
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT + 1).await;
-    gateway.set_behaviour(succeeding(json!(1), ""));
-    for answer in join_all(blocked).await.into_iter().chain([other.await]) {
-        answer.unwrap().expect(200);
+    gateway.set_behaviour(successful_behaviour(json!(1), ""));
+    for response in join_all(blocked).await.into_iter().chain([other_request.await]) {
+        response.unwrap().expect(200);
     }
     run_script(&app).idempotency_key("k").await.expect(200);
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT + 2);
@@ -167,16 +170,17 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
         duplicates.next().await.unwrap().unwrap().expect_refusal(409, "request_in_progress");
     }
     assert_eq!(gateway.script_count(), 1);
-    let others: Vec<_> = (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    let other_requests: Vec<_> =
+        (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
     run_script(&app).await.expect_refusal(429, "too_many_scripts");
-    gateway.set_behaviour(succeeding(json!(1), ""));
-    let first = duplicates.next().await.unwrap().unwrap().expect(200);
-    for answer in join_all(others).await {
-        answer.unwrap().expect(200);
+    gateway.set_behaviour(successful_behaviour(json!(1), ""));
+    let first_response = duplicates.next().await.unwrap().unwrap().expect(200);
+    for response in join_all(other_requests).await {
+        response.unwrap().expect(200);
     }
-    let again = run_script(&app).idempotency_key("twin").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
+    let replay = run_script(&app).idempotency_key("twin").await;
+    assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first_response, Some("true")));
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT);
 }
 
@@ -187,23 +191,25 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let request = tokio::spawn(run_script(&app).into_future());
     gateway.wait_for_scripts(1).await;
     let running = app.get("/v1/executions?status=running").await.expect(200);
-    let stopped = app.post(execution_path(&running[0]["execution_id"], "/cancel"), json!({})).await.expect(200);
-    assert_eq!(stopped["status"], "cancelled");
+    let cancelled = app.post(execution_path(&running[0]["execution_id"], "/cancel"), json!({})).await.expect(200);
+    assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(request.await.unwrap().expect(200)["status"], "cancelled");
 
-    gateway.set_behaviour(succeeding(json!("ada@example.com"), "grace@example.com\n"));
-    let given = app.fixtures();
+    gateway.set_behaviour(successful_behaviour(json!("ada@example.com"), "grace@example.com\n"));
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
-    given.active_workload_with_policy("masked", given.policy_with_rules("masked-policy", rules).await).await;
+    fixtures.active_workload_with_policy("masked", fixtures.policy_with_rules("masked-policy", rules).await).await;
     let masked = app.post("/v1/runtime/code", script_body("masked")).await.expect(200);
     assert_eq!((&masked["result"], &masked["stdout"]), (&json!("[email]"), &json!("[email]\n")));
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["human_review"] }]);
-    given.active_workload_with_policy("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
-    let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
-    assert_eq!(waiting["review"], "pending");
-    let id = &waiting["execution_id"];
+    fixtures
+        .active_workload_with_policy("looked-at", fixtures.policy_with_rules("looked-at-policy", rules).await)
+        .await;
+    let waiting_run = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
+    assert_eq!(waiting_run["review"], "pending");
+    let id = &waiting_run["execution_id"];
     assert_eq!(
         app.get(execution_path(id, "")).await.expect(200)["queued_result"],
         Value::Null,
@@ -213,42 +219,45 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     assert_eq!(review["metadata"]["stdout"], "grace@example.com\n");
     let verdict = app.post(execution_path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
     verdict.await.expect(200);
-    let given = &app.get(execution_path(id, "")).await.expect(200)["queued_result"];
-    assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
+    let queued_result = &app.get(execution_path(id, "")).await.expect(200)["queued_result"];
+    assert_eq!(
+        (&queued_result["result"], &queued_result["stdout"]),
+        (&json!("ada@example.com"), &json!("grace@example.com\n"))
+    );
 }
 
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn disconnected_clients_leave_no_unfinished_run() {
-    let gateway = StubScriptGateway::succeeding();
+    let gateway = StubScriptGateway::successful_behaviour();
     let app = start_app(&gateway).await;
-    let sent = script_body("main").to_string();
+    let body = script_body("main").to_string();
     let head = format!(
         "POST /v1/runtime/code HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         app.address(),
-        sent.len()
+        body.len()
     );
     for millis in (0..10).cycle().take(100) {
         let mut stream = TcpStream::connect(app.address()).await.unwrap();
         // With zero linger, closing the socket sends a reset. The server detects the reset while it works.
         stream.set_zero_linger().unwrap();
-        stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
     let owner = app.database().connect_as_owner().await.unwrap();
     let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
         count(*) FROM execution";
-    let since = Instant::now();
-    let (completed, all) = loop {
+    let started_at = Instant::now();
+    let (completed, all_runs) = loop {
         let row = owner.query_one(counts, &[]).await.unwrap();
-        let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-        if open == 0 && all > 0 {
-            break (completed, all);
+        let (open_runs, completed, all_runs): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        if open_runs == 0 && all_runs > 0 {
+            break (completed, all_runs);
         }
-        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{open_runs} of {all_runs} runs have not ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.script_count()));
+    assert_eq!((completed, usize::try_from(all_runs).unwrap()), (all_runs, gateway.script_count()));
 }
 
 /// The output of a failed script must not be shown without human review.
@@ -266,41 +275,44 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
     }]);
     let policy = app.fixtures().policy_with_rules("looked-at", rules).await;
     app.fixtures().active_workload_with_policy("main", policy).await;
-    let answer = run_script(&app).await;
-    let id = answer.expect(200)["execution_id"].clone();
-    let read = app.get(execution_path(&id, "")).await;
-    assert_eq!(read.expect(200)["status"], "failed");
-    assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
+    let response = run_script(&app).await;
+    let id = response.expect(200)["execution_id"].clone();
+    let execution_response = app.get(execution_path(&id, "")).await;
+    assert_eq!(execution_response.expect(200)["status"], "failed");
+    assert!(
+        !response.text().contains("canary") && !execution_response.text().contains("canary"),
+        "{response} {execution_response}"
+    );
 }
 
 /// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
 #[tokio::test]
 async fn replay_takes_no_permit() {
-    let gateway = StubScriptGateway::new(succeeding(json!(2), ""));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!(2), ""));
     let app = start_app(&gateway).await;
     run_script(&app).idempotency_key("k").await.expect(200);
     let (prepared, _) = gateway.preparation_counts();
-    let again = run_script(&app).idempotency_key("k").await;
-    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    let replay = run_script(&app).idempotency_key("k").await;
+    assert_eq!((replay.status, replay.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(gateway.preparation_counts(), (prepared, 0), "a replay must not prepare a sandbox");
 }
 
 #[tokio::test]
 async fn idempotency_key_identifies_one_script() {
-    let gateway = StubScriptGateway::new(succeeding(json!(2), "hello\n"));
+    let gateway = StubScriptGateway::new(successful_behaviour(json!(2), "hello\n"));
     let app = start_app(&gateway).await;
-    let first = run_script(&app).idempotency_key("k").await;
-    let again = run_script(&app).idempotency_key("k").await;
-    assert_eq!((first.expect(200), again.header("idempotency-replayed")), (again.expect(200), Some("true")));
-    let mut other = script_body("main");
-    other["code"] = json!("result = 3");
-    app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    let first_response = run_script(&app).idempotency_key("k").await;
+    let replay = run_script(&app).idempotency_key("k").await;
+    assert_eq!((first_response.expect(200), replay.header("idempotency-replayed")), (replay.expect(200), Some("true")));
+    let mut other_body = script_body("main");
+    other_body["code"] = json!("result = 3");
+    app.post("/v1/runtime/code", other_body).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(gateway.script_count(), 1);
     gateway.set_behaviour(ScriptGatewayBehaviour::Blocks);
-    let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
+    let slow_request = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");
-    gateway.set_behaviour(succeeding(json!(2), ""));
-    slow.await.unwrap().expect(200);
+    gateway.set_behaviour(successful_behaviour(json!(2), ""));
+    slow_request.await.unwrap().expect(200);
     assert_eq!(gateway.script_count(), 2);
 }

@@ -21,10 +21,10 @@ const SECRET_NUMBER: u64 = 8_412_973_650_417_239;
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
 #[track_caller]
-fn assert_no_trace(what: &str, text: &str) {
+fn assert_no_trace(source: &str, text: &str) {
     for trace in TRACES {
         let found = text.lines().find(|line| line.contains(trace));
-        assert!(found.is_none(), "{what}: {found:?}");
+        assert!(found.is_none(), "{source}: {found:?}");
     }
 }
 
@@ -35,11 +35,11 @@ fn first_item(body: &mut Value) -> &mut Value {
 
 /// JSON pointers of the members of a body, or of each item of a list.
 fn member_pointers(body: &Value) -> Vec<String> {
-    let members = |place: &str, item: &Value| -> Vec<String> {
-        item.as_object().unwrap().keys().map(|name| format!("{place}/{name}")).collect()
+    let members = |pointer: &str, item: &Value| -> Vec<String> {
+        item.as_object().unwrap().keys().map(|name| format!("{pointer}/{name}")).collect()
     };
     match body.as_array() {
-        Some(items) => items.iter().enumerate().flat_map(|(at, item)| members(&format!("/{at}"), item)).collect(),
+        Some(items) => items.iter().enumerate().flat_map(|(index, item)| members(&format!("/{index}"), item)).collect(),
         None => members("", body),
     }
 }
@@ -56,18 +56,20 @@ fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
     ];
     for pointer in member_pointers(body) {
         for value in &values {
-            let mut poisoned = body.clone();
-            *poisoned.pointer_mut(&pointer).unwrap() = value.clone();
-            bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED_CANARY}\"")).into_bytes());
+            let mut body_with_secret = body.clone();
+            *body_with_secret.pointer_mut(&pointer).unwrap() = value.clone();
+            bodies.push(
+                body_with_secret.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED_CANARY}\"")).into_bytes(),
+            );
         }
     }
     bodies
 }
 
 /// Valid bodies with secrets in all free-text fields.
-fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
-    let body = stage.successful_body(operation);
-    let with = |members: &[(&str, Value)]| {
+fn valid_bodies_with_secrets(fixture: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
+    let body = fixture.successful_body(operation);
+    let body_with = |members: &[(&str, Value)]| {
         let mut body = body.clone();
         for (name, value) in members {
             body[*name] = value.clone();
@@ -79,11 +81,11 @@ fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> V
     });
     let flow = ECHO_FLOW.replace("Returns the ticket.", CANARY);
     match operation {
-        "create_tenant" | "create_workspace" => vec![with(&[("name", json!(CANARY))])],
+        "create_tenant" | "create_workspace" => vec![body_with(&[("name", json!(CANARY))])],
         "create_workload" | "change_workload" => {
-            vec![with(&[("name", json!(CANARY)), ("description", json!(CANARY))])]
+            vec![body_with(&[("name", json!(CANARY)), ("description", json!(CANARY))])]
         }
-        "create_asset_version" => vec![with(&[
+        "create_asset_version" => vec![body_with(&[
             (
                 "content",
                 json!({
@@ -93,29 +95,29 @@ fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> V
             ("change_note", json!(CANARY)),
         ])],
         "create_flow" | "create_flow_version" => {
-            vec![with(&[("content_yaml", json!(flow))])]
+            vec![body_with(&[("content_yaml", json!(flow))])]
         }
-        "roll_back_release" => vec![with(&[("reason", json!(CANARY))])],
-        "review_release" => vec![with(&[("note", json!(CANARY))])],
+        "roll_back_release" => vec![body_with(&[("reason", json!(CANARY))])],
+        "review_release" => vec![body_with(&[("note", json!(CANARY))])],
         "execute_workload" | "execute_workload_on_lane" => vec![
-            with(&[("inputs", inputs)]),
-            with(&[("inputs", json!({ "ticket": SECRET_NUMBER, CANARY: 1 }))]),
-            with(&[("inputs", json!({ "ticket": [CANARY] }))]),
+            body_with(&[("inputs", inputs)]),
+            body_with(&[("inputs", json!({ "ticket": SECRET_NUMBER, CANARY: 1 }))]),
+            body_with(&[("inputs", json!({ "ticket": [CANARY] }))]),
         ],
         _ => Vec::new(),
     }
 }
 
 /// The error of a response, without the field names that the caller sent itself.
-fn error_text(answer: &Response) -> String {
-    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+fn error_text(response: &Response) -> String {
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     // Errors may repeat the caller's own field names as paths, so these are removed before the search.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
-    let named: BTreeSet<&str> =
+    let reported_fields: BTreeSet<&str> =
         paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
-    let text = if answer.status < 400 { body["error"].to_string() } else { answer.text() };
-    let shown = |path: &str| serde_json::to_string(path).unwrap();
-    named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
+    let text = if response.status < 400 { body["error"].to_string() } else { response.text() };
+    let json_path = |path: &str| serde_json::to_string(path).unwrap();
+    reported_fields.iter().fold(text, |text, path| text.replace(&json_path(path), ""))
 }
 
 /// The same request with other bytes as its JSON body.
@@ -124,8 +126,8 @@ fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
 }
 
 /// Executes runs whose policies read secrets, whose flows forward secrets, and whose steps fail on secrets.
-async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
-    let given = &stage.fixtures;
+async fn execute_runs_with_secrets(fixture: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
+    let fixtures = &fixture.fixtures;
     for (slug, condition, template) in [
         ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
         ("failed", "always", "{{trigger.nothing}}"),
@@ -140,14 +142,14 @@ async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut
         let rules = json!([{
             "id": "r", "condition": condition, "outcome": "allow", "reason_code": "ok", "description": CANARY,
         }]);
-        let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
+        let policy = fixtures.policy_with_rules(&format!("{slug}-policy"), rules).await;
         let yaml = ECHO_FLOW.replace("ticket: string", "ticket: string, nothing: string");
         let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
-        let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
-        let workload = given.active_workload_with_bindings(slug, vec![policy, flow]).await;
+        let flow = fixtures.flow(&format!("{slug}-flow"), &yaml).await;
+        let workload = fixtures.active_workload_with_bindings(slug, vec![policy, flow]).await;
         for ticket in [json!(CANARY), json!(SECRET_NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
-            responses.push(stage.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
+            responses.push(fixture.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
         }
     }
 }
@@ -156,29 +158,29 @@ async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let server = CapturedServer::start("trace").await;
-    let stage = WorkspaceFixture::create(&server.client).await;
+    let fixture = WorkspaceFixture::create(&server.client).await;
     let mut responses = Vec::new();
-    let (mut good, mut bad) = (0, 0);
+    let (mut accepted_count, mut refused_count) = (0, 0);
     for route in routes().iter().filter(|route| route.method != "get") {
         if !route.takes_body() {
             continue;
         }
-        for body in valid_bodies_with_secrets(&stage, route.operation_id()) {
-            let request = stage.successful_request(route.operation_id()).await.json(body);
-            let answer = request.await;
-            assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
-            good += 1;
-            responses.push(answer);
+        for body in valid_bodies_with_secrets(&fixture, route.operation_id()) {
+            let request = fixture.successful_request(route.operation_id()).await.json(body);
+            let response = request.await;
+            assert!(response.status < 300 || response.code().starts_with("prompt_argument"), "{response}");
+            accepted_count += 1;
+            responses.push(response);
         }
-        let request = stage.successful_request(route.operation_id()).await;
-        let body = stage.successful_body(route.operation_id());
+        let request = fixture.successful_request(route.operation_id()).await;
+        let body = fixture.successful_body(route.operation_id());
         for bytes in bodies_with_misplaced_secrets(&body) {
             responses.push(with_json_bytes(&request, bytes).await);
-            bad += 1;
+            refused_count += 1;
         }
-        let mut more = body.clone();
-        first_item(&mut more)[CANARY] = json!(CANARY);
-        with_json_bytes(&request, more.to_string().into_bytes())
+        let mut body_with_more = body.clone();
+        first_item(&mut body_with_more)[CANARY] = json!(CANARY);
+        with_json_bytes(&request, body_with_more.to_string().into_bytes())
             .idempotency_key("unknown")
             .await
             .expect_refusal(422, "validation_error");
@@ -188,16 +190,16 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
             responses.push(with_json_bytes(&request, broken.into_bytes()).await);
         }
     }
-    assert!(good > 10 && bad > 200, "{good}, {bad}");
-    execute_runs_with_secrets(&stage, &mut responses).await;
+    assert!(accepted_count > 10 && refused_count > 200, "{accepted_count}, {refused_count}");
+    execute_runs_with_secrets(&fixture, &mut responses).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
-            responses.push(server.client.get(format!("{}{query}", stage.fill_path(&route.path))).await);
+            responses.push(server.client.get(format!("{}{query}", fixture.fill_path(&route.path))).await);
         }
     }
-    for answer in &responses {
-        assert_ne!(answer.status, 500, "{answer}");
-        assert_no_trace("an answer", &error_text(answer));
+    for response in &responses {
+        assert_ne!(response.status, 500, "{response}");
+        assert_no_trace("an answer", &error_text(response));
     }
 
     let metrics = server.client.get("/metrics").await.text();
@@ -205,11 +207,11 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let mut entries = 0;
     loop {
         let page = server.client.get(format!("/v1/audit/events?limit=200&offset={entries}")).await;
-        let many = page.expect(200).as_array().unwrap().len();
-        if many == 0 {
+        let row_count = page.expect(200).as_array().unwrap().len();
+        if row_count == 0 {
             break;
         }
-        entries += many;
+        entries += row_count;
         assert_no_trace("the audit log", &page.text());
     }
     assert!(entries > 50, "{entries}");
@@ -254,28 +256,29 @@ fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
 /// Asserts that every label has only values of a fixed set.
 #[track_caller]
 fn assert_closed_labels(metrics: &str) {
-    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    let of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
-    known.insert("direction", of(&["input", "output"]));
-    known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
+    let mut known_values: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let set_of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
+    known_values.insert("direction", set_of(&["input", "output"]));
+    known_values.insert("method", set_of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
     let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
-    let statuses = statuses.chain(of(&["1xx", "2xx", "3xx", "4xx", "5xx", "pending", "claimed"]));
-    known.insert("status", statuses.collect());
-    known.insert("channel", of(&["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"]));
-    known.insert("outcome", of(&["sent", "retried", "failed"]));
+    let statuses = statuses.chain(set_of(&["1xx", "2xx", "3xx", "4xx", "5xx", "pending", "claimed"]));
+    known_values.insert("status", statuses.collect());
+    known_values.insert("channel", set_of(&["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"]));
+    known_values.insert("outcome", set_of(&["sent", "retried", "failed"]));
     let paths = openapi_document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
-    known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
-    let mut seen = label_values(metrics);
-    let buckets = seen.remove("le").unwrap();
+    known_values
+        .insert("route", paths.into_iter().chain(set_of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
+    let mut seen_values = label_values(metrics);
+    let buckets = seen_values.remove("le").unwrap();
     assert_eq!(buckets.len(), 17, "{buckets:?}");
     // The label `workload` contains validated slugs of workloads, up to a limit, and one value for all other workloads.
-    let workloads = seen.remove("workload").unwrap();
+    let workloads = seen_values.remove("workload").unwrap();
     assert!(workloads.len() <= 101, "{workloads:?}");
     let is_slug = |label: &String| fairway_domain::slug::Slug::parse(label).is_ok() || label == "(other)";
     assert!(workloads.iter().all(is_slug), "{workloads:?}");
-    for (label, values) in seen {
-        let strange: Vec<&String> = values.difference(&known[label.as_str()]).collect();
-        assert!(strange.is_empty(), "{label}: {strange:?}");
+    for (label, values) in seen_values {
+        let unknown_values: Vec<&String> = values.difference(&known_values[label.as_str()]).collect();
+        assert!(unknown_values.is_empty(), "{label}: {unknown_values:?}");
     }
 }
 
@@ -298,12 +301,12 @@ fn raw_request(client: &Client, method: &str, path: &str, header: &[u8]) -> Vec<
 async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let server = CapturedServer::start("trace").await;
     let client = &server.client;
-    let stage = WorkspaceFixture::create(client).await;
-    let mut answers = BTreeMap::new();
-    let mut count = |answer: &Response| {
-        assert_ne!(answer.status, 500, "{answer}");
-        assert!(!answer.text().contains("forged"), "{answer}");
-        *answers.entry(answer.status).or_insert(0) += 1;
+    let fixture = WorkspaceFixture::create(client).await;
+    let mut status_counts = BTreeMap::new();
+    let mut count = |response: &Response| {
+        assert_ne!(response.status, 500, "{response}");
+        assert!(!response.text().contains("forged"), "{response}");
+        *status_counts.entry(response.status).or_insert(0) += 1;
     };
     for header in
         ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
@@ -324,12 +327,12 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
             }
         }
     }
-    let path = stage.workload.execute_path();
-    for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
+    let path = fixture.workload.execute_path();
+    for prefix in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
         for path in [
-            format!("{place}/{FORGED_PATH}"),
-            format!("{place}?environment={FORGED_PATH}"),
-            format!("{place}?{FORGED_PATH}=1"),
+            format!("{prefix}/{FORGED_PATH}"),
+            format!("{prefix}?environment={FORGED_PATH}"),
+            format!("{prefix}?{FORGED_PATH}=1"),
         ] {
             for method in ["GET", "POST", "BREW"] {
                 count(&client.send_raw_bytes(raw_request(client, method, &path, b"Accept: */*")).await);
@@ -337,13 +340,13 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         }
         count(
             &client
-                .send_raw_bytes(raw_request(client, "GET", &format!("{place}/a\u{1b}[31m\u{9b}"), b"Accept: */*"))
+                .send_raw_bytes(raw_request(client, "GET", &format!("{prefix}/a\u{1b}[31m\u{9b}"), b"Accept: */*"))
                 .await,
         );
     }
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let request = stage.successful_request(route.operation_id()).await;
-        let body = stage.successful_body(route.operation_id());
+        let request = fixture.successful_request(route.operation_id()).await;
+        let body = fixture.successful_body(route.operation_id());
         for pointer in member_pointers(&body) {
             let mut hostile = body.clone();
             *hostile.pointer_mut(&pointer).unwrap() = json!(FORGED_LINE);
@@ -353,7 +356,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         first_item(&mut hostile)[FORGED_LINE] = json!(1);
         assert!(with_json_bytes(&request, hostile.to_string().into_bytes()).await.status < 500);
     }
-    let before = client.get("/metrics").await.text();
+    let metrics_before = client.get("/metrics").await.text();
     for number in 0..UNKNOWN_NAMES {
         let slug = format!("name-nobody-has-{number}");
         count(&client.get(format!("/v1/workloads/by-slug/{slug}?environment=dev")).await);
@@ -364,9 +367,14 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let metrics = client.get("/metrics").await.text();
     assert_closed_labels(&metrics);
     assert!(!metrics.contains("name-nobody-has") && !metrics.contains("BREW"), "{metrics}");
-    let many = |metrics: &str| metrics.lines().count();
-    assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
-    assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
+    let line_count = |metrics: &str| metrics.lines().count();
+    assert!(
+        line_count(&metrics) <= line_count(&metrics_before) + 100,
+        "{} after {}",
+        line_count(&metrics),
+        line_count(&metrics_before)
+    );
+    assert!([400, 404, 422].iter().all(|status| status_counts.contains_key(status)), "{status_counts:?}");
 
     let (telemetry, _) = server.shut_down().await;
     assert_untouched_telemetry(&telemetry);
@@ -378,12 +386,12 @@ fn assert_untouched_telemetry(telemetry: &CapturedTelemetry) {
     let lines = telemetry.log_lines();
     assert!(lines.len() > UNKNOWN_NAMES, "{}", lines.len());
     for line in &lines {
-        let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
-        assert!(known && line["message"] != "forged", "{line}");
+        let is_complete = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
+        assert!(is_complete && line["message"] != "forged", "{line}");
         assert_ne!(line["level"], "ERROR", "a client error must not be logged as ERROR: {line}");
     }
-    let control = |letter: &char| letter.is_control() && *letter != '\n';
-    let control_line = telemetry.log.lines().find(|line| line.chars().any(|letter| control(&letter)));
+    let control = |character: &char| character.is_control() && *character != '\n';
+    let control_line = telemetry.log.lines().find(|line| line.chars().any(|character| control(&character)));
     assert!(control_line.is_none(), "{control_line:?}");
     assert!(telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
     for forged in ["forged", "[31m", "name-nobody-has", "BREW"] {

@@ -51,16 +51,16 @@ async fn execute_ticket(app: &TestApp) -> Value {
 #[tokio::test]
 async fn seeding_twice_has_no_effect() {
     let (database, data) = (TestDatabase::create().await.unwrap(), TempDir::new().unwrap());
-    let first = seed(&database, data.path()).await;
-    assert!(first.contains("user:demo-approver approved and activated release"), "{first}");
+    let first_output = seed(&database, data.path()).await;
+    assert!(first_output.contains("user:demo-approver approved and activated release"), "{first_output}");
     assert!(
-        first.contains("curl -sS 'http://127.0.0.1:8080/v1/workloads/by-slug/ticket-classifier/execute'"),
-        "{first}"
+        first_output.contains("curl -sS 'http://127.0.0.1:8080/v1/workloads/by-slug/ticket-classifier/execute'"),
+        "{first_output}"
     );
     let seeded = row_counts(&database).await;
     assert_eq!((seeded["asset"], seeded["asset_version"], seeded["release"]), (14, 14, 3));
-    let second = seed(&database, data.path()).await;
-    assert!(second.contains("nothing was changed"), "{second}");
+    let second_output = seed(&database, data.path()).await;
+    assert!(second_output.contains("nothing was changed"), "{second_output}");
     assert_eq!(row_counts(&database).await, seeded);
 }
 
@@ -68,9 +68,9 @@ async fn seeding_twice_has_no_effect() {
 async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let app = TestApp::start().await;
     seed(app.database(), app.data_dir()).await;
-    let ran = execute_ticket(&app).await;
-    assert_eq!(ran["output"], json!({ "category": "billing" }), "{ran}");
-    let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
+    let response = execute_ticket(&app).await;
+    assert_eq!(response["output"], json!({ "category": "billing" }), "{response}");
+    let evidence = app.get(format!("/v1/executions/{}/evidence-graph", response["execution_id"].as_str().unwrap()));
     let evidence = evidence.await.expect(200);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
     // Changes the workload's release and name, which the next seed must preserve.
@@ -92,8 +92,8 @@ async fn seeds_next_to_a_running_server_and_keeps_changes() {
     }
     let output = seed(app.database(), app.data_dir()).await;
     assert!(output.contains(&release) && output.contains("nothing was changed"), "{output}");
-    let kept = app.get(format!("/v1/workloads/{workload}")).await.expect(200);
-    assert_eq!(kept["name"], "Sorter");
+    let workload_view = app.get(format!("/v1/workloads/{workload}")).await.expect(200);
+    assert_eq!(workload_view["name"], "Sorter");
 }
 
 #[tokio::test]
@@ -107,8 +107,8 @@ async fn completes_an_interrupted_seeding() {
     seed(app.database(), app.data_dir()).await;
     assert_eq!(execute_ticket(&app).await["output"], json!({ "category": "billing" }));
     let prompts = app.get(format!("/v1/assets?asset_kind=prompt_template&workspace_id={WORKSPACE}")).await.expect(200);
-    let named = |asset: &&Value| asset["slug"] == "ticket-prompt";
-    assert_eq!(prompts.as_array().unwrap().iter().filter(named).count(), 1);
-    let shown = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
-    assert_eq!(shown["interface_config"]["presentation_mode"], "form");
+    let is_ticket_prompt = |asset: &&Value| asset["slug"] == "ticket-prompt";
+    assert_eq!(prompts.as_array().unwrap().iter().filter(is_ticket_prompt).count(), 1);
+    let workload_view = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
+    assert_eq!(workload_view["interface_config"]["presentation_mode"], "form");
 }

@@ -20,17 +20,17 @@ pub(crate) fn links_path(workload: &ActiveWorkload) -> String {
 }
 
 pub(crate) async fn create_link(app: &Client, workload: &ActiveWorkload, terms: Value) -> CreatedLink {
-    let made = app.post(links_path(workload), terms).await.expect(201);
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    let created = app.post(links_path(workload), terms).await.expect(201);
+    let text = |name: &str| created[name].as_str().unwrap().to_owned();
     CreatedLink { id: text("share_link_id"), token: text("token") }
 }
 
 /// An active workload that returns its ticket.
 pub(crate) async fn active_echo_workload(app: &Client, slug: &str) -> ActiveWorkload {
-    let given = app.fixtures();
-    let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
-    let policy = given.policy(&format!("{slug}-policy")).await;
-    given.active_workload_with_bindings(slug, vec![flow, policy]).await
+    let fixtures = app.fixtures();
+    let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    fixtures.active_workload_with_bindings(slug, vec![flow, policy]).await
 }
 
 pub(crate) async fn set_access_mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
@@ -67,17 +67,17 @@ async fn creates_lists_and_revokes_a_link() {
     let workload = create_shared_workload(&app, "main").await;
     let links = links_path(&workload);
     assert_eq!(app.get(&links).await.expect(200), json!([]));
-    let answer = app.post(&links, json!({})).await;
-    let first = answer.expect(201);
-    let (id, token) = (first["share_link_id"].as_str().unwrap(), first["token"].as_str().unwrap());
-    assert_eq!(answer.header("location"), Some(format!("{links}/{id}").as_str()));
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let response = app.post(&links, json!({})).await;
+    let first_link = response.expect(201);
+    let (id, token) = (first_link["share_link_id"].as_str().unwrap(), first_link["token"].as_str().unwrap());
+    assert_eq!(response.header("location"), Some(format!("{links}/{id}").as_str()));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
     let mut expected = json!({
         "share_link_id": id, "workload_id": workload.workload_id, "label": null, "lane": null, "max_uses": 1,
-        "use_count": 0, "expires_at": first["expires_at"], "revoked": false, "created_at": first["created_at"],
+        "use_count": 0, "expires_at": first_link["expires_at"], "revoked": false, "created_at": first_link["created_at"],
         "created_by": "user:local", "token": token,
     });
-    assert_eq!(first, expected);
+    assert_eq!(first_link, expected);
     let tenant = TENANT.replace('-', "");
     let secret = token.strip_prefix(&format!("fws_{tenant}_")).unwrap();
     assert_eq!(secret.len(), 43);
@@ -85,9 +85,9 @@ async fn creates_lists_and_revokes_a_link() {
         AND now() + interval '24 hours'";
     assert_eq!(query_number(&app, hours).await, 1);
     let terms = json!({ "ttl_hours": 720, "max_uses": 10_000, "label": "For Tina", "lane": "guided" });
-    let second = app.post(&links, terms).await.expect(201);
+    let second_response = app.post(&links, terms).await.expect(201);
     assert_eq!(
-        (&second["label"], &second["lane"], &second["max_uses"]),
+        (&second_response["label"], &second_response["lane"], &second_response["max_uses"]),
         (&json!("For Tina"), &json!("guided"), &json!(10_000))
     );
     // The list contains all fields except tokens.
@@ -95,14 +95,14 @@ async fn creates_lists_and_revokes_a_link() {
     assert!(!listed.text().contains("fws_") && !listed.text().contains(secret));
     expected.as_object_mut().unwrap().remove("token");
     assert_eq!(listed.expect(200)[1], expected);
-    assert_eq!(listed.json()[0]["share_link_id"], second["share_link_id"]);
+    assert_eq!(listed.json()[0]["share_link_id"], second_response["share_link_id"]);
     // The resource at `Location` has the same fields. The link is not found under another workload.
-    let other = app.fixtures().workload("other").await;
-    let read = app.get(format!("{links}/{id}")).await;
-    assert_eq!(read.expect(200), expected);
-    app.get(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
+    let other_workload = app.fixtures().workload("other").await;
+    let response = app.get(format!("{links}/{id}")).await;
+    assert_eq!(response.expect(200), expected);
+    app.get(format!("/v1/workloads/{other_workload}/share-links/{id}")).await.expect_refusal(404, "not_found");
     // A link can be revoked once, and only under its own workload.
-    app.delete(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
+    app.delete(format!("/v1/workloads/{other_workload}/share-links/{id}")).await.expect_refusal(404, "not_found");
     app.delete(format!("{links}/{id}")).await.expect(204);
     app.delete(format!("{links}/{id}")).await.expect_refusal(404, "not_found");
     assert_eq!(app.get(&links).await.expect(200)[1]["revoked"], true);
@@ -113,12 +113,12 @@ async fn creates_lists_and_revokes_a_link() {
         .iter()
         .map(|row| (row.get(0), serde_json::from_str::<Value>(row.get(1)).unwrap()["detail"].clone()))
         .collect();
-    let of = |ttl_hours: u32, max_uses: u32, lane: Value| json!({ "workload_id": workload.workload_id, "ttl_hours": ttl_hours, "max_uses": max_uses, "lane": lane });
+    let link_terms = |ttl_hours: u32, max_uses: u32, lane: Value| json!({ "workload_id": workload.workload_id, "ttl_hours": ttl_hours, "max_uses": max_uses, "lane": lane });
     assert_eq!(
         details,
         [
-            ("share_link.created", of(24, 1, Value::Null)),
-            ("share_link.created", of(720, 10_000, json!("guided"))),
+            ("share_link.created", link_terms(24, 1, Value::Null)),
+            ("share_link.created", link_terms(720, 10_000, json!("guided"))),
             ("share_link.revoked", json!({ "workload_id": workload.workload_id })),
         ]
     );
@@ -138,8 +138,8 @@ async fn rejects_link_terms_out_of_bounds() {
         ("use_count", vec![json!(0)]),
     ] {
         for value in values {
-            let refused = app.post(&links, json!({ name: value })).await.expect_refusal(422, "validation_error");
-            assert_eq!(refused["fields"][0]["path"], name, "{value}");
+            let refusal = app.post(&links, json!({ name: value })).await.expect_refusal(422, "validation_error");
+            assert_eq!(refusal["fields"][0]["path"], name, "{value}");
         }
     }
     for terms in [json!({ "ttl_hours": 1, "max_uses": 1 }), json!({ "ttl_hours": 720, "max_uses": 10_000 })] {
@@ -161,41 +161,41 @@ async fn refused_tokens_report_the_first_applicable_reason() {
     none.expect_refusal(401, "share_token_required");
     assert_eq!(none.header("www-authenticate"), Some("Bearer"));
     let link = create_link(&app, &workload, json!({ "ttl_hours": 1 })).await;
-    let ran = run_request(&app, &workload, &link.token).await.expect(200);
-    let read = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
+    let response = run_request(&app, &workload, &link.token).await.expect(200);
+    let run_path = format!("/v1/executions/{}?token={}", response["execution_id"].as_str().unwrap(), link.token);
     // An exhausted link starts no further run. The workload's page and the existing run remain readable.
     run_request(&app, &workload, &link.token).await.expect_refusal(401, "share_token_exhausted");
     page(&link.token).await.expect(200);
-    app.get(&read).await.expect(200);
+    app.get(&run_path).await.expect(200);
     // The token is checked before the inputs, so the refusal is about the token.
-    let wrong = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
-    let wrong = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong).await;
-    wrong.expect_refusal(401, "share_token_exhausted");
+    let wrong_body = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
+    let wrong_response = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong_body).await;
+    wrong_response.expect_refusal(401, "share_token_exhausted");
     app.database().move_clock(60 * 60 + 1).await.unwrap();
-    let all = |code: &'static str| {
-        let requests = [run_request(&app, &workload, &link.token), page(&link.token), app.get(&read)];
+    let assert_all_refused = |code: &'static str| {
+        let requests = [run_request(&app, &workload, &link.token), page(&link.token), app.get(&run_path)];
         async move {
             for request in requests {
                 request.await.expect_refusal(401, code);
             }
         }
     };
-    all("share_token_expired").await;
+    assert_all_refused("share_token_expired").await;
     app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
-    all("share_token_revoked").await;
+    assert_all_refused("share_token_revoked").await;
     app.database().move_clock(0).await.unwrap();
-    all("share_token_revoked").await;
+    assert_all_refused("share_token_revoked").await;
     // A caller that may view runs can still read the run.
-    app.get(read.split('?').next().unwrap()).await.expect(200);
+    app.get(run_path.split('?').next().unwrap()).await.expect(200);
 }
 
 #[tokio::test]
 async fn refused_runs_consume_no_use() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "r", "condition": "inputs.ticket == 'yes'", "outcome": "allow", "reason_code": "ok" }]);
-    let (flow, policy) = (given.flow("f", ECHO_FLOW).await, given.policy_with_rules("p", rules).await);
-    let workload = given.active_workload_with_bindings("main", vec![flow, policy]).await;
+    let (flow, policy) = (fixtures.flow("f", ECHO_FLOW).await, fixtures.policy_with_rules("p", rules).await);
+    let workload = fixtures.active_workload_with_bindings("main", vec![flow, policy]).await;
     set_access_mode(&app, &workload, "link_shared").await;
     let link = create_link(&app, &workload, json!({ "max_uses": 1 })).await;
     let ask = |inputs: Value| {
@@ -204,11 +204,11 @@ async fn refused_runs_consume_no_use() {
     };
     ask(json!({})).await.expect_refusal(422, "validation_error");
     ask(json!({ "ticket": 1 })).await.expect_refusal(422, "validation_error");
-    let denied = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
-    let denied = denied.expect_refusal(403, "policy_denied");
+    let denied_response = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
+    let denial = denied_response.expect_refusal(403, "policy_denied");
     let body = json!({ "environment": "test", "inputs": { "ticket": "yes" } });
-    let nowhere = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
-    nowhere.expect_refusal(409, "no_active_release");
+    let response = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
+    response.expect_refusal(409, "no_active_release");
     let status =
         |status: &str| app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": status }));
     status("suspended").await.expect(200);
@@ -216,16 +216,16 @@ async fn refused_runs_consume_no_use() {
     status("registered").await.expect(200);
     assert_eq!(use_count(&app, &workload, &link).await, 0);
     // A replay returns only the identifier and the state of the run.
-    let again = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
-    let detail = again.expect_refusal(403, "policy_denied");
+    let replay = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
+    let detail = replay.expect_refusal(403, "policy_denied");
     assert_eq!(
         (&detail["execution_id"], &detail["state"], detail.get("reason_code")),
-        (&denied["execution_id"], &json!("denied"), None)
+        (&denial["execution_id"], &json!("denied"), None)
     );
-    let first = ask(json!({ "ticket": "yes" })).idempotency_key("k").await.expect(200);
-    let again = ask(json!({ "ticket": "yes" })).idempotency_key("k").await;
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    assert_eq!(again.expect(200), json!({ "execution_id": first["execution_id"], "state": "completed" }));
+    let first_response = ask(json!({ "ticket": "yes" })).idempotency_key("k").await.expect(200);
+    let replay = ask(json!({ "ticket": "yes" })).idempotency_key("k").await;
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
+    assert_eq!(replay.expect(200), json!({ "execution_id": first_response["execution_id"], "state": "completed" }));
     ask(json!({ "ticket": "yes" })).idempotency_key("other").await.expect_refusal(401, "share_token_exhausted");
     ask(json!({ "ticket": "yeah" })).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(use_count(&app, &workload, &link).await, 1);
@@ -234,12 +234,12 @@ async fn refused_runs_consume_no_use() {
     assert_eq!(query_number(&app, keys).await, 2);
 }
 
-fn count_outcomes(answers: &[Response]) -> BTreeMap<(u16, String), usize> {
-    let mut all = BTreeMap::new();
-    for answer in answers {
-        *all.entry((answer.status, answer.code())).or_default() += 1;
+fn count_outcomes(responses: &[Response]) -> BTreeMap<(u16, String), usize> {
+    let mut status_counts = BTreeMap::new();
+    for response in responses {
+        *status_counts.entry((response.status, response.code())).or_default() += 1;
     }
-    all
+    status_counts
 }
 
 /// R12, short form: two servers on one database respect the limit and the revocation.
@@ -247,9 +247,9 @@ fn count_outcomes(answers: &[Response]) -> BTreeMap<(u16, String), usize> {
 async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     const MANY: usize = 50;
     let app = TestApp::start().await;
-    let twin = TestApp::builder().sharing_storage_of(&app).start().await;
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let workload = create_shared_workload(&app, "main").await;
-    let servers: [&Client; 2] = [&app, &twin];
+    let servers: [&Client; 2] = [&app, &second_server];
     for cap in [1, 5] {
         for keyed in [false, true] {
             let link = create_link(&app, &workload, json!({ "max_uses": cap })).await;
@@ -257,10 +257,10 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
                 let request = run_request(servers[number % 2], &workload, &link.token);
                 if keyed { request.idempotency_key(&format!("{cap}-{number}")) } else { request }
             };
-            let answers = join_all((0..MANY).map(|number| ask(number).into_future())).await;
+            let responses = join_all((0..MANY).map(|number| ask(number).into_future())).await;
             let expected =
                 BTreeMap::from([((200, String::new()), cap), ((401, "share_token_exhausted".to_owned()), MANY - cap)]);
-            assert_eq!(count_outcomes(&answers), expected);
+            assert_eq!(count_outcomes(&responses), expected);
             assert_eq!(use_count(&app, &workload, &link).await, cap);
             let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
             assert_eq!(query_number(&app, &sql).await, i64::try_from(cap).unwrap());
@@ -268,17 +268,20 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     }
     // Requests continue during the revocation. After its response, no further request is accepted.
     let link = create_link(&app, &workload, json!({ "max_uses": 10_000 })).await;
-    let during =
+    let concurrent_runs =
         join_all((0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future()));
     let revoked = async {
         app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
-        let after = (0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future());
-        count_outcomes(&join_all(after).await)
+        let later_runs = (0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future());
+        count_outcomes(&join_all(later_runs).await)
     };
-    let (during, after) = futures_util::future::join(during, revoked).await;
-    assert_eq!(after, BTreeMap::from([((401, "share_token_revoked".to_owned()), MANY)]));
-    let accepted = during.iter().filter(|answer| answer.status == 200).count();
-    assert!(during.iter().all(|answer| answer.status == 200 || answer.code() == "share_token_revoked"), "{during:?}");
+    let (concurrent_responses, later_responses) = futures_util::future::join(concurrent_runs, revoked).await;
+    assert_eq!(later_responses, BTreeMap::from([((401, "share_token_revoked".to_owned()), MANY)]));
+    let accepted = concurrent_responses.iter().filter(|response| response.status == 200).count();
+    assert!(
+        concurrent_responses.iter().all(|response| response.status == 200 || response.code() == "share_token_revoked"),
+        "{concurrent_responses:?}"
+    );
     assert_eq!(use_count(&app, &workload, &link).await, accepted);
 }
 
@@ -289,8 +292,8 @@ async fn run_reports_the_revocation_of_its_link() {
     let app = TestApp::start().await;
     let workload = create_shared_workload(&app, "main").await;
     let link = create_link(&app, &workload, json!({})).await;
-    let ran = run_request(&app, &workload, &link.token).await.expect(200);
-    let id: ExecutionId = ran["execution_id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap().into();
+    let response = run_request(&app, &workload, &link.token).await.expect(200);
+    let id: ExecutionId = response["execution_id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap().into();
     let scope = TenantScope::for_background_task(TENANT.parse::<uuid::Uuid>().unwrap().into());
     let options = fairway_postgres::DatabaseOptions {
         url: app.database().url(),

@@ -24,32 +24,33 @@ async fn token_reads_its_workload_and_starts_runs() {
     assert_eq!(app.get(&page).await.expect(200)["slug"], "main");
     app.get("/v1/workloads/by-slug/main").header("X-Share-Token", &link.token).await.expect(200);
     app.get(&page).header("X-Share-Token", &link.token).await.expect(200);
-    let other = create_link(&app, &workload, json!({})).await;
-    let both = app.get(&page).header("X-Share-Token", &other.token).await.expect_refusal(422, "validation_error");
-    assert_eq!(both["fields"][0]["path"], "token");
+    let other_link = create_link(&app, &workload, json!({})).await;
+    let refusal =
+        app.get(&page).header("X-Share-Token", &other_link.token).await.expect_refusal(422, "validation_error");
+    assert_eq!(refusal["fields"][0]["path"], "token");
     app.get(&page)
         .header("X-Share-Token", &link.token)
         .header("X-Share-Token", &link.token)
         .await
         .expect_refusal(422, "validation_error");
     app.get(format!("{page}&token={}", link.token)).await.expect_refusal(422, "validation_error");
-    let ran = run_request(&app, &workload, &link.token).await.expect(200);
-    assert_eq!((&ran["status"], &ran["output"]), (&json!("completed"), &json!("a refund")));
-    assert_eq!(ran.get("result_token"), None);
-    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
-    let seen = app.get(format!("{path}?token={}", link.token)).await.expect(200);
-    assert_eq!(seen["submitted_by"], format!("share_link:{}", link.id));
+    let response = run_request(&app, &workload, &link.token).await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!("a refund")));
+    assert_eq!(response.get("result_token"), None);
+    let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
+    let execution = app.get(format!("{path}?token={}", link.token)).await.expect(200);
+    assert_eq!(execution["submitted_by"], format!("share_link:{}", link.id));
     assert_eq!(
-        (&seen["queued_result"]["result"], &seen["lane"], &seen["steps"]),
+        (&execution["queued_result"]["result"], &execution["lane"], &execution["steps"]),
         (&json!("a refund"), &json!("restricted"), &Value::Null)
     );
     // Neither the token of another link nor a caller without a token can read the run.
-    app.get(format!("{path}?token={}", other.token)).await.expect_refusal(404, "not_found");
+    app.get(format!("{path}?token={}", other_link.token)).await.expect_refusal(404, "not_found");
     app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
     assert_eq!(app.get(&path).await.expect(200)["queued_result"], Value::Null);
     // If an identified actor sends a token, the run belongs to the actor, and also consumes a use of the link.
-    let named = run_request(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
-    let path = format!("/v1/executions/{}", named["execution_id"].as_str().unwrap());
+    let named_run = run_request(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", named_run["execution_id"].as_str().unwrap());
     assert_eq!(app.get(&path).as_actor("user:ada").await.expect(200)["submitted_by"], "user:ada");
     app.get(format!("{path}?token={}", link.token)).await.expect_refusal(404, "not_found");
     assert_eq!(use_count(&app, &workload, &link).await, 2);
@@ -67,18 +68,18 @@ async fn token_reads_its_workload_and_starts_runs() {
 async fn lane_of_a_link_serves_its_runs() {
     let app = TestApp::start().await;
     let workload = create_shared_workload(&app, "main").await;
-    let careful = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
+    let release_with_review = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
     let body = json!({ "to_state": "active", "lane": "restricted" });
-    app.post(format!("/v1/releases/{careful}/transition"), body).await.expect(200);
+    app.post(format!("/v1/releases/{release_with_review}/transition"), body).await.expect(200);
     for (lane, expected) in
         [(json!("restricted"), "restricted"), (json!(null), "standard"), (json!("guided"), "guided")]
     {
         let link = create_link(&app, &workload, json!({ "lane": lane })).await;
-        let ran = run_request(&app, &workload, &link.token).await.expect(200);
-        let path = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
-        let seen = app.get(path).await.expect(200);
-        assert_eq!(seen["lane"], expected);
-        assert_eq!(seen["release_id"] == *careful, expected == "restricted");
+        let response = run_request(&app, &workload, &link.token).await.expect(200);
+        let path = format!("/v1/executions/{}?token={}", response["execution_id"].as_str().unwrap(), link.token);
+        let execution = app.get(path).await.expect(200);
+        assert_eq!(execution["lane"], expected);
+        assert_eq!(execution["release_id"] == *release_with_review, expected == "restricted");
     }
 }
 
@@ -87,23 +88,23 @@ async fn lane_of_a_link_serves_its_runs() {
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
     let app = TestApp::start().await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let workload = create_shared_workload(&app, "shared").await;
-    let other = create_shared_workload(&app, "other").await;
-    set_access_mode(&app, &other, "authenticated").await;
+    let other_workload = create_shared_workload(&app, "other").await;
+    set_access_mode(&app, &other_workload, "authenticated").await;
     let link = create_link(&app, &workload, json!({ "max_uses": 5 })).await;
     let token = &link.token;
-    run_request(&app, &other, token).await.expect_refusal(401, "share_token_invalid");
+    run_request(&app, &other_workload, token).await.expect_refusal(401, "share_token_invalid");
     app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.expect_refusal(401, "share_token_invalid");
     // With the token, an unknown slug and another link's workload cause the same response.
     app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.expect_refusal(401, "share_token_invalid");
-    let nobodys = ActiveWorkload { slug: "nobodys".to_owned(), ..other.clone() };
-    run_request(&app, &nobodys, token).await.expect_refusal(401, "share_token_invalid");
+    let unknown_workload = ActiveWorkload { slug: "nobodys".to_owned(), ..other_workload.clone() };
+    run_request(&app, &unknown_workload, token).await.expect_refusal(401, "share_token_invalid");
     // An actor that may run the other workload is also refused if it sends this token.
-    run_request(&app, &other, token).as_actor("user:local").await.expect_refusal(401, "share_token_invalid");
+    run_request(&app, &other_workload, token).as_actor("user:local").await.expect_refusal(401, "share_token_invalid");
     // Other routes ignore the token's access. They refuse the token without an actor, and use the actor's
     // permissions otherwise.
-    let tokened = |request: Request| request.header("X-Share-Token", token);
+    let with_token = |request: Request| request.header("X-Share-Token", token);
     for operation in [
         "list_workloads",
         "read_workload",
@@ -116,30 +117,30 @@ async fn token_gives_access_to_its_workload_only() {
         "list_audit_events",
         "read_active_release",
     ] {
-        tokened(stage.successful_request(operation).await).await.expect_refusal(401, "share_token_invalid");
-        let named = tokened(stage.successful_request(operation).await).as_actor("anonymous").await;
-        assert!([403, 404].contains(&named.status), "{named}");
+        with_token(fixture.successful_request(operation).await).await.expect_refusal(401, "share_token_invalid");
+        let response = with_token(fixture.successful_request(operation).await).as_actor("anonymous").await;
+        assert!([403, 404].contains(&response.status), "{response}");
     }
-    tokened(app.get(links_path(&workload))).await.expect_refusal(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id)))
+    with_token(app.get(links_path(&workload))).await.expect_refusal(401, "share_token_invalid");
+    with_token(app.get(format!("/v1/workloads/{}", workload.workload_id)))
         .await
         .expect_refusal(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.expect_refusal(404, "not_found");
+    with_token(app.get(format!("/v1/executions/{}", fixture.execution))).await.expect_refusal(404, "not_found");
     // Percent-encoded spellings of the same path.
-    for respelled in ["%73hared", "share%64"] {
-        let page = format!("/v1/workloads/by-slug/{respelled}");
+    for encoded_slug in ["%73hared", "share%64"] {
+        let page = format!("/v1/workloads/by-slug/{encoded_slug}");
         app.get(format!("{page}?token={token}")).await.expect_refusal(401, "share_token_invalid");
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
         run.await.expect_refusal(401, "share_token_invalid");
     }
     // A token that names another tenant, and a request that names another tenant.
-    let abroad = app.fixtures().tenant("abroad").await;
-    let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));
-    run_request(&app, &workload, &moved).await.expect_refusal(401, "share_token_invalid");
-    run_request(&app, &workload, token).in_tenant(&abroad).await.expect_refusal(404, "not_found");
+    let other_tenant = app.fixtures().tenant("abroad").await;
+    let token_of_other_tenant = token.replace(&TENANT.replace('-', ""), &other_tenant.replace('-', ""));
+    run_request(&app, &workload, &token_of_other_tenant).await.expect_refusal(401, "share_token_invalid");
+    run_request(&app, &workload, token).in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
     // Altered variants of the token are invalid.
-    let last = &token[token.len() - 1..];
+    let last_character = &token[token.len() - 1..];
     let variants = [
         String::new(),
         "%00".to_owned(),
@@ -153,7 +154,7 @@ async fn token_gives_access_to_its_workload_only() {
         token.to_uppercase(),
         token[1..].to_owned(),
         token[..token.len() - 1].to_owned(),
-        format!("{token}{last}"),
+        format!("{token}{last_character}"),
         format!("{token}="),
         token.replacen("fws_", "FWS_", 1),
         token.replacen("fws_", "fwr_", 1),
@@ -174,42 +175,48 @@ async fn token_gives_access_to_its_workload_only() {
 #[tokio::test]
 async fn link_selects_its_tenant_without_a_session() {
     let app = TestApp::start().await;
-    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
-    let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
+    let foreign_fixture = WorkspaceFixture::in_other_tenant(&app).await;
+    let path = format!("/v1/workloads/{}/share-links", foreign_fixture.workload.workload_id);
+    let link = app.post(path, json!({})).in_tenant(&foreign_fixture.tenant).await.expect(201);
     let token = link["token"].as_str().unwrap();
     // For every caller, the token determines the tenant of the request.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
-    let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
-    assert!(!read.await.expect(200)["queued_result"]["result"].is_null());
-    app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.expect_refusal(404, "not_found");
+    let run =
+        app.post(format!("{}?token={token}", foreign_fixture.workload.execute_path()), body.clone()).await.expect(200);
+    let read_request = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
+    assert!(!read_request.await.expect(200)["queued_result"]["result"].is_null());
+    app.post(foreign_fixture.workload.execute_path(), body)
+        .as_actor("anonymous")
+        .await
+        .expect_refusal(404, "not_found");
 }
 
 /// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are served.
 #[tokio::test]
 async fn rate_limits_guesses_of_tokens() {
-    let rate = |builder: fairway_testkit::app::Builder| {
+    let with_rate_limit = |builder: fairway_testkit::app::Builder| {
         builder
             .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "5")
             .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
             .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1")
     };
-    let app = rate(TestApp::builder()).start().await;
-    let twin = rate(TestApp::builder()).sharing_storage_of(&app).start().await;
+    let app = with_rate_limit(TestApp::builder()).start().await;
+    let second_server = with_rate_limit(TestApp::builder()).sharing_storage_of(&app).start().await;
     let workload = create_shared_workload(&app, "main").await;
     let link = create_link(&app, &workload, json!({})).await;
-    let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
-    let guess = |server: &Client, from: &str| run_request(server, &workload, &wrong).header("X-Forwarded-For", from);
+    let wrong_token = format!("{}AAAA", &link.token[..link.token.len() - 4]);
+    let guess = |server: &Client, client_address: &str| {
+        run_request(server, &workload, &wrong_token).header("X-Forwarded-For", client_address)
+    };
     for number in 0..5 {
-        let server: &Client = if number % 2 == 0 { &app } else { &twin };
+        let server: &Client = if number % 2 == 0 { &app } else { &second_server };
         guess(server, "192.0.2.1").await.expect_refusal(401, "share_token_invalid");
     }
-    for server in [&app, &twin] {
-        let refused = guess(server, "192.0.2.1").await;
-        refused.expect_refusal(429, "rate_limited");
+    for server in [&app, &second_server] {
+        let response = guess(server, "192.0.2.1").await;
+        response.expect_refusal(429, "rate_limited");
         assert!(
-            refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
+            response.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
         // A client that exceeded the limit is refused even with a valid token.
         run_request(server, &workload, &link.token)
@@ -235,15 +242,15 @@ fn link_counts() -> (usize, usize) {
 
 /// Creates a workload that records transcripts, so that artifacts contain the inputs of callers.
 async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
         "obligations": ["record_transcript"] }]);
     let versions = vec![
-        given.prompt("recorded-prompt").await,
-        given.model_policy("recorded-model").await,
-        given.policy_with_rules("recorded-policy", rules).await,
+        fixtures.prompt("recorded-prompt").await,
+        fixtures.model_policy("recorded-model").await,
+        fixtures.policy_with_rules("recorded-policy", rules).await,
     ];
-    let workload = given.active_workload_with_bindings("recorded", versions).await;
+    let workload = fixtures.active_workload_with_bindings("recorded", versions).await;
     set_access_mode(app, &workload, "link_shared").await;
     workload
 }
@@ -267,12 +274,12 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
             continue;
         }
         run_request(app, &workload, &link.token).idempotency_key(&format!("k{number}")).await.expect(200);
-        let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
+        let wrong_token = format!("{}AAAA", &link.token[..link.token.len() - 4]);
         let requests = [
             app.get(format!("/v1/workloads/by-slug/main?token={}", link.token)),
             app.get("/v1/workloads/by-slug/main").header("X-Share-Token", &link.token),
             app.get(format!("/v1/workloads?token={}", link.token)),
-            app.get(format!("/v1/workloads/by-slug/main?token={wrong}")),
+            app.get(format!("/v1/workloads/by-slug/main?token={wrong_token}")),
             app.get(format!("/nowhere?token={}", link.token)),
             app.get(format!("/ticket-classifier?token={}", link.token)),
             app.get(format!("/v1/workloads/by-slug/main?token={}&token={}", link.token, link.token)),
@@ -280,16 +287,16 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
             app.post(format!("{}?token={}", workload.execute_path(), link.token), json!({ "environment": 1 })),
         ];
         for request in requests {
-            let answer = request.await;
-            assert!(!answer.text().contains(&link.token) && !answer.text().contains(&wrong), "{answer}");
+            let response = request.await;
+            assert!(!response.text().contains(&link.token) && !response.text().contains(&wrong_token), "{response}");
             assert!(
-                answer
+                response
                     .headers
                     .values()
                     .all(|value| !value.as_bytes().windows(43).any(|part| part == &link.token.as_bytes()[37..]))
             );
-            assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{answer}");
-            assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer}");
+            assert_eq!(response.header("referrer-policy"), Some("no-referrer"), "{response}");
+            assert_eq!(response.header("cache-control"), Some("no-store"), "{response}");
         }
         tokens.push(link.token);
         let link = create_link(app, &recorded, json!({ "max_uses": 2 })).await;
@@ -298,9 +305,9 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     }
     for _ in 0..5 {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-        let ran = app.post(public.execute_path(), body).as_actor("anonymous").await.expect(200);
-        let token = ran["result_token"].as_str().unwrap().to_owned();
-        let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+        let response = app.post(public.execute_path(), body).as_actor("anonymous").await.expect(200);
+        let token = response["result_token"].as_str().unwrap().to_owned();
+        let path = format!("/v1/executions/{}", response["execution_id"].as_str().unwrap());
         app.get(&path).as_actor("anonymous").header("X-Result-Token", &token).await.expect(200);
         tokens.push(token);
     }
@@ -328,9 +335,9 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
         ("audit log", &events),
         ("database", &rows),
     ];
-    let texts = texts.map(|(what, text)| (what.to_owned(), text.as_bytes()));
+    let texts = texts.map(|(source, text)| (source.to_owned(), text.as_bytes()));
     let files = telemetry.files.iter().map(|(path, bytes)| (path.display().to_string(), bytes.as_slice()));
-    for (what, bytes) in texts.into_iter().chain(files) {
-        assert_eq!(scanner.find(bytes), None, "{what} holds a token");
+    for (source, bytes) in texts.into_iter().chain(files) {
+        assert_eq!(scanner.find(bytes), None, "{source} holds a token");
     }
 }

@@ -14,29 +14,29 @@ pub(crate) const ATTEMPT: &str = "__Host-fairway-sign-in";
 
 /// The value of a cookie that a response sets.
 pub(crate) fn cookie(response: &Response, name: &str) -> Option<String> {
-    let set = response.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
-    let mut values = set.filter_map(|text| text.split(';').next()?.split_once('='));
+    let cookies = response.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
+    let mut values = cookies.filter_map(|text| text.split(';').next()?.split_once('='));
     values.find_map(|(key, value)| (key == name).then(|| value.to_owned()))
 }
 
 /// The text with a different last character.
 fn with_other_end(text: &str) -> String {
-    let (rest, last) = text.split_at(text.len() - 1);
-    format!("{rest}{}", if last == "A" { "Q" } else { "A" })
+    let (start, last_character) = text.split_at(text.len() - 1);
+    format!("{start}{}", if last_character == "A" { "Q" } else { "A" })
 }
 
-pub(crate) struct Scene {
+pub(crate) struct SignInSetup {
     pub(crate) issuer: TestIssuer,
     pub(crate) local: TestApp,
     pub(crate) app: TestApp,
 }
 
-impl Scene {
+impl SignInSetup {
     pub(crate) async fn start() -> Self {
         Self::start_with(|builder| builder).await
     }
 
-    /// Starts a scene whose server has changed settings.
+    /// Starts a setup whose server has changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let issuer = TestIssuer::start().await.unwrap();
         let local = TestApp::builder().start().await;
@@ -70,10 +70,14 @@ impl Scene {
         let (callback, attempt) = self.begin("?return_to=/console").await;
         let response = self.callback(&callback, &attempt).await;
         assert_eq!((response.status, response.header("location")), (303, Some("/console")), "{}", response.text());
-        let set = response.headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap().to_owned());
-        let set: Vec<String> = set.filter(|text| text.starts_with(SESSION)).collect();
+        let cookies = response.headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap().to_owned());
+        let session_cookies: Vec<String> = cookies.filter(|text| text.starts_with(SESSION)).collect();
         for attribute in ["; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/"] {
-            assert!(set[0].contains(attribute) && !set[0].contains("Domain"), "{}", set[0]);
+            assert!(
+                session_cookies[0].contains(attribute) && !session_cookies[0].contains("Domain"),
+                "{}",
+                session_cookies[0]
+            );
         }
         Browser { app: &self.app, session: cookie(&response, SESSION).unwrap() }
     }
@@ -100,52 +104,55 @@ impl Browser<'_> {
 
 #[tokio::test]
 async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let session = browser.session().await.expect(200);
     assert_eq!((&session["actor"], &session["display_name"]), (&json!("user:ada"), &json!("Ada Lovelace")));
     assert_eq!(session["groups"], json!(["group:ops"]));
     assert!(session["expires_at"].as_str().unwrap().ends_with('Z'));
     let workspace = format!("/v1/workspaces/{WORKSPACE}");
-    browser.send(scene.app.get(&workspace)).await.expect_refusal(403, "forbidden");
-    scene.local.fixtures().bind_role("group:ops", "viewer", "workspace", Some(WORKSPACE)).await;
-    browser.send(scene.app.get(&workspace)).await.expect(200);
+    browser.send(setup.app.get(&workspace)).await.expect_refusal(403, "forbidden");
+    setup.local.fixtures().bind_role("group:ops", "viewer", "workspace", Some(WORKSPACE)).await;
+    browser.send(setup.app.get(&workspace)).await.expect(200);
     // An access explanation for an administrator uses the groups of the person's last sign-in. Without an identity,
     // it is refused.
-    let local = &scene.local;
+    let local = &setup.local;
     local.fixtures().bind_role("user:root", "tenant_admin", "tenant", Some(&default_tenant())).await;
     let question = format!("/v1/session/can?operation=list_workloads&scope_kind=workspace&scope_ref={WORKSPACE}");
-    let root = scene.issuer.person("root", &[]);
-    let asked = scene.app.get(format!("{question}&actor=user:ada")).header("Authorization", format!("Bearer {root}"));
-    let explained = asked.await.expect(200);
+    let root = setup.issuer.person("root", &[]);
+    let explanation_request =
+        setup.app.get(format!("{question}&actor=user:ada")).header("Authorization", format!("Bearer {root}"));
+    let explained = explanation_request.await.expect(200);
     assert_eq!((&explained["allowed"], &explained["by"][0]["role"]), (&json!(true), &json!("viewer")));
     assert!(explained["by"][0]["role_binding_id"].is_string(), "{explained}");
-    scene.app.get(&question).await.expect_refusal(401, "unauthenticated");
+    setup.app.get(&question).await.expect_refusal(401, "unauthenticated");
     // If a request contains both, the bearer token takes precedence over the cookie. An invalid token is refused,
     // and the cookie is not used instead.
-    let token = scene.issuer.person("bob", &[]);
-    let both = browser.send(scene.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));
-    assert_eq!(both.await.expect(200)["actor"], "user:bob");
-    let garbage = browser.send(scene.app.get("/v1/session")).header("Authorization", "Bearer x");
-    garbage.await.expect_refusal(401, "unauthenticated");
+    let token = setup.issuer.person("bob", &[]);
+    let request_with_both =
+        browser.send(setup.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));
+    assert_eq!(request_with_both.await.expect(200)["actor"], "user:bob");
+    let request_with_invalid_token = browser.send(setup.app.get("/v1/session")).header("Authorization", "Bearer x");
+    request_with_invalid_token.await.expect_refusal(401, "unauthenticated");
     // The same person has the same actor name with a token and with a session.
-    let again = scene.issuer.token(json!({"sub": "1", "preferred_username": "other"}));
-    let session = scene.app.get("/v1/session").header("Authorization", format!("Bearer {again}")).await.expect(200);
+    let second_token = setup.issuer.token(json!({"sub": "1", "preferred_username": "other"}));
+    let session =
+        setup.app.get("/v1/session").header("Authorization", format!("Bearer {second_token}")).await.expect(200);
     assert_eq!(session["actor"], "user:ada");
-    let settings = scene.app.get("/v1/sign-in").await.expect(200);
-    assert_eq!((&settings["mode"], &settings["issuer"]), (&json!("oidc"), &json!(scene.issuer.url())));
+    let settings = setup.app.get("/v1/sign-in").await.expect(200);
+    assert_eq!((&settings["mode"], &settings["issuer"]), (&json!("oidc"), &json!(setup.issuer.url())));
 }
 
 #[tokio::test]
 async fn changes_need_the_csrf_token() {
-    let scene = Scene::start().await;
-    scene.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    setup.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
     let body = json!({"slug": "lab", "name": "Lab", "namespace": "lab"});
-    let create = || browser.send(scene.app.post("/v1/workspaces", body.clone()));
-    for wrong in ["", "x", &csrf[1..]] {
-        create().header("X-CSRF-Token", wrong).await.expect_refusal(403, "csrf_token_invalid");
+    let create = || browser.send(setup.app.post("/v1/workspaces", body.clone()));
+    for wrong_token in ["", "x", &csrf[1..]] {
+        create().header("X-CSRF-Token", wrong_token).await.expect_refusal(403, "csrf_token_invalid");
     }
     create().await.expect_refusal(403, "csrf_token_invalid");
     create()
@@ -153,11 +160,11 @@ async fn changes_need_the_csrf_token() {
         .header("X-CSRF-Token", &csrf)
         .await
         .expect_refusal(403, "csrf_token_invalid");
-    let other = scene.sign_in().await;
-    let foreign = other.csrf_token().await;
+    let other_browser = setup.sign_in().await;
+    let foreign = other_browser.csrf_token().await;
     create().header("X-CSRF-Token", &foreign).await.expect_refusal(403, "csrf_token_invalid");
-    let listed = browser.send(scene.app.get("/v1/workspaces")).await.expect(200);
-    assert_eq!(listed.as_array().unwrap().len(), 1, "nothing was created");
+    let workspaces = browser.send(setup.app.get("/v1/workspaces")).await.expect(200);
+    assert_eq!(workspaces.as_array().unwrap().len(), 1, "nothing was created");
     create().header("X-CSRF-Token", &csrf).await.expect(201);
     let cross_site = create().header("X-CSRF-Token", &csrf).header("Sec-Fetch-Site", "cross-site");
     cross_site.await.expect_refusal(403, "cross_site_request");
@@ -169,244 +176,244 @@ fn default_tenant() -> String {
 
 #[tokio::test]
 async fn sign_out_ends_the_session_here_and_at_the_provider() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
     let form = |token: &str| {
-        let request = scene.app.request(Method::POST, "/sign-out");
+        let request = setup.app.request(Method::POST, "/sign-out");
         browser.send(request.with_body("application/x-www-form-urlencoded", format!("csrf_token={token}")))
     };
     form("x").await.expect_refusal(403, "csrf_token_invalid");
     browser.session().await.expect(200);
     let response = form(&csrf).await;
     let location = response.header("location").unwrap();
-    assert!(response.status == 303 && location.starts_with(&format!("{}/logout?id_token_hint=ey", scene.issuer.url())));
+    assert!(response.status == 303 && location.starts_with(&format!("{}/logout?id_token_hint=ey", setup.issuer.url())));
     assert!(location.contains("post_logout_redirect_uri=") && location.contains("signed_out"), "{location}");
     assert_eq!(cookie(&response, SESSION).as_deref(), Some(""));
     browser.session().await.expect_refusal(401, "unauthenticated");
     // The page after the sign-out does not start a new sign-in.
-    scene.app.get("/sign-in?signed_out=1").await;
-    let page = scene.app.get("/sign-in?signed_out=1").await;
+    setup.app.get("/sign-in?signed_out=1").await;
+    let page = setup.app.get("/sign-in?signed_out=1").await;
     assert!(page.status == 200 && page.text().contains("You are signed out"));
     // Requests that need no identity succeed even with the cookie of an ended session.
-    browser.send(scene.app.get("/v1/sign-in")).await.expect(200);
-    assert_eq!(browser.send(scene.app.post("/v1/session/logout", json!({}))).await.status, 204);
-    let other = scene.sign_in().await;
-    let csrf = other.csrf_token().await;
-    other.send(scene.app.post("/v1/session/logout", json!({}))).await.expect_refusal(403, "csrf_token_invalid");
-    let ended = other.send(scene.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
+    browser.send(setup.app.get("/v1/sign-in")).await.expect(200);
+    assert_eq!(browser.send(setup.app.post("/v1/session/logout", json!({}))).await.status, 204);
+    let other_browser = setup.sign_in().await;
+    let csrf = other_browser.csrf_token().await;
+    other_browser.send(setup.app.post("/v1/session/logout", json!({}))).await.expect_refusal(403, "csrf_token_invalid");
+    let ended = other_browser.send(setup.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
     assert_eq!(ended.status, 204);
-    other.session().await.expect_refusal(401, "unauthenticated");
+    other_browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn provider_ends_sessions() {
-    let scene = Scene::start().await;
+    let setup = SignInSetup::start().await;
     let send = async |token: &str| {
-        let request = scene.app.request(Method::POST, "/sign-out/backchannel");
+        let request = setup.app.request(Method::POST, "/sign-out/backchannel");
         let body = format!("logout_token={token}");
         request.with_body("application/x-www-form-urlencoded", body).await.status
     };
-    let (one, other) = (scene.sign_in().await, scene.sign_in().await);
+    let (first_browser, second_browser) = (setup.sign_in().await, setup.sign_in().await);
     for (claims, expected) in [
         (json!({"sid": "session-2"}), 200),
         (json!({"sid": "session-1", "nonce": "n"}), 400),
         (json!({"sid": "session-1", "aud": "other"}), 400),
         (json!({"sid": "session-1", "events": {}}), 400),
     ] {
-        assert_eq!(send(&scene.issuer.logout_token(claims)).await, expected);
-        one.session().await.expect(200);
+        assert_eq!(send(&setup.issuer.logout_token(claims)).await, expected);
+        first_browser.session().await.expect(200);
     }
     assert_eq!(send("garbage").await, 400);
-    let stranger = TestIssuer::start().await.unwrap();
-    assert_eq!(send(&stranger.logout_token(json!({"sid": "session-1"}))).await, 400);
-    one.session().await.expect(200);
-    assert_eq!(send(&scene.issuer.logout_token(json!({"sub": "1"}))).await, 200);
-    for browser in [one, other] {
+    let other_issuer = TestIssuer::start().await.unwrap();
+    assert_eq!(send(&other_issuer.logout_token(json!({"sid": "session-1"}))).await, 400);
+    first_browser.session().await.expect(200);
+    assert_eq!(send(&setup.issuer.logout_token(json!({"sub": "1"}))).await, 200);
+    for browser in [first_browser, second_browser] {
         browser.session().await.expect_refusal(401, "unauthenticated");
     }
 }
 
 /// Moves a time of all sessions into the past, to simulate a period without requests.
-pub(crate) async fn backdate_sessions(scene: &Scene, column: &str, interval: &str) {
-    let database = connect(scene.app.database_url()).await.unwrap();
+pub(crate) async fn backdate_sessions(setup: &SignInSetup, column: &str, interval: &str) {
+    let database = connect(setup.app.database_url()).await.unwrap();
     let sql = format!("UPDATE session SET {column} = {column} - interval '{interval}'");
     database.execute(&sql, &[]).await.unwrap();
 }
 
 #[tokio::test]
 async fn sessions_expire_and_read_their_groups_again() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     // If a session's groups are older than the limit, the server reads them from the provider again.
-    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"groups": ["dev"]}));
+    setup.issuer.set_person(json!({"preferred_username": "ada"}), json!({"groups": ["dev"]}));
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     // If the provider refuses the refresh token, the session ends.
-    scene.issuer.refuse_refresh();
+    setup.issuer.refuse_refresh();
     browser.session().await.expect(200);
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
-    assert_eq!(scene.issuer.renewal_count(), 1, "a refused renewal is none");
-    let idle = Scene::start().await;
-    let browser = idle.sign_in().await;
-    backdate_sessions(&idle, "last_used_at", "50 minutes").await;
+    assert_eq!(setup.issuer.renewal_count(), 1, "a refused renewal is none");
+    let idle_setup = SignInSetup::start().await;
+    let browser = idle_setup.sign_in().await;
+    backdate_sessions(&idle_setup, "last_used_at", "50 minutes").await;
     browser.session().await.expect(200);
-    backdate_sessions(&idle, "last_used_at", "62 minutes").await;
+    backdate_sessions(&idle_setup, "last_used_at", "62 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
-    let old = idle.sign_in().await;
-    backdate_sessions(&idle, "expires_at", "12 hours").await;
-    old.session().await.expect_refusal(401, "unauthenticated");
+    let old_browser = idle_setup.sign_in().await;
+    backdate_sessions(&idle_setup, "expires_at", "12 hours").await;
+    old_browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn concurrent_requests_share_one_renewal() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    let all = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
-    assert!(all.iter().all(|response| response.status == 200));
-    assert_eq!(scene.issuer.renewal_count(), 1);
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    let sessions = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
+    assert!(sessions.iter().all(|response| response.status == 200));
+    assert_eq!(setup.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
 async fn a_renewal_survives_a_client_that_disconnects() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    scene.issuer.hold_responses();
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    setup.issuer.hold_responses();
     tokio::select! {
         response = browser.session() => panic!("{}", response.text()),
-        () = scene.issuer.wait_for_held_response() => {}
+        () = setup.issuer.wait_for_held_response() => {}
     }
-    scene.issuer.release_responses();
+    setup.issuer.release_responses();
     browser.session().await.expect(200);
-    assert_eq!(scene.issuer.renewal_count(), 1);
+    assert_eq!(setup.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
 async fn servers_spend_a_refresh_token_once() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    let other = scene.another_server().await;
-    let there = Browser { app: &other, session: browser.session.clone() };
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    scene.issuer.hold_responses();
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    let other_server = setup.another_server().await;
+    let browser_on_other_server = Browser { app: &other_server, session: browser.session.clone() };
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    setup.issuer.hold_responses();
     let after_the_first = async {
-        scene.issuer.wait_for_held_response().await;
+        setup.issuer.wait_for_held_response().await;
         let release_responses = async {
             // Gives the other server time to read the session while the first renewal is in flight.
             for _ in 0..5 {
-                other.get("/healthz").await;
+                other_server.get("/healthz").await;
             }
-            scene.issuer.release_responses();
+            setup.issuer.release_responses();
         };
-        tokio::join!(there.session(), release_responses).0
+        tokio::join!(browser_on_other_server.session(), release_responses).0
     };
-    let (one, two) = tokio::join!(browser.session(), after_the_first);
-    one.expect(200);
-    two.expect(200);
-    assert_eq!(scene.issuer.renewal_count(), 1);
+    let (first_session, second_session) = tokio::join!(browser.session(), after_the_first);
+    first_session.expect(200);
+    second_session.expect(200);
+    assert_eq!(setup.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
 async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    scene.issuer.fail_userinfo(true);
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    setup.issuer.fail_userinfo(true);
     browser.session().await.expect_refusal(503, "unavailable");
-    scene.issuer.fail_userinfo(false);
+    setup.issuer.fail_userinfo(false);
     // A second server is used, because the first remembers the failure for some seconds.
-    let other = scene.another_server().await;
-    Browser { app: &other, session: browser.session.clone() }.session().await.expect(200);
-    assert_eq!(scene.issuer.renewal_count(), 2);
+    let other_server = setup.another_server().await;
+    Browser { app: &other_server, session: browser.session.clone() }.session().await.expect(200);
+    assert_eq!(setup.issuer.renewal_count(), 2);
 }
 
 #[tokio::test]
-async fn access_tokens_replace_no_address_and_no_groups_that_they_leave_out() {
-    let scene = Scene::start().await;
+async fn access_tokens_without_address_and_groups_keep_the_stored_ones() {
+    let setup = SignInSetup::start().await;
     let claims = json!({"preferred_username": "ada", "email": "ada@example.org", "email_verified": true});
-    scene.issuer.set_person(claims, json!({"groups": ["ops"]}));
-    scene.sign_in().await;
+    setup.issuer.set_person(claims, json!({"groups": ["ops"]}));
+    setup.sign_in().await;
     let stored = async || {
-        let database = connect(scene.app.database_url()).await.unwrap();
+        let database = connect(setup.app.database_url()).await.unwrap();
         let row = database.query_one("SELECT email, groups FROM identity WHERE actor = 'user:ada'", &[]).await.unwrap();
         (row.get::<_, Option<String>>(0), row.get::<_, Vec<String>>(1))
     };
     let call = async |claims: Value| {
-        let token = scene.issuer.token(claims);
-        scene.app.get("/v1/session").header("Authorization", format!("Bearer {token}")).await.expect(200)
+        let token = setup.issuer.token(claims);
+        setup.app.get("/v1/session").header("Authorization", format!("Bearer {token}")).await.expect(200)
     };
     let address = Some("ada@example.org".to_owned());
     assert_eq!(call(json!({"sub": "1"})).await["groups"], json!([]), "a token has its own groups");
     assert_eq!(stored().await, (address.clone(), vec!["group:ops".to_owned()]));
-    let other = json!({"sub": "1", "groups": ["dev"], "email": "eve@example.org", "email_verified": true});
-    assert_eq!(call(other).await["groups"], json!(["group:dev"]));
+    let other_claims = json!({"sub": "1", "groups": ["dev"], "email": "eve@example.org", "email_verified": true});
+    assert_eq!(call(other_claims).await["groups"], json!(["group:dev"]));
     assert_eq!(stored().await, (address, vec!["group:dev".to_owned()]));
     // The e-mail address in an access token is not stored, not even for a name that the token pins.
     let bob = json!({"sub": "9", "preferred_username": "bob", "email": "bob@example.org", "email_verified": true});
     call(bob).await;
-    let database = connect(scene.app.database_url()).await.unwrap();
+    let database = connect(setup.app.database_url()).await.unwrap();
     let row = database.query_one("SELECT email FROM identity WHERE actor = 'user:bob'", &[]).await.unwrap();
     assert_eq!(row.get::<_, Option<String>>(0), None);
 }
 
 #[tokio::test]
-async fn renewal_takes_nothing_from_the_first_token() {
-    let scene = Scene::start().await;
-    scene.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
-    let browser = scene.sign_in().await;
+async fn renewal_uses_no_claims_of_the_first_token() {
+    let setup = SignInSetup::start().await;
+    setup.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
+    let browser = setup.sign_in().await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
     // The provider renews only the access token. Userinfo lists other groups than before.
-    scene.issuer.omit_id_tokens();
-    scene.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    setup.issuer.omit_id_tokens();
+    setup.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     // If the groups can no longer be read from any source, the session ends.
-    scene.issuer.set_person(json!({}), json!({}));
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    setup.issuer.set_person(json!({}), json!({}));
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn session_ends_when_its_person_moves_to_another_tenant() {
-    let scene = Scene::start_with(|builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org")).await;
-    scene.local.fixtures().tenant("acme").await;
-    let person = |org: &str| scene.issuer.set_person(json!({"preferred_username": "eve", "org": org}), json!({}));
+    let setup = SignInSetup::start_with(|builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org")).await;
+    setup.local.fixtures().tenant("acme").await;
+    let person = |org: &str| setup.issuer.set_person(json!({"preferred_username": "eve", "org": org}), json!({}));
     person("acme");
-    let browser = scene.sign_in().await;
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    let browser = setup.sign_in().await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect(200);
     person("default");
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
     person("acme");
-    let browser = scene.sign_in().await;
-    scene.issuer.set_person(json!({"preferred_username": "eve"}), json!({}));
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    let browser = setup.sign_in().await;
+    setup.issuer.set_person(json!({"preferred_username": "eve"}), json!({}));
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn an_unavailable_provider_ends_no_session_and_prevents_no_sign_out() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
-    scene.issuer.fail_token_requests("temporarily_unavailable");
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    setup.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(503, "unavailable");
-    scene.issuer.fail_token_requests("invalid_client");
+    setup.issuer.fail_token_requests("invalid_client");
     browser.session().await.expect_refusal(503, "unavailable");
-    assert_eq!(browser.send(sign_out_form(&scene.app, &csrf)).await.status, 303);
+    assert_eq!(browser.send(sign_out_form(&setup.app, &csrf)).await.status, 303);
     browser.session().await.expect_refusal(401, "unauthenticated");
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
-    scene.issuer.fail_token_requests("temporarily_unavailable");
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    let ended = browser.send(scene.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
+    setup.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    let ended = browser.send(setup.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
     assert_eq!(ended.status, 204, "{}", ended.text());
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
@@ -418,124 +425,128 @@ pub(crate) fn sign_out_form(app: &TestApp, csrf: &str) -> Request {
 
 #[tokio::test]
 async fn requests_share_the_failure_of_a_renewal() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    scene.issuer.fail_token_requests("temporarily_unavailable");
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    let before = scene.issuer.token_request_count();
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    setup.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
+    let requests_before = setup.issuer.token_request_count();
     for response in futures_util::future::join_all((0..8).map(|_| browser.session())).await {
         let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=10).contains(&wait), "{wait}");
         response.expect_refusal(503, "unavailable");
     }
-    assert_eq!(scene.issuer.token_request_count(), before + 1);
+    assert_eq!(setup.issuer.token_request_count(), requests_before + 1);
 }
 
 #[tokio::test]
 async fn a_sign_out_ends_the_session_before_it_asks_the_provider() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
     // This server has not yet read the provider's discovery document, so it must request it during the sign-out.
-    let other = scene.another_server().await;
-    scene.issuer.hold_responses();
+    let other_server = setup.another_server().await;
+    setup.issuer.hold_responses();
     tokio::select! {
-        response = browser.send(sign_out_form(&other, &csrf)) => panic!("{}", response.text()),
-        () = scene.issuer.wait_for_held_response() => {}
+        response = browser.send(sign_out_form(&other_server, &csrf)) => panic!("{}", response.text()),
+        () = setup.issuer.wait_for_held_response() => {}
     }
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    let (callback, attempt) = scene.begin("").await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    let (callback, attempt) = setup.begin("").await;
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
-    assert_eq!(scene.app.get(callback).header("Cookie", cookies).await.status, 303);
+    assert_eq!(setup.app.get(callback).header("Cookie", cookies).await.status, 303);
     browser.session().await.expect_refusal(401, "unauthenticated");
     // For the cookie of an ended session, these routes return 401, although they return 404 to anonymous callers.
     // The page can then report the end of the session.
     for path in [format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), format!("/v1/releases/{WORKSPACE}")] {
-        browser.send(scene.app.get(path)).await.expect_refusal(401, "unauthenticated");
+        browser.send(setup.app.get(path)).await.expect_refusal(401, "unauthenticated");
     }
 }
 
 #[tokio::test]
 async fn a_refused_sign_in_keeps_the_earlier_session() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     // A different subject with the name of the first person.
-    scene.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
-    let (callback, attempt) = scene.begin("").await;
+    setup.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
+    let (callback, attempt) = setup.begin("").await;
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
-    let refused = scene.app.get(callback).header("Cookie", cookies).await;
-    let has_session = cookie(&refused, SESSION).is_some();
-    assert!(!has_session && refused.text().contains("Sign-in is refused"), "{}", refused.text());
+    let response = setup.app.get(callback).header("Cookie", cookies).await;
+    let has_session = cookie(&response, SESSION).is_some();
+    assert!(!has_session && response.text().contains("Sign-in is refused"), "{}", response.text());
     browser.session().await.expect(200);
 }
 
 #[tokio::test]
-async fn an_issuer_that_names_itself_must_do_so() {
-    let scene = Scene::start().await;
-    scene.issuer.announce_issuer_parameter();
-    let (callback, attempt) = scene.begin("").await;
-    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
-    let (callback, attempt) = scene.begin("").await;
-    let named = format!("{callback}&iss={}", scene.issuer.url());
-    assert_eq!(scene.callback(&named, &attempt).await.status, 303);
+async fn callback_without_the_announced_issuer_parameter_is_refused() {
+    let setup = SignInSetup::start().await;
+    setup.issuer.announce_issuer_parameter();
+    let (callback, attempt) = setup.begin("").await;
+    assert_eq!(setup.callback(&callback, &attempt).await.status, 403);
+    let (callback, attempt) = setup.begin("").await;
+    let callback_with_issuer = format!("{callback}&iss={}", setup.issuer.url());
+    assert_eq!(setup.callback(&callback_with_issuer, &attempt).await.status, 303);
 }
 
 #[tokio::test]
 async fn refuses_callbacks_of_other_sign_ins() {
-    let scene = Scene::start().await;
-    let (callback, attempt) = scene.begin("").await;
-    let (_, other) = scene.begin("").await;
-    let without_cookie = scene.app.get(&callback).await;
+    let setup = SignInSetup::start().await;
+    let (callback, attempt) = setup.begin("").await;
+    let (_, other_attempt) = setup.begin("").await;
+    let without_cookie = setup.app.get(&callback).await;
     assert_eq!(without_cookie.status, 400);
     for (path, cookie) in [
-        (callback.clone(), other),
+        (callback.clone(), other_attempt),
         (callback.clone(), "garbage".to_owned()),
         (callback.clone(), with_other_end(&attempt)),
         (callback.replace("state=", "state=x"), attempt.clone()),
         (format!("{callback}&iss=https://evil.example"), attempt.clone()),
     ] {
-        let response = scene.callback(&path, &cookie).await;
+        let response = setup.callback(&path, &cookie).await;
         assert!(response.status == 400 && self::cookie(&response, SESSION).is_none(), "{path}: {}", response.text());
     }
-    let refused = scene.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
-    assert_eq!(refused.status, 400);
-    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+    let refused_response = setup.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
+    assert_eq!(refused_response.status, 400);
+    assert_eq!(setup.callback(&callback, &attempt).await.status, 303);
     // An authorization code can be used once.
-    let again = scene.callback(&callback, &attempt).await;
-    assert!(again.status == 403 && again.text().contains("/sign-in/callback"), "{}", again.text());
+    let second_response = setup.callback(&callback, &attempt).await;
+    assert!(
+        second_response.status == 403 && second_response.text().contains("/sign-in/callback"),
+        "{}",
+        second_response.text()
+    );
     // An ID token with a different nonce belongs to another sign-in, so it is refused.
-    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
-    let (callback, attempt) = scene.begin("").await;
-    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
+    setup.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = setup.begin("").await;
+    assert_eq!(setup.callback(&callback, &attempt).await.status, 403);
     // A userinfo response about a different subject is refused.
-    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"sub": "2", "groups": ["ops"]}));
-    let (callback, attempt) = scene.begin("").await;
-    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
-    let elsewhere = scene.begin("?return_to=//evil.example").await;
-    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
-    let response = scene.callback(&elsewhere.0, &elsewhere.1).await;
+    setup.issuer.set_person(json!({"preferred_username": "ada"}), json!({"sub": "2", "groups": ["ops"]}));
+    let (callback, attempt) = setup.begin("").await;
+    assert_eq!(setup.callback(&callback, &attempt).await.status, 403);
+    let external_return = setup.begin("?return_to=//evil.example").await;
+    setup.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
+    let response = setup.callback(&external_return.0, &external_return.1).await;
     assert_eq!((response.status, response.header("location")), (303, Some("/")));
     // Browsers drop cookies of more than 4 KiB, so a longer return path is not stored.
     for (length, is_kept) in [(2_048, true), (2_049, false)] {
         let path = format!("/{}", "a".repeat(length - 1));
-        let (callback, attempt) = scene.begin(&format!("?return_to={path}")).await;
+        let (callback, attempt) = setup.begin(&format!("?return_to={path}")).await;
         assert!(ATTEMPT.len() + attempt.len() < 4_000, "{}", attempt.len());
         let target = if is_kept { path.as_str() } else { "/" };
-        assert_eq!(scene.callback(&callback, &attempt).await.header("location"), Some(target));
+        assert_eq!(setup.callback(&callback, &attempt).await.header("location"), Some(target));
     }
 }
 
 #[tokio::test]
-async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    let database = connect(scene.app.database_url()).await.unwrap();
+async fn stored_sessions_contain_no_secret_and_changed_cookies_are_refused() {
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    let database = connect(setup.app.database_url()).await.unwrap();
     let sql = "SELECT to_jsonb(session)::text, secret_hash, sealed_tokens FROM session";
     let row = database.query_one(sql, &[]).await.unwrap();
     let (texts, hash, sealed): (String, Vec<u8>, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
@@ -543,24 +554,27 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
     assert!(sealed.len() > 200, "{}", sealed.len());
     let secret = browser.session.split_once('_').unwrap().1;
     let csrf = browser.csrf_token().await;
-    for plain in [secret, &csrf, "refresh", "id_token", "eyJ"] {
+    for secret_text in [secret, &csrf, "refresh", "id_token", "eyJ"] {
         for stored in [texts.as_bytes(), &hash, &sealed] {
-            assert!(!stored.windows(plain.len()).any(|part| part == plain.as_bytes()), "{plain} is stored");
+            assert!(
+                !stored.windows(secret_text.len()).any(|part| part == secret_text.as_bytes()),
+                "{secret_text} is stored"
+            );
         }
     }
-    for changed in [
+    for changed_cookie in [
         String::new(),
         "garbage".to_owned(),
         browser.session.to_uppercase(),
         browser.session.replacen('0', "1", 1),
         with_other_end(&browser.session),
     ] {
-        let request = scene.app.get("/v1/session").header("Cookie", format!("{SESSION}={changed}"));
+        let request = setup.app.get("/v1/session").header("Cookie", format!("{SESSION}={changed_cookie}"));
         request.await.expect_refusal(401, "unauthenticated");
     }
     // Session cookies are accepted by API routes only, and not by `/mcp`.
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-    browser.send(scene.app.post("/mcp", call)).await.expect_refusal(401, "unauthenticated");
+    browser.send(setup.app.post("/mcp", call)).await.expect_refusal(401, "unauthenticated");
     let facts: Vec<Value> = {
         let rows = database.query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
         rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
@@ -569,7 +583,7 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_server_without_portal_client_or_provider_says_so() {
+async fn sign_in_page_reports_a_missing_portal_client_or_provider() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = TestApp::builder().oidc(&issuer).start().await;
     let page = app.get("/sign-in").await;
@@ -586,44 +600,44 @@ async fn a_server_without_portal_client_or_provider_says_so() {
 }
 
 /// A test sign-in with the browser's session. It signs in the person that is set at the provider.
-async fn test_sign_in(scene: &Scene, browser: &Browser<'_>) -> Response {
-    let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
+async fn test_sign_in(setup: &SignInSetup, browser: &Browser<'_>) -> Response {
+    let response = browser.send(setup.app.get("/sign-in/test?issuer=0")).await;
     let location = response.header("location").unwrap();
     assert!(response.status == 303 && location.ends_with("&prompt=login"), "{location}");
-    let (callback, attempt) = (scene.issuer.complete_sign_in(location), cookie(&response, ATTEMPT).unwrap());
+    let (callback, attempt) = (setup.issuer.complete_sign_in(location), cookie(&response, ATTEMPT).unwrap());
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
-    let report = scene.app.get(&callback).header("Cookie", cookies).await;
+    let report = setup.app.get(&callback).header("Cookie", cookies).await;
     assert_eq!(cookie(&report, SESSION), None, "a test makes no session");
     // Without the administrator's session, the same callback shows no result.
-    let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
-    let callback = scene.issuer.complete_sign_in(response.header("location").unwrap());
-    let stranger = scene.callback(&callback, &cookie(&response, ATTEMPT).unwrap()).await;
-    assert!(stranger.status == 401 && !stranger.text().contains("Claims"), "{}", stranger.text());
+    let response = browser.send(setup.app.get("/sign-in/test?issuer=0")).await;
+    let callback = setup.issuer.complete_sign_in(response.header("location").unwrap());
+    let response = setup.callback(&callback, &cookie(&response, ATTEMPT).unwrap()).await;
+    assert!(response.status == 401 && !response.text().contains("Claims"), "{}", response.text());
     report
 }
 
 #[tokio::test]
 async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
-    let scene = Scene::start().await;
-    let page = scene.app.get("/sign-in/test").await;
+    let setup = SignInSetup::start().await;
+    let page = setup.app.get("/sign-in/test").await;
     assert!(page.status == 401 && page.text().contains("/sign-in?return_to=/sign-in/test"), "{}", page.text());
-    let browser = scene.sign_in().await;
-    scene.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
+    let browser = setup.sign_in().await;
+    setup.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
     for path in ["/sign-in/test", "/sign-in/test?issuer=0"] {
-        let page = browser.send(scene.app.get(path)).await;
+        let page = browser.send(setup.app.get(path)).await;
         assert!(page.status == 403 && page.text().contains("platform.manage"), "{}", page.text());
     }
-    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
-    scene.local.fixtures().bind_role("group:desk", "viewer", "workspace", Some(WORKSPACE)).await;
-    let list = browser.send(scene.app.get("/sign-in/test")).await;
-    assert!(list.status == 200 && list.text().contains("/sign-in/test?issuer=0"), "{}", list.text());
+    setup.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    setup.local.fixtures().bind_role("group:desk", "viewer", "workspace", Some(WORKSPACE)).await;
+    let test_page = browser.send(setup.app.get("/sign-in/test")).await;
+    assert!(test_page.status == 200 && test_page.text().contains("/sign-in/test?issuer=0"), "{}", test_page.text());
     let eve = |id: &str| json!({"sub": id, "preferred_username": "Eve", "name": "<b>Eve</b>", "nickname": "a & b"});
     let groups = |id: &str| json!({"sub": id, "groups": ["/Desk", "no spaces"]});
-    scene.issuer.set_person(eve("2"), groups("2"));
-    let report = test_sign_in(&scene, &browser).await;
+    setup.issuer.set_person(eve("2"), groups("2"));
+    let report = test_sign_in(&setup, &browser).await;
     assert_eq!(report.header("cache-control"), Some("no-store"));
     let text = report.text();
-    for shown in [
+    for expected_text in [
         "A sign-in would succeed.",
         "<td>name</td><td>applied</td><td>user:eve</td>",
         "group:desk; 1 left out",
@@ -633,16 +647,16 @@ async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
         "&lt;b&gt;Eve&lt;/b&gt;",
         "a &amp; b",
     ] {
-        assert!(text.contains(shown), "{shown}: {text}");
+        assert!(text.contains(expected_text), "{expected_text}: {text}");
     }
     assert!(!text.contains("<b>"), "{text}");
     assert_eq!(browser.session().await.expect(200)["actor"], "user:ada", "the session continues");
     // The test sign-in pinned no name, so another subject can still get the name. After that, the name is taken for
     // the first subject.
-    let token = scene.issuer.token(json!({"sub": "3", "preferred_username": "eve"}));
-    let other = scene.app.get("/v1/session").header("Authorization", format!("Bearer {token}"));
-    assert_eq!(other.await.expect(200)["actor"], "user:eve");
-    let text = test_sign_in(&scene, &browser).await.text();
+    let token = setup.issuer.token(json!({"sub": "3", "preferred_username": "eve"}));
+    let request = setup.app.get("/v1/session").header("Authorization", format!("Bearer {token}"));
+    assert_eq!(request.await.expect(200)["actor"], "user:eve");
+    let text = test_sign_in(&setup, &browser).await.text();
     assert!(text.contains("A sign-in would be refused.") && text.contains("actor_name_taken"), "{text}");
     assert!(!text.contains("<h2>Roles</h2>"), "{text}");
 }
@@ -650,18 +664,18 @@ async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
 /// If a token refers to its groups without listing them, the server must not treat the person as having no groups.
 #[tokio::test]
 async fn groups_come_from_the_link_that_a_token_announces() {
-    let scene = Scene::start().await;
+    let setup = SignInSetup::start().await;
     let person = |status: &'static str, response: Value| {
         let mut claims = json!({"preferred_username": "ada"});
-        let link = scene.issuer.set_group_claim_source(status, response);
+        let link = setup.issuer.set_group_claim_source(status, response);
         claims.as_object_mut().unwrap().extend(link.as_object().unwrap().clone());
-        scene.issuer.set_person(claims, json!({}));
+        setup.issuer.set_person(claims, json!({}));
     };
     person("200 OK", json!({"sub": "1", "groups": ["ops", "dev"]}));
-    let browser = scene.sign_in().await;
+    let browser = setup.sign_in().await;
     assert_eq!(browser.session().await.expect(200)["groups"].as_array().unwrap().len(), 2);
     person("200 OK", json!({"groups": ["dev"]}));
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     for (status, response, refusal) in [
         ("404 Not Found", json!({"groups": ["dev"]}), (403, "groups_incomplete")),
@@ -671,38 +685,39 @@ async fn groups_come_from_the_link_that_a_token_announces() {
         ("500 Internal Server Error", json!({}), (503, "sign_in_provider_unavailable")),
     ] {
         person(status, response);
-        let (callback, attempt) = scene.begin("").await;
-        let page = scene.callback(&callback, &attempt).await;
+        let (callback, attempt) = setup.begin("").await;
+        let page = setup.callback(&callback, &attempt).await;
         assert!(page.status == refusal.0 && page.text().contains(refusal.1), "{status}: {}", page.text());
     }
     // A renewal without an ID token contains no claim source, so the groups cannot be read again.
-    scene.issuer.omit_id_tokens();
-    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    setup.issuer.omit_id_tokens();
+    backdate_sessions(&setup, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
 /// The number between the texts `before` and `after`.
 #[track_caller]
 fn seconds(text: &str, before: &str, after: &str) -> u64 {
-    let number = text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map(|(number, _)| number);
+    let number =
+        text.split_once(before).and_then(|(_, remaining)| remaining.split_once(after)).map(|(number, _)| number);
     number.unwrap_or_else(|| panic!("{before}: {text}")).parse().unwrap()
 }
 
 /// Different clocks often cause refused tokens. Only administrators see the difference, not the people who sign in.
 #[tokio::test]
 async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
-    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
+    setup.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
     let report = async |claims: Value| {
-        scene.issuer.set_person(claims, json!({"sub": "2"}));
-        test_sign_in(&scene, &browser).await
+        setup.issuer.set_person(claims, json!({"sub": "2"}));
+        test_sign_in(&setup, &browser).await
     };
     let now = TestIssuer::now();
     // The difference is a few seconds smaller if time has passed since `now` was read.
     let text = report(json!({"sub": "2", "iat": now + 9_000})).await.text();
-    let ahead = seconds(&text, "the provider's clock is ", " s ahead of this server's");
-    assert!((8_000..=9_000).contains(&ahead) && text.contains("A sign-in would succeed."), "{text}");
+    let clock_lead = seconds(&text, "the provider's clock is ", " s ahead of this server's");
+    assert!((8_000..=9_000).contains(&clock_lead) && text.contains("A sign-in would succeed."), "{text}");
     let text = report(json!({"sub": "2", "iat": now - 9_000})).await.text();
     assert!(seconds(&text, "the provider's clock is ", " s behind this server's") >= 9_000, "{text}");
     let expired = json!({"sub": "2", "exp": now - 9_000});
@@ -713,26 +728,26 @@ async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
     let text = report(json!({"sub": "2", "nbf": now + 9_000})).await.text();
     assert!((8_000..=9_000).contains(&seconds(&text, "the token is valid in ", " s only")), "{text}");
     // In an ordinary sign-in, the person sees only the error code.
-    scene.issuer.set_person(expired, json!({"sub": "2"}));
-    let (callback, attempt) = scene.begin("").await;
-    let page = scene.callback(&callback, &attempt).await;
+    setup.issuer.set_person(expired, json!({"sub": "2"}));
+    let (callback, attempt) = setup.begin("").await;
+    let page = setup.callback(&callback, &attempt).await;
     assert!(page.status == 403 && page.text().contains("token_expired"), "{}", page.text());
     assert!(!page.text().contains("clock") && !page.text().contains("s ago"), "{}", page.text());
 }
 
 #[tokio::test]
 async fn pages_sign_out_by_a_request_and_leave_for_the_provider() {
-    let scene = Scene::start().await;
-    let browser = scene.sign_in().await;
+    let setup = SignInSetup::start().await;
+    let browser = setup.sign_in().await;
     let csrf = browser.csrf_token().await;
     let send = |token: &str| {
-        let request = scene.app.request(Method::POST, "/sign-out").header("Accept", "application/json");
+        let request = setup.app.request(Method::POST, "/sign-out").header("Accept", "application/json");
         browser.send(request.with_body("application/x-www-form-urlencoded", format!("csrf_token={token}")))
     };
     send("x").await.expect_refusal(403, "csrf_token_invalid");
     let signed_out = send(&csrf).await.expect(200);
     let location = signed_out["location"].as_str().unwrap();
-    assert!(location.starts_with(&format!("{}/logout?id_token_hint=ey", scene.issuer.url())), "{location}");
+    assert!(location.starts_with(&format!("{}/logout?id_token_hint=ey", setup.issuer.url())), "{location}");
     browser.session().await.expect_refusal(401, "unauthenticated");
     assert_eq!(send(&csrf).await.expect(200)["location"], "/sign-in?signed_out=1", "nothing is left to end");
 }

@@ -64,7 +64,7 @@ impl Provider for ScriptedProvider {
 }
 
 async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveWorkload {
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let route = |id: &str| json!({ "route_id": id, "provider": "acme", "model": "m", "account_slot": "local", "state": "approved" });
     let models = json!({ "provider_route": route("first"), "fallback_routes": [route("second")],
         "supports_streaming": streams });
@@ -74,11 +74,11 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
         rule["obligations"] = json!(obligations);
     }
     let versions = vec![
-        given.prompt("prompt").await,
-        given.policy_with_rules("policy", json!([rule])).await,
-        given.asset_with_version("model_policy", "models", models).await,
+        fixtures.prompt("prompt").await,
+        fixtures.policy_with_rules("policy", json!([rule])).await,
+        fixtures.asset_with_version("model_policy", "models", models).await,
     ];
-    given.active_workload_with_bindings("main", versions).await
+    fixtures.active_workload_with_bindings("main", versions).await
 }
 
 async fn open_event_stream(app: &TestApp, workload: &ActiveWorkload) -> (Value, EventStream) {
@@ -118,9 +118,9 @@ async fn streams_output_live_and_replays_the_same_events() {
         assert_eq!(next_events(&mut stream, 1).await, [delta_event(part)]);
     }
     actions.send(ProviderAction::Complete).unwrap();
-    let rest = next_events(&mut stream, 4).await;
-    assert_eq!(rest[0], event_of_kind("step.completed"));
-    assert_eq!(rest[3], event_of_kind("execution.completed"));
+    let remaining_events = next_events(&mut stream, 4).await;
+    assert_eq!(remaining_events[0], event_of_kind("step.completed"));
+    assert_eq!(remaining_events[3], event_of_kind("execution.completed"));
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "billing");
     let replay = parse_event_stream(&app.get(execution_path(&id, "/events")).await);
     let text: String = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();

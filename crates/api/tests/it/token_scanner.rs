@@ -8,13 +8,13 @@ pub(crate) async fn dump_database(database: &TestDatabase) -> String {
     let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
         AND relnamespace = 'public'::regnamespace";
-    let mut all = String::new();
+    let mut text = String::new();
     for table in owner.query(tables, &[]).await.unwrap() {
         let sql =
             format!("SELECT coalesce(string_agg(row::text, E'\\n'), '') FROM \"{}\" AS row", table.get::<_, &str>(0));
-        all += owner.query_one(&sql, &[]).await.unwrap().get(0);
+        text += owner.query_one(&sql, &[]).await.unwrap().get(0);
     }
-    all
+    text
 }
 
 /// Number of leading bytes by which spellings are indexed.
@@ -48,13 +48,13 @@ impl<'t> TokenScanner<'t> {
 
     /// The first token that occurs in the bytes.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&'t str> {
-        (0..bytes.len()).find_map(|at| {
-            let rest = &bytes[at..];
-            if !self.prefixes[prefix_index(rest)?] {
+        (0..bytes.len()).find_map(|offset| {
+            let remaining = &bytes[offset..];
+            if !self.prefixes[prefix_index(remaining)?] {
                 return None;
             }
-            let candidates = self.spellings.get(rest.first_chunk()?)?;
-            candidates.iter().find(|(spelling, _)| rest.starts_with(spelling)).map(|(_, token)| *token)
+            let candidates = self.spellings.get(remaining.first_chunk()?)?;
+            candidates.iter().find(|(spelling, _)| remaining.starts_with(spelling)).map(|(_, token)| *token)
         })
     }
 }
@@ -64,20 +64,20 @@ impl<'t> TokenScanner<'t> {
 pub(crate) fn token_spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
     let decoded = decode_base64url(secret);
-    let mut all = vec![secret.as_bytes().to_vec(), decoded.clone(), to_standard_base64(secret).into_bytes()];
+    let mut spellings = vec![secret.as_bytes().to_vec(), decoded.clone(), to_standard_base64(secret).into_bytes()];
     for bytes in [token.as_bytes(), secret.as_bytes(), &decoded] {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let percent: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
-        all.extend([hex.to_uppercase(), percent.to_uppercase(), hex, percent].map(String::into_bytes));
+        spellings.extend([hex.to_uppercase(), percent.to_uppercase(), hex, percent].map(String::into_bytes));
         // Base64 of embedded bytes depends on their offset modulo three. Its first and last characters also depend
         // on neighbouring bytes.
-        for before in 0..3 {
-            let encoded = encode_base64url(&[&vec![0; before], bytes].concat());
+        for prefix_length in 0..3 {
+            let encoded = encode_base64url(&[&vec![0; prefix_length], bytes].concat());
             let middle = &encoded[4..encoded.len() - 4];
-            all.extend([middle.to_owned(), to_standard_base64(middle)].map(String::into_bytes));
+            spellings.extend([middle.to_owned(), to_standard_base64(middle)].map(String::into_bytes));
         }
     }
-    all
+    spellings
 }
 
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -88,8 +88,10 @@ fn to_standard_base64(base64url: &str) -> String {
 }
 
 fn decode_base64url(text: &str) -> Vec<u8> {
-    let bits: String =
-        text.bytes().map(|byte| format!("{:06b}", ALPHABET.iter().position(|one| *one == byte).unwrap())).collect();
+    let bits: String = text
+        .bytes()
+        .map(|byte| format!("{:06b}", ALPHABET.iter().position(|candidate| *candidate == byte).unwrap()))
+        .collect();
     bits.as_bytes()
         .chunks_exact(8)
         .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap())
@@ -98,7 +100,7 @@ fn decode_base64url(text: &str) -> Vec<u8> {
 
 fn encode_base64url(bytes: &[u8]) -> String {
     let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
-    let letter =
+    let to_character =
         |bits: &[u8]| char::from(ALPHABET[usize::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap()]);
-    bits.as_bytes().chunks_exact(6).map(letter).collect()
+    bits.as_bytes().chunks_exact(6).map(to_character).collect()
 }

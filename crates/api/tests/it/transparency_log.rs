@@ -14,7 +14,7 @@ const KEY_B: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
 /// Repeats a request until the check accepts its response.
 async fn wait_for<T>(request: Request, check: impl Fn(&fairway_testkit::app::Response) -> Option<T>) -> T {
-    let passed = async {
+    let wait_for_checkpoint = async {
         loop {
             if let Some(found) = check(&request.clone().await) {
                 return found;
@@ -22,7 +22,7 @@ async fn wait_for<T>(request: Request, check: impl Fn(&fairway_testkit::app::Res
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), passed).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), wait_for_checkpoint).await.unwrap()
 }
 
 fn parse(response: &fairway_testkit::app::Response) -> Option<(SignedNote, Checkpoint)> {
@@ -119,13 +119,13 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
         assert!(claim.is_proved_by(&hashes(&proof["proof"])), "{proof}");
     }
     // Requests an inclusion proof against the tree of an earlier checkpoint.
-    let first = events.last().unwrap()["event_id"].as_str().unwrap();
-    let proof = app.get(format!("/v1/audit/events/{first}/inclusion-proof?tree_size=3")).await.expect(200);
-    let mut early = TreeEdge::default();
+    let first_event = events.last().unwrap()["event_id"].as_str().unwrap();
+    let proof = app.get(format!("/v1/audit/events/{first_event}/inclusion-proof?tree_size=3")).await.expect(200);
+    let mut early_edge = TreeEdge::default();
     for event in events.iter().rev().take(3) {
-        drop(early.append(hash(&event["leaf_hash"])));
+        drop(early_edge.append(hash(&event["leaf_hash"])));
     }
-    assert_eq!((proof["tree_size"].as_u64(), hash(&proof["root_hash"])), (Some(3), early.root()));
+    assert_eq!((proof["tree_size"].as_u64(), hash(&proof["root_hash"])), (Some(3), early_edge.root()));
     let response = app.get("/v1/audit/checkpoint").await;
     assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!(response.header("cache-control"), Some("no-store"));
@@ -135,9 +135,9 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
 async fn later_checkpoints_extend_earlier_ones_across_tiles() {
     let app = TestApp::start().await;
     add_facts(&app, 5).await;
-    let (_, first) = checkpoint(&app, 1).await;
+    let (_, first_checkpoint) = checkpoint(&app, 1).await;
     add_facts(&app, 1_200).await;
-    let (_, last) = checkpoint(&app, usize::try_from(first.size).unwrap() + 1_200).await;
+    let (_, last_checkpoint) = checkpoint(&app, usize::try_from(first_checkpoint.size).unwrap() + 1_200).await;
     let leaves = leaves(&app).await;
     let root_at = |size: u64| {
         let mut tree = TreeEdge::default();
@@ -146,10 +146,15 @@ async fn later_checkpoints_extend_earlier_ones_across_tiles() {
         }
         tree.root()
     };
-    assert_eq!(root_at(last.size), last.root);
-    for (from, to) in
-        [(0, 0), (0, last.size), (first.size, last.size), (256, 512), (255, 1_025), (last.size, last.size)]
-    {
+    assert_eq!(root_at(last_checkpoint.size), last_checkpoint.root);
+    for (from, to) in [
+        (0, 0),
+        (0, last_checkpoint.size),
+        (first_checkpoint.size, last_checkpoint.size),
+        (256, 512),
+        (255, 1_025),
+        (last_checkpoint.size, last_checkpoint.size),
+    ] {
         let proof = app.get(format!("/v1/audit/consistency-proof?from={from}&to={to}")).await.expect(200);
         assert_eq!((proof["from"].as_u64(), proof["tree_size"].as_u64()), (Some(from), Some(to)));
         let claim = ConsistencyClaim { from_size: from, from_root: root_at(from), to_size: to, to_root: root_at(to) };
@@ -158,23 +163,23 @@ async fn later_checkpoints_extend_earlier_ones_across_tiles() {
     }
     // Tiles contain the hashes of their level. Complete tiles are in the artifact store, and partial ones in the
     // database.
-    let rest = usize::try_from(last.size).unwrap() % TILE_HASHES;
-    let partial = last.size / 256;
-    for (path, from, count) in [
+    let remainder = usize::try_from(last_checkpoint.size).unwrap() % TILE_HASHES;
+    let partial = last_checkpoint.size / 256;
+    for (path, start, count) in [
         ("0/000".to_owned(), 0, 256),
         ("0/003".to_owned(), 768, 256),
         ("0/003.p/7".to_owned(), 768, 7),
-        (format!("0/{partial:03}.p/{rest}"), usize::try_from(partial).unwrap() * 256, rest),
+        (format!("0/{partial:03}.p/{remainder}"), usize::try_from(partial).unwrap() * 256, remainder),
     ] {
         let tile = app.get(format!("/v1/audit/tile/{path}")).await;
         assert_eq!(tile.status, 200, "{path}: {tile}");
         assert_eq!(tile.header("cache-control"), Some("private, max-age=31536000, immutable"));
         assert_eq!(tile.header("content-type"), Some("application/octet-stream"));
-        let expected: Vec<u8> = leaves[from..from + count].iter().flat_map(|leaf| *leaf.as_bytes()).collect();
+        let expected: Vec<u8> = leaves[start..start + count].iter().flat_map(|leaf| *leaf.as_bytes()).collect();
         assert!(tile.body == expected, "{path}");
     }
-    let upper = app.get(format!("/v1/audit/tile/1/000.p/{partial}")).await;
-    assert_eq!(upper.body.len(), usize::try_from(partial).unwrap() * 32);
+    let upper_tile = app.get(format!("/v1/audit/tile/1/000.p/{partial}")).await;
+    assert_eq!(upper_tile.body.len(), usize::try_from(partial).unwrap() * 32);
     for path in
         ["0/004", "0/000.p/256", "0/000.p/0", "1/000", "0/x000/000", "8/000", "0/999", "0/entries", "entries/000"]
     {
@@ -191,8 +196,8 @@ async fn refuses_sizes_outside_the_log() {
     }
     let events = audit_log(&app).await;
     let (_, checkpoint) = checkpoint(&app, events.len()).await;
-    let newest = events[0]["event_id"].as_str().unwrap();
-    let proof = format!("/v1/audit/events/{newest}/inclusion-proof");
+    let newest_event = events[0]["event_id"].as_str().unwrap();
+    let proof = format!("/v1/audit/events/{newest_event}/inclusion-proof");
     let consistency = "/v1/audit/consistency-proof";
     let beyond = checkpoint.size + 1_000_000;
     for (path, status, code) in [
@@ -218,43 +223,54 @@ async fn refuses_sizes_outside_the_log() {
 #[tokio::test]
 async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
-    let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
-    let abroad = given.tenant("abroad").await;
-    let foreign = given.in_tenant(&abroad, "").workspace("far", "far").await;
-    given.bind_role("user:auditor", "auditor", "workspace", Some(&here)).await;
-    given.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
+    let fixtures = app.fixtures();
+    let (own_workspace, other_workspace) =
+        (fixtures.workspace("here", "one").await, fixtures.workspace("there", "two").await);
+    let other_tenant = fixtures.tenant("abroad").await;
+    let foreign = fixtures.in_tenant(&other_tenant, "").workspace("far", "far").await;
+    fixtures.bind_role("user:auditor", "auditor", "workspace", Some(&own_workspace)).await;
+    fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&own_workspace)).await;
     let events = audit_log(&app).await;
-    let (note, own) = checkpoint(&app, events.len()).await;
-    let newest = async |workspace: &str, tenant: &str| {
+    let (note, own_checkpoint) = checkpoint(&app, events.len()).await;
+    let newest_event = async |workspace: &str, tenant: &str| {
         let path = format!("/v1/audit/events?workspace_id={workspace}&limit=1");
         wait_for(app.get(path).in_tenant(tenant), |response| {
             response.expect(200)[0]["event_id"].as_str().map(|id| format!("/v1/audit/events/{id}/inclusion-proof"))
         })
         .await
     };
-    let (mine, others, abroads) =
-        (newest(&here, DEFAULT_TENANT).await, newest(&there, DEFAULT_TENANT).await, newest(&foreign, &abroad).await);
+    let (own_event, other_event, foreign_event) = (
+        newest_event(&own_workspace, DEFAULT_TENANT).await,
+        newest_event(&other_workspace, DEFAULT_TENANT).await,
+        newest_event(&foreign, &other_tenant).await,
+    );
     // An auditor of a workspace can request proofs of the workspace's events, and read the checkpoint that the
     // proofs refer to.
-    app.get(&mine).as_actor("user:auditor").await.expect(200);
+    app.get(&own_event).as_actor("user:auditor").await.expect(200);
     assert_eq!(app.get("/v1/audit/checkpoint").as_actor("user:auditor").await.status, 200);
-    app.get(&others).as_actor("user:auditor").await.expect_refusal(404, "not_found");
-    for path in [mine.as_str(), others.as_str(), "/v1/audit/checkpoint", "/v1/audit/keys", "/v1/audit/tile/0/000.p/1"] {
-        let refused = app.get(path).as_actor("user:viewer").await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "audit.view", "{path}");
+    app.get(&other_event).as_actor("user:auditor").await.expect_refusal(404, "not_found");
+    for path in
+        [own_event.as_str(), other_event.as_str(), "/v1/audit/checkpoint", "/v1/audit/keys", "/v1/audit/tile/0/000.p/1"]
+    {
+        let refusal = app.get(path).as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "audit.view", "{path}");
     }
     // Another tenant has its own log. The log has another name and other signing keys.
-    app.get(&abroads).await.expect_refusal(404, "not_found");
-    let (foreign_note, foreign_checkpoint) = wait_for(app.get("/v1/audit/checkpoint").in_tenant(&abroad), |response| {
-        parse(response).filter(|(_, checkpoint)| checkpoint.size > 0)
-    })
-    .await;
-    assert_eq!(foreign_checkpoint.origin, format!("fairway.invalid/logs/{abroad}"));
-    assert_ne!(foreign_checkpoint.root, own.root);
+    app.get(&foreign_event).await.expect_refusal(404, "not_found");
+    let (foreign_note, foreign_checkpoint) =
+        wait_for(app.get("/v1/audit/checkpoint").in_tenant(&other_tenant), |response| {
+            parse(response).filter(|(_, checkpoint)| checkpoint.size > 0)
+        })
+        .await;
+    assert_eq!(foreign_checkpoint.origin, format!("fairway.invalid/logs/{other_tenant}"));
+    assert_ne!(foreign_checkpoint.root, own_checkpoint.root);
     let own_keys = keys(&app).await;
     assert!(note.is_signed_by(&own_keys[0]) && !foreign_note.is_signed_by(&own_keys[0]));
-    app.get("/v1/audit/checkpoint").in_tenant(&abroad).as_actor("user:auditor").await.expect_refusal(404, "not_found");
+    app.get("/v1/audit/checkpoint")
+        .in_tenant(&other_tenant)
+        .as_actor("user:auditor")
+        .await
+        .expect_refusal(404, "not_found");
 }
 
 /// The server withholds proofs and tiles if stored bytes were changed.
@@ -283,9 +299,9 @@ async fn changed_facts_and_tiles_are_not_proven() {
     std::fs::write(&tile, bytes).unwrap();
     // This server has the verified tile in memory. The second server reads the changed tile.
     app.get("/v1/audit/tile/0/000").await;
-    let second = TestApp::builder().sharing_storage_of(&app).start().await;
-    second.get("/v1/audit/tile/0/000").await.expect_refusal(500, "internal");
-    assert_eq!(second.get("/v1/audit/tile/0/001").await.status, 200);
+    let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    second_server.get("/v1/audit/tile/0/000").await.expect_refusal(500, "internal");
+    assert_eq!(second_server.get("/v1/audit/tile/0/001").await.status, 200);
 }
 
 async fn audit_log_of_fixture(app: &TestApp) -> Vec<String> {
@@ -302,16 +318,16 @@ async fn rotation_signs_with_both_keys_and_then_with_the_new_one() {
         std::fs::write(&path, key).unwrap();
         format!("file:{}", path.display())
     };
-    let (old, new) = (key_file("old", KEY_A), key_file("new", KEY_B));
-    let app = TestApp::builder().setting("FAIRWAY_CHECKPOINT_KEY_REF", &old).start().await;
+    let (old_key_file, new_key_file) = (key_file("old", KEY_A), key_file("new", KEY_B));
+    let app = TestApp::builder().setting("FAIRWAY_CHECKPOINT_KEY_REF", &old_key_file).start().await;
     add_facts(&app, 3).await;
     let (note, _) = checkpoint(&app, 1).await;
     let [old_key]: [VerifierKey; 1] = keys(&app).await.try_into().unwrap();
     assert!(note.is_signed_by(&old_key));
     let rotating = TestApp::builder()
         .sharing_storage_of(&app)
-        .setting("FAIRWAY_CHECKPOINT_KEY_REF", &new)
-        .setting("FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", &old)
+        .setting("FAIRWAY_CHECKPOINT_KEY_REF", &new_key_file)
+        .setting("FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", &old_key_file)
         .start()
         .await;
     app.drain().await;
@@ -319,12 +335,15 @@ async fn rotation_signs_with_both_keys_and_then_with_the_new_one() {
     assert_eq!((&listed[0]["status"], &listed[1]["status"]), (&json!("current"), &json!("previous")));
     let [new_key, previous]: [VerifierKey; 2] = keys(&rotating).await.try_into().unwrap();
     assert_eq!(previous, old_key);
-    let both = |response: &fairway_testkit::app::Response| {
+    let signed_by_both = |response: &fairway_testkit::app::Response| {
         parse(response).filter(|(note, _)| note.is_signed_by(&new_key) && note.is_signed_by(&old_key))
     };
-    wait_for(rotating.get("/v1/audit/checkpoint"), both).await;
-    let rotated =
-        TestApp::builder().sharing_storage_of(&rotating).setting("FAIRWAY_CHECKPOINT_KEY_REF", &new).start().await;
+    wait_for(rotating.get("/v1/audit/checkpoint"), signed_by_both).await;
+    let rotated = TestApp::builder()
+        .sharing_storage_of(&rotating)
+        .setting("FAIRWAY_CHECKPOINT_KEY_REF", &new_key_file)
+        .start()
+        .await;
     rotating.drain().await;
     wait_for(rotated.get("/v1/audit/checkpoint"), |response| {
         parse(response).filter(|(note, _)| note.is_signed_by(&new_key) && !note.is_signed_by(&old_key))
@@ -358,6 +377,6 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
         app.get("/v1/audit/checkpoint").await.expect_refusal(503, "not_yet_in_checkpoint");
     }
     let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
-    let newest = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).max().unwrap();
-    assert_eq!(newest, *format!("{:020}", published.size), "nothing is published beyond the contradiction");
+    let newest_file = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).max().unwrap();
+    assert_eq!(newest_file, *format!("{:020}", published.size), "nothing is published beyond the contradiction");
 }

@@ -31,8 +31,8 @@ async fn queue(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) {
             'due_at', fairway_now(), 'claim_id', NULL, 'last_error', NULL, 'last_http_status', NULL, 'sent_at', NULL
         )) AS copy";
     let queued = owner.execute(copies, &[&unresponsive, &HELD, &FREE]).await.unwrap();
-    let others = u64::try_from(FREE).unwrap() * u64::try_from(OTHERS).unwrap();
-    assert_eq!(queued, u64::try_from(HELD).unwrap() + others);
+    let other_deliveries = u64::try_from(FREE).unwrap() * u64::try_from(OTHERS).unwrap();
+    assert_eq!(queued, u64::try_from(HELD).unwrap() + other_deliveries);
 }
 
 /// Numbers of deliveries by receiver and state.
@@ -58,38 +58,38 @@ async fn count(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) -> Coun
 /// attempts.
 async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&Counts) -> bool) {
     let owner = app.database().connect_as_owner().await.unwrap();
-    let until = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let counts = count(&owner, unresponsive).await;
-        let Counts { held, ended, delayed } = counts;
-        assert!(held <= MAX_PER_RECEIVER, "the unresponsive receiver has {held} attempts at the same time");
+        let Counts { held: held_count, ended, delayed } = counts;
+        assert!(held_count <= MAX_PER_RECEIVER, "the unresponsive receiver has {held_count} attempts at the same time");
         if is_met(&counts) {
             return;
         }
         assert!(
-            Instant::now() < until,
-            "to the unresponsive receiver: {held} held, {ended} ended; to the others: {delayed} wait"
+            Instant::now() < deadline,
+            "to the unresponsive receiver: {held_count} held, {ended} ended; to the others: {delayed} wait"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
+async fn unresponsive_receiver_delays_only_its_own_deliveries() {
     let (app, _secrets) = server("").await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let hole = ScriptedEndpoint::start().await;
     hole.respond_with(ScriptedResponse::status(204, "").with_initial_pause());
     let unresponsive: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
-    let mut others = Vec::new();
+    let mut other_receivers = Vec::new();
     for number in 0..OTHERS {
         let receiver = ScriptedEndpoint::start().await;
         receiver.respond_with(ScriptedResponse::status(204, ""));
         webhook(&app, &format!("other {number}"), &receiver.url("/in"), None).await;
-        others.push(receiver);
+        other_receivers.push(receiver);
     }
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     queue(&owner, unresponsive).await;
@@ -100,14 +100,14 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
         counts.delayed == 0
     })
     .await;
-    for receiver in &others {
+    for receiver in &other_receivers {
         assert!(i64::try_from(receiver.request_count()).unwrap() > FREE);
     }
     // The unresponsive receiver occupies all of its attempts. Deliveries of a later fact to the other receivers still
     // succeed.
     hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
-    suspend(&stage).await;
-    others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
+    suspend(&fixture).await;
+    other_receivers[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
     await_counts(&app, unresponsive, |counts| {
         assert_eq!(counts.ended, 0);
         counts.delayed == 0

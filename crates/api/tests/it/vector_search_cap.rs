@@ -39,23 +39,27 @@ async fn capped_vector_search_is_reported() {
     let app = TestApp::builder().provider(Arc::new(LongVectorProvider)).start().await;
     let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
     let base = knowledge_base(&app, "handbook", retrieval).await;
-    let few = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    assert_eq!(warning_codes(&few), [""; 0]);
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
-    let answer = search(&app, &workload).await;
-    assert_eq!(answer["metadata"], json!({}), "{answer}");
+    let first_ingest =
+        app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(warning_codes(&first_ingest), [""; 0]);
+    let fixtures = app.fixtures();
+    let versions = vec![fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let workload = fixtures.active_workload_with_bindings("desk", versions).await;
+    let response = search(&app, &workload).await;
+    assert_eq!(response["metadata"], json!({}), "{response}");
     assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");
 
     let words = "Go by train wherever there is one, and by bus where there is none at all. ".repeat(600);
-    let many = app.post(documents_path(&base, ""), text_document("travel", &words)).await.expect(201);
-    assert!(many["documents"][0]["chunk_count"].as_u64().unwrap() > 512);
-    assert_eq!(warning_codes(&many), ["vector_search_capped"]);
-    assert!(many["warnings"][0]["message"].as_str().unwrap().contains("512"), "{many}");
-    let answer = search(&app, &workload).await;
-    assert_eq!(answer["metadata"]["find"]["candidates_capped"], true, "{answer}");
-    assert_eq!(answer["output"][0]["document_id"], "leave", "the chunks that were added first are compared: {answer}");
+    let second_ingest = app.post(documents_path(&base, ""), text_document("travel", &words)).await.expect(201);
+    assert!(second_ingest["documents"][0]["chunk_count"].as_u64().unwrap() > 512);
+    assert_eq!(warning_codes(&second_ingest), ["vector_search_capped"]);
+    assert!(second_ingest["warnings"][0]["message"].as_str().unwrap().contains("512"), "{second_ingest}");
+    let response = search(&app, &workload).await;
+    assert_eq!(response["metadata"]["find"]["candidates_capped"], true, "{response}");
+    assert_eq!(
+        response["output"][0]["document_id"], "leave",
+        "the chunks that were added first are compared: {response}"
+    );
     let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
     let found = app.post("/v1/runtime/tools/query_knowledge_base", query).await.expect(200);
     assert_eq!(found["result"]["capped"], true, "{found}");

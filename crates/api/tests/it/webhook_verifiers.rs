@@ -19,16 +19,16 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const OTHER_KEY: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 /// The path of a tool that `cargo xtask test` installed, from an environment variable.
-fn installed(variable: &str) -> std::ffi::OsString {
+fn installed_path(variable: &str) -> std::ffi::OsString {
     env::var_os(variable).unwrap()
 }
 
 /// The commands of the verifiers, by language.
 fn verifiers() -> [(&'static str, Command); 2] {
-    let mut python = Command::new(installed("FAIRWAY_TEST_RECEIVERS_PYTHON"));
+    let mut python = Command::new(installed_path("FAIRWAY_TEST_RECEIVERS_PYTHON"));
     python.arg(format!("{ROOT}/tools/receivers/verify.py"));
-    let mut javascript = Command::new(installed("FAIRWAY_TEST_NODE"));
-    javascript.arg(format!("{ROOT}/tools/receivers/verify.mjs")).arg(installed("FAIRWAY_TEST_RECEIVERS_MODULES"));
+    let mut javascript = Command::new(installed_path("FAIRWAY_TEST_NODE"));
+    javascript.arg(format!("{ROOT}/tools/receivers/verify.mjs")).arg(installed_path("FAIRWAY_TEST_RECEIVERS_MODULES"));
     [("Python", python), ("JavaScript", javascript)]
 }
 
@@ -50,27 +50,31 @@ fn read_by(mut verifier: Command, request: &RecordedRequest, keys: &[&str]) -> (
 #[tokio::test]
 async fn webhook_verifies_with_the_packages_of_its_standards() {
     let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
-    let stage = WorkspaceFixture::create(&app).await;
+    let fixture = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     opt_in_to_incidents(&app, "webhook").await;
-    suspend(&stage).await;
+    suspend(&fixture).await;
     receiver.wait_for_requests(1).await;
-    let sent = await_status(&app, "sent").await;
+    let sent_delivery = await_status(&app, "sent").await;
     let request = receiver.requests().swap_remove(0);
-    let mut changed = request.clone();
-    changed.body =
-        String::from_utf8(changed.body).unwrap().replace("workload.changed", "workload.removed").into_bytes();
+    let mut changed_request = request.clone();
+    changed_request.body =
+        String::from_utf8(changed_request.body).unwrap().replace("workload.changed", "workload.removed").into_bytes();
     for (language, verifier) in verifiers() {
         let (verdicts, event) = read_by(verifier, &request, &[KEY, NEXT_KEY, OTHER_KEY]);
         assert_eq!(verdicts, ["verified", "verified", "refused"], "{language}");
-        assert_eq!((&event["specversion"], &event["id"]), (&json!("1.0"), &sent["source_event"]["id"]), "{language}");
+        assert_eq!(
+            (&event["specversion"], &event["id"]),
+            (&json!("1.0"), &sent_delivery["source_event"]["id"]),
+            "{language}"
+        );
         assert_eq!(event["type"], "fairway.workload.changed", "{language}");
-        assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str(), "{language}");
+        assert_eq!(event["data"]["workload_id"], fixture.workload.workload_id.as_str(), "{language}");
         assert!(event["source"].is_string() && event["time"].is_string(), "{language}: {event}");
     }
     for (language, verifier) in verifiers() {
-        assert_eq!(read_by(verifier, &changed, &[KEY]).0, ["refused"], "{language}");
+        assert_eq!(read_by(verifier, &changed_request, &[KEY]).0, ["refused"], "{language}");
     }
 }

@@ -102,7 +102,7 @@ fn note_of(response: &Response) -> Option<(SignedNote, Checkpoint)> {
 
 /// The latest checkpoint, as soon as it passes the check.
 async fn checkpoint_where(app: &TestApp, check: impl Fn(&SignedNote, &Checkpoint) -> bool) -> Checkpoint {
-    let passed = async {
+    let wait_for_checkpoint = async {
         loop {
             if let Some((note, checkpoint)) = note_of(&app.get("/v1/audit/checkpoint").await)
                 && check(&note, &checkpoint)
@@ -112,7 +112,7 @@ async fn checkpoint_where(app: &TestApp, check: impl Fn(&SignedNote, &Checkpoint
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), passed).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), wait_for_checkpoint).await.unwrap()
 }
 
 #[tokio::test]
@@ -120,14 +120,14 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let witness = LoopbackWitness::start(41);
     let app = TestApp::builder().setting("FAIRWAY_WITNESSES", witness.setting()).start().await;
     let workload = app.active_workload("main").await;
-    let first = checkpoint_where(&app, |note, _| witness.state.key.cosigned_at(note) == Some(SECONDS)).await;
+    let first_checkpoint = checkpoint_where(&app, |note, _| witness.state.key.cosigned_at(note) == Some(SECONDS)).await;
     let run = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).await;
     let run = run.expect(200)["execution_id"].as_str().unwrap().to_owned();
-    let later = checkpoint_where(&app, |note, checkpoint| {
-        checkpoint.size > first.size && witness.state.key.cosigned_at(note).is_some()
+    let later_checkpoint = checkpoint_where(&app, |note, checkpoint| {
+        checkpoint.size > first_checkpoint.size && witness.state.key.cosigned_at(note).is_some()
     })
     .await;
-    assert!(later.size > first.size);
+    assert!(later_checkpoint.size > first_checkpoint.size);
 
     let bundle = format!("/v1/executions/{run}/evidence-bundle");
     let bundle = loop {
@@ -142,25 +142,26 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let log = [VerifierKey::parse(keys[0]["verifier_key"].as_str().unwrap()).unwrap()];
     let verify = |witnesses: &[WitnessKey]| {
         let required_witnesses = witnesses.len();
-        let outside = TrustedInputs {
+        let verifier_inputs = TrustedInputs {
             log_keys: &log,
             witnesses,
             required_witnesses,
             second_checkpoint: None,
             policy_input: None,
         };
-        verify_bundle(&bundle, outside)
+        verify_bundle(&bundle, verifier_inputs)
     };
     let report = verify(std::slice::from_ref(&witness.state.key));
     assert!(report.has_passed() && report.is_witnessed, "{report:#?}");
-    let stranger = WitnessKey::new("witness.example/w", &NoteSigningKey::from_seed(&[42; 32]).public_key()).unwrap();
-    assert!(!verify(&[stranger]).has_passed());
+    let other_witness =
+        WitnessKey::new("witness.example/w", &NoteSigningKey::from_seed(&[42; 32]).public_key()).unwrap();
+    assert!(!verify(&[other_witness]).has_passed());
 
     // While the witness is down, the log publishes checkpoints without its cosignature.
     witness.state.is_down.store(true, Ordering::SeqCst);
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "y" } })).await.expect(200);
     checkpoint_where(&app, |note, checkpoint| {
-        checkpoint.size > later.size && witness.state.key.cosigned_at(note).is_none()
+        checkpoint.size > later_checkpoint.size && witness.state.key.cosigned_at(note).is_none()
     })
     .await;
 }

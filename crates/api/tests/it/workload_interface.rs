@@ -46,13 +46,13 @@ fn workload_path(workload: &ActiveWorkload) -> String {
 }
 
 /// The paths and codes of the refused fields, in order.
-fn refused_fields(answer: &Response) -> Vec<(String, String)> {
-    let refused = answer.expect_refusal(422, "validation_error");
+fn refused_fields(response: &Response) -> Vec<(String, String)> {
+    let refusal = response.expect_refusal(422, "validation_error");
     let field = |field: &Value| {
-        assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
+        assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{response}");
         (field["path"].as_str().unwrap().to_owned(), field["code"].as_str().unwrap().to_owned())
     };
-    refused["fields"].as_array().unwrap().iter().map(field).collect()
+    refusal["fields"].as_array().unwrap().iter().map(field).collect()
 }
 
 #[tokio::test]
@@ -60,26 +60,29 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let app = TestApp::start().await;
     let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
-    let set = |config: Value| app.patch(&path, json!({ "interface_config": config }));
-    let first = set(full_interface()).await;
-    assert_eq!(first.expect(200)["interface_config"], full_interface());
-    assert_eq!(first.header("etag"), Some("\"2\""));
+    let set_interface = |config: Value| app.patch(&path, json!({ "interface_config": config }));
+    let first_response = set_interface(full_interface()).await;
+    assert_eq!(first_response.expect(200)["interface_config"], full_interface());
+    assert_eq!(first_response.header("etag"), Some("\"2\""));
     assert_eq!(app.get(&path).await.expect(200)["interface_config"], full_interface());
     // An update replaces the whole interface.
-    let small = json!({ "presentation_mode": "chat" });
-    assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
+    let small_interface = json!({ "presentation_mode": "chat" });
+    assert_eq!(set_interface(small_interface.clone()).await.expect(200)["interface_config"], small_interface);
     // An update that repeats the interface changes nothing.
-    let same = set(small.clone()).await;
-    assert_eq!((same.status, same.header("etag")), (200, Some("\"3\"")));
+    let unchanged = set_interface(small_interface.clone()).await;
+    assert_eq!((unchanged.status, unchanged.header("etag")), (200, Some("\"3\"")));
     // Fields that the request omits stay unchanged.
-    let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
-    assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
-    let moved = set(full_interface()).header("If-Match", "\"3\"").await;
-    moved.expect_refusal(412, "precondition_failed");
-    for garbled in ["3", "\"3", "nonsense", "*, \"4\""] {
-        assert_eq!(refused_fields(&set(full_interface()).header("If-Match", garbled).await)[0].0, "If-Match");
+    let renamed = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
+    assert_eq!((&renamed["interface_config"], &renamed["name"]), (&small_interface, &json!("Another")));
+    let conditional_response = set_interface(full_interface()).header("If-Match", "\"3\"").await;
+    conditional_response.expect_refusal(412, "precondition_failed");
+    for invalid_tag in ["3", "\"3", "nonsense", "*, \"4\""] {
+        assert_eq!(
+            refused_fields(&set_interface(full_interface()).header("If-Match", invalid_tag).await)[0].0,
+            "If-Match"
+        );
     }
-    let none = set(Value::Null).header("If-Match", "\"4\"").await.expect(200);
+    let none = set_interface(Value::Null).header("If-Match", "\"4\"").await.expect(200);
     assert_eq!(none["interface_config"], Value::Null);
     app.get("/v1/workloads/by-slug/main").await.expect_refusal(404, "not_found");
     assert_eq!(app.get("/v1/workloads/runtime-enabled").await.expect(200), json!([]));
@@ -101,8 +104,8 @@ async fn every_validation_error_is_reported_with_its_path() {
             "shadow": "canary",
         },
     });
-    let answer = app.patch(&path, body).await;
-    let mut reported = refused_fields(&answer);
+    let response = app.patch(&path, body).await;
+    let mut reported = refused_fields(&response);
     reported.sort();
     let expected = [
         ("interface_config.input_fields[0].type", "not_one_of"),
@@ -117,17 +120,17 @@ async fn every_validation_error_is_reported_with_its_path() {
         ("status", "invalid"),
     ];
     assert_eq!(reported, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
-    assert!(!answer.text().contains("canary"), "{answer}");
-    let read = app.get(&path).await;
-    assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
-    for wrong in [json!("form"), json!([]), json!(1), json!(true)] {
-        let answer = app.patch(&path, json!({ "interface_config": wrong })).await;
-        assert_eq!(refused_fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
+    assert!(!response.text().contains("canary"), "{response}");
+    let current = app.get(&path).await;
+    assert_eq!((current.header("etag"), &current.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
+    for invalid_value in [json!("form"), json!([]), json!(1), json!(true)] {
+        let response = app.patch(&path, json!({ "interface_config": invalid_value })).await;
+        assert_eq!(refused_fields(&response), [("interface_config".to_owned(), "invalid".to_owned())]);
     }
     // `null` is refused for fields that cannot be null.
     for name in ["name", "description", "owner_ref", "invocation_mode", "status"] {
-        let answer = app.patch(&path, json!({ name: null })).await;
-        assert_eq!(refused_fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
+        let response = app.patch(&path, json!({ name: null })).await;
+        assert_eq!(refused_fields(&response), [(name.to_owned(), "invalid".to_owned())]);
     }
 }
 
@@ -140,7 +143,7 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
         let config = json!({ "presentation_mode": "form", "theme": theme });
         app.patch(&path, json!({ "interface_config": config }))
     };
-    let long = "a".repeat(900_000);
+    let long_text = "a".repeat(900_000);
     let corpus = [
         "red;} body{background:url(//x)",
         "expression(alert(1))",
@@ -162,27 +165,27 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
         "red\u{200b}",
         "red\nblue",
         "",
-        &long,
+        &long_text,
     ];
     for value in corpus {
         for property in ["accent_color", "background_color", "font_family", "border_radius"] {
             // Font names have a separate limit, which is tested below.
-            if property == "font_family" && value == long {
+            if property == "font_family" && value == long_text {
                 continue;
             }
-            let answer = themed(json!({ property: value })).await;
+            let response = themed(json!({ property: value })).await;
             let code = match property {
                 "font_family" => "invalid_font_family",
                 "border_radius" => "invalid_length",
                 _ => "invalid_color",
             };
             let expected = [(format!("interface_config.theme.{property}"), code.to_owned())];
-            assert_eq!(refused_fields(&answer), expected, "{property}: {value:.40?}");
+            assert_eq!(refused_fields(&response), expected, "{property}: {value:.40?}");
         }
     }
-    assert_eq!(refused_fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
-    for wrong in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
-        assert_eq!(refused_fields(&themed(wrong).await)[0].1, "invalid");
+    assert_eq!(refused_fields(&themed(json!({ "font_family": long_text })).await)[0].1, "invalid_font_family");
+    for invalid_value in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
+        assert_eq!(refused_fields(&themed(invalid_value).await)[0].1, "invalid");
     }
     for theme in [json!({}), json!({ "background_color": "rgb(1 2 3 / 50%)" }), json!({ "border_radius": "0" })] {
         assert_eq!(themed(theme.clone()).await.expect(200)["interface_config"]["theme"], theme);
@@ -195,28 +198,28 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
 async fn changing_access_requires_workload_expose() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
-        given.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
+        fixtures.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
     }
-    let set = |actor: &str, config: Value| {
+    let set_interface = |actor: &str, config: Value| {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)
     };
-    let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
+    let interface_with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author can edit the interface but cannot change the access mode.
-    set("user:ada", full_interface()).await.expect(200);
-    set("user:ada", with("authenticated")).await.expect(200);
+    set_interface("user:ada", full_interface()).await.expect(200);
+    set_interface("user:ada", interface_with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
-        let refused = set("user:ada", with(mode)).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "workload.expose");
+        let refusal = set_interface("user:ada", interface_with(mode)).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "workload.expose");
     }
-    set("user:otto", with("public")).await.expect(200);
-    set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
+    set_interface("user:otto", interface_with("public")).await.expect(200);
+    set_interface("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
     // Removing the access mode or the interface restricts access, which needs the same permission as opening it.
-    for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
-        set("user:ada", config).await.expect_refusal(403, "forbidden");
+    for config in [json!({ "presentation_mode": "form" }), Value::Null, interface_with("authenticated")] {
+        set_interface("user:ada", config).await.expect_refusal(403, "forbidden");
     }
-    set("user:otto", Value::Null).await.expect(200);
+    set_interface("user:otto", Value::Null).await.expect(200);
     let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
     let rows = app.database().connect_as_owner().await.unwrap().query(facts, &[]).await.unwrap();
     let recorded: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
@@ -245,9 +248,9 @@ async fn link_shared_workload_requires_a_share_link() {
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
     app.patch(workload_path(&workload), shared).await.expect(200);
     // The server validates cached decisions by revision, so the change applies to the next request.
-    let refused = app.post(workload.execute_path(), body).await;
-    refused.expect_refusal(401, "share_token_required");
-    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    let response = app.post(workload.execute_path(), body).await;
+    response.expect_refusal(401, "share_token_required");
+    assert_eq!(response.header("www-authenticate"), Some("Bearer"));
     app.get("/v1/workloads/by-slug/main").await.expect_refusal(401, "share_token_required");
     app.get(workload_path(&workload)).await.expect(200);
 }
@@ -259,8 +262,8 @@ async fn inputs_are_validated_against_the_form() {
     app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
     // An omitted field gets its default.
-    let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
-    assert_eq!(ran.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
+    let response = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
+    assert_eq!(response.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
     let canary = "canary-value";
     for (inputs, expected) in [
         (json!({}), vec![("ticket", "missing")]),
@@ -288,23 +291,24 @@ async fn inputs_are_validated_against_the_form() {
             ],
         ),
     ] {
-        let answer = run(inputs).await;
+        let response = run(inputs).await;
         let expected: Vec<_> =
             expected.into_iter().map(|(name, code)| (format!("inputs.{name}"), code.to_owned())).collect();
-        assert_eq!(refused_fields(&answer), expected);
-        assert!(!answer.text().contains(canary), "{answer}");
+        assert_eq!(refused_fields(&response), expected);
+        assert!(!response.text().contains(canary), "{response}");
     }
     // The number of reported errors is bounded.
-    let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(refused_fields(&run(Value::Object(many)).await).len(), 200);
+    let many_inputs: serde_json::Map<String, Value> =
+        (0..50_000).map(|index| (format!("k{index}"), json!(1))).collect();
+    assert_eq!(refused_fields(&run(Value::Object(many_inputs)).await).len(), 200);
     let owner = app.database().connect_as_owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
     assert_eq!(runs, 1, "refused requests must not run");
     // Cached plans do not delay a changed form: it applies to the next run.
-    let mut strict = full_interface();
-    strict["input_fields"][1]["options"] = json!(["dry"]);
+    let mut strict_interface = full_interface();
+    strict_interface["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
-    app.patch(workload_path(&workload), json!({ "interface_config": strict })).await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": strict_interface })).await.expect(200);
     assert_eq!(refused_fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
     // Without a form, inputs are not validated.
     app.patch(workload_path(&workload), json!({ "interface_config": null })).await.expect(200);
@@ -316,27 +320,27 @@ async fn replay_finds_its_run_after_the_form_changed() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });
-    let first = app.post(workload.execute_path(), body.clone()).idempotency_key("once").await.expect(200);
+    let first_response = app.post(workload.execute_path(), body.clone()).idempotency_key("once").await.expect(200);
     app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     app.post(workload.execute_path(), body.clone()).await.expect_refusal(422, "validation_error");
-    let again = app.post(workload.execute_path(), body).idempotency_key("once").await;
-    assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);
-    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let replay = app.post(workload.execute_path(), body).idempotency_key("once").await;
+    assert_eq!(replay.expect(200)["execution_id"], first_response["execution_id"]);
+    assert_eq!(replay.header("idempotency-replayed"), Some("true"));
 }
 
 #[tokio::test]
 async fn runtime_interface_names_the_environments_in_which_a_release_serves() {
     let app = TestApp::start().await;
-    let other = workload_with_echo_flow(&app, "other").await;
+    let other_workload = workload_with_echo_flow(&app, "other").await;
     let workload_id = app.fixtures().workload("shown").await;
     let interface = json!({ "interface_config": full_interface() });
-    for id in [&workload_id, &other.workload_id] {
+    for id in [&workload_id, &other_workload.workload_id] {
         app.patch(format!("/v1/workloads/{id}"), interface.clone()).await.expect(200);
     }
     let environments =
         async || app.get("/v1/workloads/by-slug/shown").await.expect(200)["environments"].as_array().unwrap().clone();
     assert_eq!(environments().await, [""; 0]);
-    let release = app.fixtures().approved_release(&workload_id, &other.versions).await;
+    let release = app.fixtures().approved_release(&workload_id, &other_workload.versions).await;
     assert_eq!(environments().await, [""; 0], "an approved release does not serve");
     app.fixtures().transition(&release, "active").await;
     assert_eq!(environments().await, ["dev"]);

@@ -12,7 +12,7 @@ mod unknown_names;
 use super::{
     Random,
     client::{AttackRequest, AttackResponse, exchange, read_byte_from_each, read_responses},
-    tally::Tally,
+    outcome_counts::OutcomeCounts,
     target_resources::{ROLES, Target},
 };
 use futures_util::{StreamExt as _, future::join_all, stream};
@@ -133,7 +133,7 @@ impl Attack {
     ];
 
     /// Runs one round. `scale` multiplies the number of requests of the short form.
-    pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
         match self {
             Self::ExplodingSchema => runs::exploding_schema(target, random, scale).await,
             Self::UnknownEnvironments => runs::unknown_environments(target, random, scale).await,
@@ -186,57 +186,58 @@ fn random_actor(random: &mut Random) -> String {
 }
 
 /// Sends all requests, at most [`CONCURRENCY`] at a time, each from a random address.
-async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackRequest>) -> Tally {
-    send_concurrently(target, random, sent, CONCURRENCY).await
+async fn send_all(target: &Arc<Target>, random: &mut Random, requests: Vec<AttackRequest>) -> OutcomeCounts {
+    send_concurrently(target, random, requests, CONCURRENCY).await
 }
 
 async fn send_concurrently(
     target: &Arc<Target>,
     random: &mut Random,
-    sent: Vec<AttackRequest>,
+    requests: Vec<AttackRequest>,
     at_once: usize,
-) -> Tally {
-    let each = sent.into_iter().map(|sent| (random_address(random), sent)).collect::<Vec<_>>();
-    let sending = each.into_iter().map(|(from, sent)| async move {
-        let received = exchange(from, target.address, &sent).await;
-        (sent, received)
+) -> OutcomeCounts {
+    let addressed_requests = requests.into_iter().map(|request| (random_address(random), request)).collect::<Vec<_>>();
+    let exchanges = addressed_requests.into_iter().map(|(address, request)| async move {
+        let received = exchange(address, target.address, &request).await;
+        (request, received)
     });
-    let answered = stream::iter(sending).buffer_unordered(at_once);
-    let count = |mut tally: Tally, (sent, received): (AttackRequest, AttackResponse)| async move {
-        tally.count(&sent, &received);
-        tally
+    let outcomes = stream::iter(exchanges).buffer_unordered(at_once);
+    let count = |mut counts: OutcomeCounts, (request, received): (AttackRequest, AttackResponse)| async move {
+        counts.count(&request, &received);
+        counts
     };
-    answered.fold(Tally::default(), count).await
+    outcomes.fold(OutcomeCounts::default(), count).await
 }
 
 /// Sends one request from the address 127.0.0.1.
-async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: AttackRequest) -> AttackResponse {
-    let received = target.send(&sent).await;
-    tally.count(&sent, &received);
+async fn send_one(target: &Arc<Target>, counts: &mut OutcomeCounts, request: AttackRequest) -> AttackResponse {
+    let received = target.send(&request).await;
+    counts.count(&request, &received);
     received
 }
 
 /// Keeps connections open for [`HOLD_TIME`], and returns the first bytes of each response. The bytes are empty if
 /// the server has not responded. `None` means that the server closed the connection without a response.
 async fn hold_connections(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
-    let opened = join_all(opened).await;
-    let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
-    let until = tokio::time::Instant::now() + HOLD_TIME;
-    while tokio::time::Instant::now() < until {
-        read_byte_from_each(&mut held).await;
+    let connections = join_all(opened).await;
+    let mut connections: Vec<_> =
+        connections.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
+    let deadline = tokio::time::Instant::now() + HOLD_TIME;
+    while tokio::time::Instant::now() < deadline {
+        read_byte_from_each(&mut connections).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    read_responses(&mut held).await;
-    held.into_iter().map(|held| held.map(|(_, bytes)| bytes)).collect()
+    read_responses(&mut connections).await;
+    connections.into_iter().map(|connection| connection.map(|(_, bytes)| bytes)).collect()
 }
 
 /// Counts open connections by the status of their responses.
-fn count_held(sent: &[AttackRequest], held: Vec<Option<Vec<u8>>>) -> Tally {
-    let mut tally = Tally::default();
-    for (sent, bytes) in sent.iter().zip(held) {
-        tally.count(sent, &AttackResponse::parse(&bytes.unwrap_or_default()));
+fn count_held(requests: &[AttackRequest], first_bytes: Vec<Option<Vec<u8>>>) -> OutcomeCounts {
+    let mut counts = OutcomeCounts::default();
+    for (request, bytes) in requests.iter().zip(first_bytes) {
+        counts.count(request, &AttackResponse::parse(&bytes.unwrap_or_default()));
     }
-    tally
+    counts
 }
 
 fn large_execute_body(random: &mut Random, bytes: usize) -> Value {

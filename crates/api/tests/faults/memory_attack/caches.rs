@@ -4,7 +4,7 @@ use super::{
     Random,
     attacks::{random_address, random_name},
     client::{AttackRequest, exchange, get, post},
-    tally::{Aim, Tally},
+    outcome_counts::{Aim, OutcomeCounts},
     target_resources::Target,
 };
 use crate::server_process::{Server, ServerSetup};
@@ -68,43 +68,43 @@ impl Cache {
     /// The requests that offer one key.
     fn requests(self, target: &Target, random: &mut Random) -> Vec<AttackRequest> {
         let run = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-        let (made_up, actor) = (random_name(random), format!("user:{}", random_name(random)));
+        let (random_slug, actor) = (random_name(random), format!("user:{}", random_name(random)));
         let not_found = |aim: &'static str| Aim::at(aim).refused_as(404, "not_found");
         match self {
             Self::Workloads => {
-                let body = json!({ "environment": made_up, "session_id": made_up, "inputs": { "ticket": "a refund" } });
+                let body = json!({ "environment": random_slug, "session_id": random_slug, "inputs": { "ticket": "a refund" } });
                 let aim = Aim::at("unknown environment").refused_as(409, "no_active_release");
-                vec![post(target.echo.execute_path(), &body).with_header("Idempotency-Key", &made_up).with_aim(aim)]
+                vec![post(target.echo.execute_path(), &body).with_header("Idempotency-Key", &random_slug).with_aim(aim)]
             }
             Self::Callers => {
-                let path = format!("/v1/workloads/by-slug/{made_up}/execute");
+                let path = format!("/v1/workloads/by-slug/{random_slug}/execute");
                 vec![post(path, &run).with_actor(&actor).with_aim(not_found("unknown caller"))]
             }
             Self::ActiveReleases => {
-                let path = format!("/v1/workloads/{}/active-release?environment={made_up}", target.echo.id);
+                let path = format!("/v1/workloads/{}/active-release?environment={random_slug}", target.echo.id);
                 vec![
                     get(path).with_actor("user:viewer").with_aim(not_found("active release of an unknown environment")),
                 ]
             }
             Self::RefusedClients => {
-                let visit = post(target.public.execute_path(), &run).with_actor("anonymous");
-                let refused =
+                let run_request = post(target.public.execute_path(), &run).with_actor("anonymous");
+                let rate_limited =
                     Aim::at("refused client").refused_as(429, "rate_limited").proved_by("matches no response");
-                vec![visit.clone().with_aim(Aim::at("first visit")), visit.with_aim(refused)]
+                vec![run_request.clone().with_aim(Aim::at("first visit")), run_request.with_aim(rate_limited)]
             }
             Self::PublicWorkloads => {
-                let path = format!("/v1/workloads/by-slug/{made_up}/execute");
+                let path = format!("/v1/workloads/by-slug/{random_slug}/execute");
                 let aim = Aim::at("unknown slug").refused_as(404, "not_found");
                 vec![post(path, &run).with_actor("anonymous").with_aim(aim)]
             }
             Self::ShareLinks => {
-                let kept = target.share_token.len() - 16;
-                let token = format!("{}{:016x}", &target.share_token[..kept], random.next());
+                let prefix_length = target.share_token.len() - 16;
+                let token = format!("{}{:016x}", &target.share_token[..prefix_length], random.next());
                 let aim = Aim::at("unknown token").refused_as(401, "share_token_invalid");
                 vec![post(format!("{}?token={token}", target.link_shared.execute_path()), &run).with_aim(aim)]
             }
             Self::Lists => {
-                let list = get(format!("/v1/workloads/runtime-enabled?q={made_up}"));
+                let list = get(format!("/v1/workloads/runtime-enabled?q={random_slug}"));
                 vec![list.with_aim(Aim::at("unknown filter"))]
             }
         }
@@ -117,20 +117,20 @@ impl Cache {
         target: &Arc<Target>,
         random: &mut Random,
         used: &mut UniqueAddresses,
-    ) -> Tally {
+    ) -> OutcomeCounts {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
-        let sending = offered.into_iter().map(|(from, requests)| async move {
-            let mut tally = Tally::default();
-            for sent in requests {
-                tally.count(&sent, &exchange(from, target.address, &sent).await);
+        let sending = offered.into_iter().map(|(address, requests)| async move {
+            let mut counts = OutcomeCounts::default();
+            for request in requests {
+                counts.count(&request, &exchange(address, target.address, &request).await);
             }
-            tally
+            counts
         });
-        let add = |mut sum: Tally, tally: Tally| async move {
-            sum.add(tally);
+        let add_counts = |mut sum: OutcomeCounts, counts: OutcomeCounts| async move {
+            sum.add(counts);
             sum
         };
-        stream::iter(sending).buffer_unordered(CONCURRENCY).fold(Tally::default(), add).await
+        stream::iter(sending).buffer_unordered(CONCURRENCY).fold(OutcomeCounts::default(), add_counts).await
     }
 }
 
@@ -143,9 +143,9 @@ impl UniqueAddresses {
     /// Draws an unused address.
     fn next(&mut self, random: &mut Random) -> Ipv4Addr {
         loop {
-            let drawn = random_address(random);
-            if self.0.insert(drawn) {
-                return drawn;
+            let address = random_address(random);
+            if self.0.insert(address) {
+                return address;
             }
         }
     }
@@ -153,10 +153,10 @@ impl UniqueAddresses {
 
 /// Starts a server whose rate limit refuses the second visit of a client.
 async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
-    let place = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
-    let place = place.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
-    let server = place.start().await;
-    (place, server)
+    let setup = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
+    let setup = setup.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
+    let server = setup.start().await;
+    (setup, server)
 }
 
 /// Keys that callers invent occupy at most the memory limit of their cache, and every key reaches the cache. A quarter
@@ -164,17 +164,17 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_server(&database).await;
+    let (_setup, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
-    let (mut random, mut used) = (Random::from_environment(), UniqueAddresses::default());
+    let (mut random, mut used_addresses) = (Random::from_environment(), UniqueAddresses::default());
     let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
-        cache.offer_keys(keys / 4, &target, &mut random, &mut used).await;
-        let before = server.memory().resident_kib;
-        let tally = cache.offer_keys(keys, &target, &mut random, &mut used).await;
-        let grown = server.memory().resident_kib.saturating_sub(before);
-        println!("{cache:?}: {grown} KiB; {tally}");
-        assert_eq!(tally.min_reached(), keys, "{cache:?}: {tally:?}");
-        assert!(grown < cache.limit_kib() + SLACK_KIB, "{keys} keys left {grown} KiB in {cache:?}");
+        cache.offer_keys(keys / 4, &target, &mut random, &mut used_addresses).await;
+        let before_kib = server.memory().resident_kib;
+        let counts = cache.offer_keys(keys, &target, &mut random, &mut used_addresses).await;
+        let growth_kib = server.memory().resident_kib.saturating_sub(before_kib);
+        println!("{cache:?}: {growth_kib} KiB; {counts}");
+        assert_eq!(counts.min_reached(), keys, "{cache:?}: {counts:?}");
+        assert!(growth_kib < cache.limit_kib() + SLACK_KIB, "{keys} keys left {growth_kib} KiB in {cache:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Hostile HTTP clients on raw connections from any loopback address. They read and write slowly, or not at all.
 
-use super::tally::Aim;
+use super::outcome_counts::Aim;
 use serde_json::Value;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -102,44 +102,60 @@ impl AttackRequest {
 }
 
 /// Opens a connection from a loopback address, with an optional receive buffer size in bytes.
-pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>) -> std::io::Result<TcpStream> {
+pub(super) async fn connect(
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    window: Option<u32>,
+) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(window) = window {
         socket.set_recv_buffer_size(window)?;
     }
-    socket.bind((from, 0).into())?;
-    timeout(RESPONSE_TIMEOUT, socket.connect(to)).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    socket.bind((client_address, 0).into())?;
+    timeout(RESPONSE_TIMEOUT, socket.connect(server_address))
+        .await
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
 /// Sends a request and reads its response. The status is 0 if the server closed the connection, or on a timeout.
-pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> AttackResponse {
-    let received = timeout(RESPONSE_TIMEOUT, try_exchange(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
+pub(super) async fn exchange(
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    request: &AttackRequest,
+) -> AttackResponse {
+    let received = timeout(RESPONSE_TIMEOUT, try_exchange(client_address, server_address, request))
+        .await
+        .unwrap_or_else(|_| Ok(Vec::new()));
     AttackResponse::parse(&received.unwrap_or_default())
 }
 
-async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<Vec<u8>> {
-    let mut stream = connect(from, to, None).await?;
-    stream.write_all(sent.head(to).as_bytes()).await?;
+async fn try_exchange(
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    request: &AttackRequest,
+) -> std::io::Result<Vec<u8>> {
+    let mut stream = connect(client_address, server_address, None).await?;
+    stream.write_all(request.head(server_address).as_bytes()).await?;
     // The server may respond and close before it has read the whole body, so an error is ignored.
-    let _ = stream.write_all(&sent.body).await;
-    let (mut kept, mut portion) = (Vec::new(), vec![0; 16 << 10]);
+    let _ = stream.write_all(&request.body).await;
+    let (mut received, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
     loop {
-        match stream.read(&mut portion).await {
-            Ok(0) | Err(_) => return Ok(kept),
-            Ok(read) => kept.extend(portion[..read].iter().take(MAX_KEPT_BYTES.saturating_sub(kept.len()))),
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return Ok(received),
+            Ok(count) => received.extend(buffer[..count].iter().take(MAX_KEPT_BYTES.saturating_sub(received.len()))),
         }
     }
 }
 
 /// Sends a request without the last byte of its body, and keeps the connection.
 pub(super) async fn send_without_last_byte(
-    from: Ipv4Addr,
-    to: SocketAddr,
-    sent: &AttackRequest,
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    request: &AttackRequest,
 ) -> std::io::Result<TcpStream> {
-    let mut stream = connect(from, to, None).await?;
-    stream.write_all(sent.head(to).as_bytes()).await?;
-    let body = &sent.body[..sent.body.len().saturating_sub(1)];
+    let mut stream = connect(client_address, server_address, None).await?;
+    stream.write_all(request.head(server_address).as_bytes()).await?;
+    let body = &request.body[..request.body.len().saturating_sub(1)];
     // The server stops reading at its read-ahead limit, so the write may time out.
     let _ = timeout(Duration::from_secs(1), stream.write_all(body)).await;
     Ok(stream)
@@ -147,19 +163,23 @@ pub(super) async fn send_without_last_byte(
 
 /// Sends a request and keeps the connection without reading from it.
 pub(super) async fn send_and_ignore_response(
-    from: Ipv4Addr,
-    to: SocketAddr,
-    sent: &AttackRequest,
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    request: &AttackRequest,
 ) -> std::io::Result<TcpStream> {
-    let mut stream = connect(from, to, Some(4 << 10)).await?;
-    stream.write_all(sent.head(to).as_bytes()).await?;
-    stream.write_all(&sent.body).await?;
+    let mut stream = connect(client_address, server_address, Some(4 << 10)).await?;
+    stream.write_all(request.head(server_address).as_bytes()).await?;
+    stream.write_all(&request.body).await?;
     Ok(stream)
 }
 
 /// Sends raw bytes and keeps the connection.
-pub(super) async fn send_raw(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::io::Result<TcpStream> {
-    let mut stream = connect(from, to, None).await?;
+pub(super) async fn send_raw(
+    client_address: Ipv4Addr,
+    server_address: SocketAddr,
+    bytes: &[u8],
+) -> std::io::Result<TcpStream> {
+    let mut stream = connect(client_address, server_address, None).await?;
     let _ = timeout(Duration::from_secs(1), stream.write_all(bytes)).await;
     Ok(stream)
 }
@@ -169,29 +189,29 @@ pub(super) type HeldConnection = Option<(TcpStream, Vec<u8>)>;
 
 /// Reads a byte from each connection.
 pub(super) async fn read_byte_from_each(connections: &mut [HeldConnection]) {
-    for held in connections {
-        read_byte(held, Duration::from_millis(1)).await;
+    for connection in connections {
+        read_byte(connection, Duration::from_millis(1)).await;
     }
 }
 
 /// Reads each response up to its status. Continues to read non-empty responses, up to [`MAX_KEPT_BYTES`] bytes.
 pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
-    let until = tokio::time::Instant::now() + STATUS_TIMEOUT;
-    for held in connections {
-        while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE_BYTES) {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
-            if !read_byte(held, left.max(Duration::from_millis(1))).await {
+    let deadline = tokio::time::Instant::now() + STATUS_TIMEOUT;
+    for connection in connections {
+        while connection.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE_BYTES) {
+            let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());
+            if !read_byte(connection, remaining.max(Duration::from_millis(1))).await {
                 break;
             }
         }
         // A refusal is short, and its error code is within these bytes.
-        if let Some((stream, bytes)) = held
+        if let Some((stream, bytes)) = connection
             && !bytes.is_empty()
         {
-            let mut rest = vec![0; MAX_KEPT_BYTES];
-            while let Ok(Ok(read)) = timeout(Duration::from_millis(20), stream.read(&mut rest)).await {
-                bytes.extend_from_slice(&rest[..read]);
-                if read == 0 || bytes.len() >= MAX_KEPT_BYTES {
+            let mut buffer = vec![0; MAX_KEPT_BYTES];
+            while let Ok(Ok(count)) = timeout(Duration::from_millis(20), stream.read(&mut buffer)).await {
+                bytes.extend_from_slice(&buffer[..count]);
+                if count == 0 || bytes.len() >= MAX_KEPT_BYTES {
                     break;
                 }
             }
@@ -200,17 +220,17 @@ pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
 }
 
 /// Reads one byte. Returns whether a byte arrived.
-async fn read_byte(held: &mut HeldConnection, patience: Duration) -> bool {
-    let Some((stream, bytes)) = held else { return false };
+async fn read_byte(connection: &mut HeldConnection, limit: Duration) -> bool {
+    let Some((stream, bytes)) = connection else { return false };
     let mut byte = [0];
-    match timeout(patience, stream.read(&mut byte)).await {
+    match timeout(limit, stream.read(&mut byte)).await {
         Ok(Ok(1..)) => {
             bytes.extend(byte);
             true
         }
         Ok(Ok(0) | Err(_)) => {
             if bytes.is_empty() {
-                *held = None;
+                *connection = None;
             }
             false
         }

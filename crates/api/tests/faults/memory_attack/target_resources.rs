@@ -124,7 +124,7 @@ impl Target {
         let guarded = create_active_workload(remote, ECHO_FLOW, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = create_knowledge_base(remote, "vector").await;
         let agent = create_search_agent(remote, vectors, version).await;
-        let other = remote.create("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
+        let other_tenant = remote.create("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
             echo,
@@ -138,7 +138,7 @@ impl Target {
             guarded,
             agent,
             many_tools: create_many_tools_agent(remote).await,
-            other_tenant: other.required_id("tenant_id"),
+            other_tenant: other_tenant.required_id("tenant_id"),
             vector_knowledge_base: vectors,
             vector_knowledge_base_slug: vectors_slug,
             flow: create_flow(remote, ECHO_FLOW).await.required_id("asset_id"),
@@ -149,8 +149,8 @@ impl Target {
     }
 
     /// Sends a request from the first loopback address.
-    pub(super) async fn send(&self, sent: &AttackRequest) -> AttackResponse {
-        exchange(Ipv4Addr::LOCALHOST, self.address, sent).await
+    pub(super) async fn send(&self, request: &AttackRequest) -> AttackResponse {
+        exchange(Ipv4Addr::LOCALHOST, self.address, request).await
     }
 
     pub(super) async fn run_as_owner(&self) -> AttackResponse {
@@ -178,8 +178,8 @@ pub(super) fn large_interface(access_mode: &str) -> Value {
 
 async fn expose(remote: &ApiClient, workload: &ActiveWorkload, access_mode: &str) {
     let body = json!({ "interface_config": large_interface(access_mode) });
-    let answer = remote.patch(&format!("/v1/workloads/{}", workload.id), &body).await.unwrap();
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = remote.patch(&format!("/v1/workloads/{}", workload.id), &body).await.unwrap();
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
 async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
@@ -191,9 +191,9 @@ async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
 }
 
 /// Creates a workload with an active release. It binds a flow, a policy that allows everything, and the versions
-/// `besides`.
-async fn create_active_workload(remote: &ApiClient, yaml: &str, besides: &[(&str, Uuid)]) -> ActiveWorkload {
-    create_active_workload_under(remote, yaml, allow_all_policy(), besides).await
+/// `other_versions`.
+async fn create_active_workload(remote: &ApiClient, yaml: &str, other_versions: &[(&str, Uuid)]) -> ActiveWorkload {
+    create_active_workload_under(remote, yaml, allow_all_policy(), other_versions).await
 }
 
 /// Like [`create_active_workload`], but with the given policy.
@@ -201,18 +201,18 @@ async fn create_active_workload_under(
     remote: &ApiClient,
     yaml: &str,
     policy: Value,
-    besides: &[(&str, Uuid)],
+    other_versions: &[(&str, Uuid)],
 ) -> ActiveWorkload {
     let (id, slug) = remote.create_workload().await;
-    let mut bound = vec![
+    let mut versions = vec![
         ("orchestration_flow", create_flow(remote, yaml).await.required_id("asset_version_id")),
         ("policy_bundle", remote.create_version("policy_bundle", policy).await),
     ];
-    bound.extend(besides);
+    versions.extend(other_versions);
     let body = json!({ "workload_id": id, "environment": "dev" });
     let release = remote.create("/v1/releases", &body).await.required_id("release_id");
     let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
-    for (role, version) in bound {
+    for (role, version) in versions {
         remote.create(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
     }
     remote.create(&path("transition"), &json!({ "to_state": "review_ready" })).await;
@@ -242,10 +242,10 @@ fn policy_with_obligation(obligation: &str) -> Value {
 }
 
 /// A policy that allows every request. It has `count` patterns, each near the maximum compiled size.
-pub(super) fn policy_with_patterns(count: usize, word: &str) -> Value {
+pub(super) fn policy_with_patterns(count: usize, keyword: &str) -> Value {
     let rule = |number: usize| {
         json!({
-            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{word}{number}[a-z]{{1,200}}$')"),
+            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{keyword}{number}[a-z]{{1,200}}$')"),
             "outcome": "deny", "reason_code": "matched",
         })
     };
@@ -262,17 +262,17 @@ async fn create_many_tools_agent(remote: &ApiClient) -> ActiveWorkload {
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
-    let mut bound = vec![("model_policy", remote.create_version("model_policy", models).await)];
+    let mut versions = vec![("model_policy", remote.create_version("model_policy", models).await)];
     for number in 0..TOOL_COUNT {
-        let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
+        let member = |index: usize| (format!("m{index}"), json!({ "type": "string", "description": "d".repeat(200) }));
         let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
         let tool = json!({
             "name": format!("search_{number}"), "input_schema": { "type": "object", "properties": members },
             "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
         });
-        bound.push(("tool_definition", remote.create_version("tool_definition", tool).await));
+        versions.push(("tool_definition", remote.create_version("tool_definition", tool).await));
     }
-    create_active_workload(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &versions).await
 }
 
 /// Adds a document to a knowledge base, and creates an agent that searches it.
@@ -289,12 +289,12 @@ async fn create_search_agent(remote: &ApiClient, knowledge_base: Uuid, version: 
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
-    let bound = [
+    let versions = [
         ("model_policy", remote.create_version("model_policy", models).await),
         ("tool_definition", remote.create_version("tool_definition", tool).await),
         ("knowledge_base", version),
     ];
-    create_active_workload(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &versions).await
 }
 
 /// Creates a knowledge base. Returns its asset, slug and version.
@@ -314,6 +314,6 @@ async fn create_knowledge_base(remote: &ApiClient, strategy: &str) -> (Uuid, Str
             "allowed_access_modes": ["retrieve"],
         },
     });
-    let made = remote.create(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
-    (asset, slug, made.required_id("asset_version_id"))
+    let created = remote.create(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
+    (asset, slug, created.required_id("asset_version_id"))
 }

@@ -13,20 +13,20 @@ const DAY: i64 = 24 * 60 * 60;
 #[tokio::test]
 async fn deletes_turns_after_their_retention() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
-    let short = active_with_memory(&given, "short", json!({ "ttl_days": 2 })).await;
-    let long = active_with_memory(&given, "long", json!({})).await;
-    for workload in [&short, &long] {
+    let fixtures = app.fixtures();
+    let short_retention = active_with_memory(&fixtures, "short", json!({ "ttl_days": 2 })).await;
+    let long_retention = active_with_memory(&fixtures, "long", json!({})).await;
+    for workload in [&short_retention, &long_retention] {
         message_request(&app, workload, "s", "first").await.expect(200);
     }
     app.database().move_clock(2 * DAY - 60).await.unwrap();
-    assert_eq!(own_turns(&app, &short, "s").await, json!([["first", "one"]]));
+    assert_eq!(own_turns(&app, &short_retention, "s").await, json!([["first", "one"]]));
     app.database().move_clock(2 * DAY + 60).await.unwrap();
     assert_eq!(
-        (own_turns(&app, &short, "s").await, own_turns(&app, &long, "s").await),
+        (own_turns(&app, &short_retention, "s").await, own_turns(&app, &long_retention, "s").await),
         (json!([]), json!([["first", "one"]]))
     );
-    message_request(&app, &short, "s", "second").await.expect(200);
+    message_request(&app, &short_retention, "s", "second").await.expect(200);
     assert_eq!(last_message_texts(&provider), ["second"], "expired turns are not replayed, also before the sweep");
     assert_eq!(app.services().memories.delete_expired_turns().await.unwrap(), 1);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 2);
@@ -39,18 +39,19 @@ async fn deletes_turns_after_their_retention() {
 #[tokio::test]
 async fn runs_in_flight_do_not_restore_erased_turns() {
     let (provider, app) = start_with_provider().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     for (slug, scope) in [("session", "session"), ("user", "user")] {
-        let workload = active_with_memory(&given, slug, json!({ "scope": scope })).await;
+        let workload = active_with_memory(&fixtures, slug, json!({ "scope": scope })).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         provider.set_behaviour(ProviderBehaviour::Blocks);
-        let before = provider.call_count();
-        let held = message_request(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-        provider.wait_for_calls(before + 1).await;
+        let calls_before = provider.call_count();
+        let pending_run =
+            message_request(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+        provider.wait_for_calls(calls_before + 1).await;
         app.delete(memory_path(&workload, "s")).await.expect(204);
         assert_eq!(own_turns(&app, &workload, "s").await, json!([]));
         provider.set_behaviour(ProviderBehaviour::Answers("one".to_owned()));
-        assert_eq!(wait_until_ended(&app, &held["execution_id"]).await["status"], "completed");
+        assert_eq!(wait_until_ended(&app, &pending_run["execution_id"]).await["status"], "completed");
         assert_eq!(
             own_turns(&app, &workload, "s").await,
             json!([]),
@@ -69,13 +70,13 @@ async fn runs_in_flight_do_not_restore_erased_turns() {
 #[tokio::test]
 async fn erasing_another_owners_session_requires_execution_kill() {
     let (_, app) = start_with_provider().await;
-    let given = app.fixtures();
-    let workload = active_with_memory(&given, "main", json!({})).await;
+    let fixtures = app.fixtures();
+    let workload = active_with_memory(&fixtures, "main", json!({})).await;
     for actor in ["user:ada", "user:local"] {
         message_request(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
     }
-    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:op", "operator", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:op", "operator", "workspace", Some(WORKSPACE)).await;
     let erase =
         |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
     assert_eq!(erase("user:runner", "user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.kill");

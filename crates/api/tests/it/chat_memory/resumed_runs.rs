@@ -29,11 +29,11 @@ steps:
 /// Starts a server without a worker, and a workload with memory and two model calls.
 async fn start_without_worker() -> (TestApp, ActiveWorkload) {
     let server = TestApp::builder().without_worker().start().await;
-    let given = server.fixtures();
-    let mut versions = release_versions(&given, "main").await;
-    versions.push(given.flow("flow", TWO_CALLS_FLOW).await);
-    versions.push(given.asset_with_version("memory", "memory", memory_content(&json!({}))).await);
-    let workload = given.active_workload_with_bindings("main", versions).await;
+    let fixtures = server.fixtures();
+    let mut versions = release_versions(&fixtures, "main").await;
+    versions.push(fixtures.flow("flow", TWO_CALLS_FLOW).await);
+    versions.push(fixtures.asset_with_version("memory", "memory", memory_content(&json!({}))).await);
+    let workload = fixtures.active_workload_with_bindings("main", versions).await;
     (server, workload)
 }
 
@@ -43,20 +43,21 @@ async fn resumed_run_writes_one_turn() {
     let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
         (StubProvider::new(ProviderBehaviour::Answers("one".to_owned())), StubProvider::new(ProviderBehaviour::Blocks));
-    let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
-    let held = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(wait_until_ended(&server, &held["execution_id"]).await["status"], "completed");
+    let first_server = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
+    let pending_run =
+        message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(wait_until_ended(&server, &pending_run["execution_id"]).await["status"], "completed");
     // The second run waits for its model when its worker dies.
     first_provider.set_behaviour(ProviderBehaviour::Blocks);
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.wait_for_calls(3).await;
     let owner = server.database().connect_as_owner().await.unwrap();
-    drop(first);
-    let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
+    drop(first_server);
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.wait_for_calls(1).await;
     second_provider.set_behaviour(ProviderBehaviour::Answers("two".to_owned()));
-    assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
+    assert_eq!(wait_until_ended(&other_server, &run["execution_id"]).await["status"], "completed");
     let earlier = [(MessageRole::User, "first"), (MessageRole::Assistant, "one")];
     let calls = second_provider.calls();
     assert_eq!(messages_of(&calls[0])[..2], earlier);
@@ -74,7 +75,7 @@ async fn resumed_run_does_not_restore_erased_turns() {
         StubProvider::new(ProviderBehaviour::Answers("a secret".to_owned())),
         StubProvider::new(ProviderBehaviour::Blocks),
     );
-    let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
+    let first_server = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
     let accepted =
         message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
@@ -83,13 +84,13 @@ async fn resumed_run_does_not_restore_erased_turns() {
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.wait_for_calls(4).await;
     let owner = server.database().connect_as_owner().await.unwrap();
-    drop(first);
+    drop(first_server);
     server.delete(memory_path(&workload, "s")).await.expect(204);
-    let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
+    let other_server = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.wait_for_calls(1).await;
     second_provider.set_behaviour(ProviderBehaviour::Answers("two".to_owned()));
-    assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
+    assert_eq!(wait_until_ended(&other_server, &run["execution_id"]).await["status"], "completed");
     assert_eq!(last_message_texts(&second_provider), ["again the secret"], "checkpointed calls are not repeated");
     assert_eq!(own_turns(&server, &workload, "s").await, json!([]));
     assert_eq!(memory_evidence(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");

@@ -35,89 +35,92 @@ const SINGLE_COMMITS: [&str; 6] = [
 ];
 
 /// Whether a response is a 503 that reports `may_have_happened`.
-fn is_named(answer: &Response) -> bool {
-    let detail = answer.expect_refusal(503, "unavailable");
-    assert!(answer.header("retry-after").is_some(), "{answer}");
-    let said = detail.get("may_have_happened");
-    assert!(said.is_none_or(|said| *said == Value::Bool(true)), "{answer}");
-    said.is_some()
+fn is_named(response: &Response) -> bool {
+    let detail = response.expect_refusal(503, "unavailable");
+    assert!(response.header("retry-after").is_some(), "{response}");
+    let may_have_happened = detail.get("may_have_happened");
+    assert!(may_have_happened.is_none_or(|value| *value == Value::Bool(true)), "{response}");
+    may_have_happened.is_some()
 }
 
 /// Sends a request once, with the configured fault. Returns the response, and whether the change is committed.
 async fn send_once(harness: &FaultHarness, request: Request) -> (Response, bool) {
-    let (before, cuts) = (harness.settled_rows().await, harness.proxy.injected().len());
+    let (rows_before, faults_before) = (harness.settled_rows().await, harness.proxy.injected().len());
     harness.proxy.set_fault(harness.fault.clone());
-    let answer = request.to_server(&harness.proxied).await;
+    let response = request.to_server(&harness.proxied).await;
     harness.proxy.set_fault(ProxyFault::None);
-    assert!(harness.proxy.injected().len() > cuts, "{:?} was not injected: {answer}", harness.fault);
-    (answer, !added_rows(&before, &harness.settled_rows().await).is_empty())
+    assert!(harness.proxy.injected().len() > faults_before, "{:?} was not injected: {response}", harness.fault);
+    (response, !added_rows(&rows_before, &harness.settled_rows().await).is_empty())
 }
 
 #[tokio::test]
-async fn sent_commits_without_a_response_are_named() {
+async fn sent_commits_without_a_response_report_may_have_happened() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    warm_up(&stage).await;
-    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
-        harness.fault = ProxyFault::Once(COMMIT, cut);
+    let fixture = WorkspaceFixture::create(&direct).await;
+    warm_up(&fixture).await;
+    for fault in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
+        harness.fault = ProxyFault::Once(COMMIT, fault);
         for operation in SINGLE_COMMITS {
-            for key in [None, Some(format!("{operation}-{cut:?}"))] {
+            for key in [None, Some(format!("{operation}-{fault:?}"))] {
                 let request = with_key(
                     key.as_deref().filter(|_| operation != "change_environment_settings"),
-                    changing_request(&stage, operation).await,
+                    changing_request(&fixture, operation).await,
                 );
-                let (answer, happened) = send_once(&harness, request).await;
-                assert!(happened, "{cut:?}: {operation} is committed: {answer}");
-                assert!(is_named(&answer), "{cut:?}: {operation} is committed, and not named: {answer}");
+                let (response, has_changed) = send_once(&harness, request).await;
+                assert!(has_changed, "{fault:?}: {operation} is committed: {response}");
+                assert!(is_named(&response), "{fault:?}: {operation} is committed, and not named: {response}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn commits_that_were_not_sent_are_plain_refusals() {
+async fn unsent_commits_do_not_report_may_have_happened() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    warm_up(&fixture).await;
     // The connection breaks while it prepares the commit statement, because this server has not prepared any of
     // these statements yet.
     harness.fault = ProxyFault::Matching(COMMIT);
     for operation in SINGLE_COMMITS {
-        let request = changing_request(&stage, operation).await;
-        let (answer, happened) = send_once(&harness, request).await;
-        assert!(!happened && !is_named(&answer), "{operation} was not sent: {answer}");
+        let request = changing_request(&fixture, operation).await;
+        let (response, has_changed) = send_once(&harness, request).await;
+        assert!(!has_changed && !is_named(&response), "{operation} was not sent: {response}");
     }
 }
 
 /// After the commit of each change, all reads fail. The server must report `may_have_happened`.
 #[tokio::test]
-async fn changes_whose_reads_fail_after_the_commit_are_named() {
+async fn failed_reads_after_a_commit_report_may_have_happened() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    warm_up(&stage).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    warm_up(&fixture).await;
     let mut unnamed = Vec::new();
     for route in changing_routes() {
-        let request = changing_request(&stage, route.operation_id()).await;
-        let before = harness.settled_rows().await;
+        let request = changing_request(&fixture, route.operation_id()).await;
+        let rows_before = harness.settled_rows().await;
         harness.proxy.set_fault(ProxyFault::DownAfter(COMMIT));
-        let answer = request.to_server(&harness.proxied).await;
+        let response = request.to_server(&harness.proxied).await;
         harness.proxy.set_fault(ProxyFault::None);
-        assert!(harness.settled_rows().await != before, "{} is committed: {answer}", route.operation_id());
-        if answer.status >= 300 && !is_named(&answer) {
-            unnamed.push(format!("{}: {answer}", route.operation_id()));
+        assert!(harness.settled_rows().await != rows_before, "{} is committed: {response}", route.operation_id());
+        if response.status >= 300 && !is_named(&response) {
+            unnamed.push(format!("{}: {response}", route.operation_id()));
         }
     }
     assert!(unnamed.is_empty(), "committed, and not named: {unnamed:#?}");
     // The server commits the cancellation request before the run ends.
     for fault in [ProxyFault::DownAfter(CANCEL), ProxyFault::Once(CANCEL, FaultPoint::Withheld)] {
-        let request = stage.successful_request(CANCEL_OPERATION).await;
+        let request = fixture.successful_request(CANCEL_OPERATION).await;
         harness.proxy.set_fault(fault);
-        let answer = request.to_server(&harness.proxied).await;
+        let response = request.to_server(&harness.proxied).await;
         harness.proxy.set_fault(ProxyFault::None);
-        assert!(answer.status == 200 || is_named(&answer), "the cancellation is committed, and not named: {answer}");
+        assert!(
+            response.status == 200 || is_named(&response),
+            "the cancellation is committed, and not named: {response}"
+        );
     }
 }
 
@@ -125,69 +128,72 @@ async fn changes_whose_reads_fail_after_the_commit_are_named() {
 /// round: whether it reports `may_have_happened`, and whether its version exists.
 async fn refused_versions(
     harness: &FaultHarness,
-    stage: &WorkspaceFixture<'_>,
+    fixture: &WorkspaceFixture<'_>,
     fault: &ProxyFault,
 ) -> Vec<(bool, bool)> {
     let mut assets = Vec::new();
     for _ in 0..CONCURRENT_REQUESTS {
-        let asset = stage.successful_request("create_asset").await.await.expect(201);
+        let asset = fixture.successful_request("create_asset").await.await.expect(201);
         assets.push(asset["asset_id"].as_str().unwrap().to_owned());
     }
-    let cuts = harness.proxy.injected().len();
+    let faults_before = harness.proxy.injected().len();
     for round in 0..MAX_ROUNDS {
         let request = |asset: &String| {
             let content = json!({ "content": { "system_prompt": format!("Round {round}") } });
             harness.direct.post(format!("/v1/assets/{asset}/versions"), content).to_server(&harness.proxied)
         };
         harness.proxy.set_fault(fault.clone());
-        let answers = join_all(assets.iter().map(|asset| async { request(asset).await })).await;
+        let responses = join_all(assets.iter().map(|asset| async { request(asset).await })).await;
         harness.proxy.set_fault(ProxyFault::None);
         harness.settled_rows().await;
-        let mut refused = Vec::new();
-        for (asset, answer) in assets.iter().zip(&answers) {
+        let mut refusals = Vec::new();
+        for (asset, response) in assets.iter().zip(&responses) {
             let sql = "SELECT count(*) FROM asset_version WHERE asset_id::text = $1 AND content LIKE $2";
             let row = harness.owner.query_one(sql, &[asset, &format!("%Round {round}\"%")]).await.unwrap();
             let exists = row.get::<_, i64>(0) == 1;
-            match answer.status {
-                201 => assert!(exists, "{answer}"),
-                _ => refused.push((is_named(answer), exists)),
+            match response.status {
+                201 => assert!(exists, "{response}"),
+                _ => refusals.push((is_named(response), exists)),
             }
         }
-        if harness.proxy.injected().len() > cuts {
-            return refused;
+        if harness.proxy.injected().len() > faults_before {
+            return refusals;
         }
     }
     panic!("no group commit in {MAX_ROUNDS} rounds");
 }
 
 #[tokio::test]
-async fn group_commits_name_their_changes_if_they_were_sent() {
+async fn group_commits_report_may_have_happened_if_they_were_sent() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
-    let unsent = refused_versions(&harness, &stage, &ProxyFault::Matching(VERSION_BATCH)).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
+    let unsent = refused_versions(&harness, &fixture, &ProxyFault::Matching(VERSION_BATCH)).await;
     assert!(unsent.len() > 1, "the batch was refused: {unsent:?}");
     assert!(unsent.iter().all(|refusal| *refusal == (false, false)), "(named, exists): {unsent:?}");
-    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
-        let refused = refused_versions(&harness, &stage, &ProxyFault::Once(VERSION_BATCH, cut)).await;
-        assert!(refused.len() > 1, "{cut:?} refused the batch: {refused:?}");
+    for fault in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
+        let refusals = refused_versions(&harness, &fixture, &ProxyFault::Once(VERSION_BATCH, fault)).await;
+        assert!(refusals.len() > 1, "{fault:?} refused the batch: {refusals:?}");
         // Requests that wait behind the statement with the withheld response are refused before their own statement
         // is sent.
-        assert!(refused.iter().all(|(named, exists)| named == exists), "{cut:?}, (named, exists): {refused:?}");
-        assert!(refused.contains(&(true, true)), "{cut:?}, (named, exists): {refused:?}");
+        assert!(
+            refusals.iter().all(|(is_named, exists)| is_named == exists),
+            "{fault:?}, (named, exists): {refusals:?}"
+        );
+        assert!(refusals.contains(&(true, true)), "{fault:?}, (named, exists): {refusals:?}");
     }
 }
 
 #[tokio::test]
-async fn refused_reads_name_no_change() {
+async fn refused_reads_do_not_report_may_have_happened() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
-    let stage = WorkspaceFixture::create(&direct).await;
+    let fixture = WorkspaceFixture::create(&direct).await;
     for route in reading_routes() {
-        let request = stage.successful_request(route.operation_id()).await;
+        let request = fixture.successful_request(route.operation_id()).await;
         harness.proxy.set_fault(ProxyFault::Matching(""));
-        let answer = request.to_server(&harness.proxied).await;
+        let response = request.to_server(&harness.proxied).await;
         harness.proxy.set_fault(ProxyFault::None);
-        assert!(!is_named(&answer), "{answer}");
+        assert!(!is_named(&response), "{response}");
     }
 }

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 async fn requester_may_not_approve_its_own_erasure() {
     let app = TestApp::start().await;
     let erasure = request_erasure(&app, SUBJECT).await;
-    let own = app.post(format!("{erasure}/approve"), json!({})).as_actor(REQUESTER);
-    own.await.expect_refusal(403, "self_approval_not_allowed");
+    let own_approval = app.post(format!("{erasure}/approve"), json!({})).as_actor(REQUESTER);
+    own_approval.await.expect_refusal(403, "self_approval_not_allowed");
     assert_eq!(app.get(&erasure).await.expect(200)["status"], "requested");
-    let refused: Vec<Value> = audit_log(&app).await.into_iter().filter(|event| event["actor"] == REQUESTER).collect();
-    let kinds: Vec<&Value> = refused.iter().map(|event| &event["kind"]).collect();
+    let events_of_requester: Vec<Value> =
+        audit_log(&app).await.into_iter().filter(|event| event["actor"] == REQUESTER).collect();
+    let kinds: Vec<&Value> = events_of_requester.iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["erasure.self_approval_refused", "erasure.requested"]);
-    assert_eq!(refused[0]["categories"], json!(["compliance_findings"]));
+    assert_eq!(events_of_requester[0]["categories"], json!(["compliance_findings"]));
     approve(&app, &erasure).await;
     let approved = app.get(&erasure).await.expect(200);
     let people = [&approved["requested_by"], &approved["decided_by"]];
@@ -39,8 +40,8 @@ async fn each_erasure_is_decided_once() {
             complete(&app).await;
         }
         for verb in ["approve", "refuse"] {
-            let again = app.post(format!("{erasure}/{verb}"), json!({})).as_actor("user:joan").await;
-            let detail = again.expect_refusal(409, "invalid_transition");
+            let second_response = app.post(format!("{erasure}/{verb}"), json!({})).as_actor("user:joan").await;
+            let detail = second_response.expect_refusal(409, "invalid_transition");
             assert_eq!((&detail["current_state"], &detail["valid_transitions"]), (&json!(state), &json!([])));
         }
     }
@@ -56,12 +57,12 @@ async fn each_erasure_is_decided_once() {
     let facts = "SELECT kind, convert_from(body, 'UTF8')::jsonb -> 'detail' FROM fact WHERE kind LIKE 'erasure.%' ORDER BY fact_id";
     let facts: Vec<(String, Value)> =
         owner.query(facts, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
-    let decided = json!({ "erased_actor": SUBJECT, "requested_by": REQUESTER });
+    let expected_fact = json!({ "erased_actor": SUBJECT, "requested_by": REQUESTER });
     let expected = [
         ("erasure.requested".to_owned(), json!({ "erased_actor": SUBJECT })),
-        ("erasure.refused".to_owned(), decided.clone()),
+        ("erasure.refused".to_owned(), expected_fact.clone()),
         ("erasure.requested".to_owned(), json!({ "erased_actor": SUBJECT })),
-        ("erasure.approved".to_owned(), decided),
+        ("erasure.approved".to_owned(), expected_fact),
         ("erasure.completed".to_owned(), json!({ "erased_actor": SUBJECT, "runs": 0, "turns": 0, "documents": 0 })),
     ];
     assert_eq!(facts, expected);
@@ -70,19 +71,19 @@ async fn each_erasure_is_decided_once() {
 #[tokio::test]
 async fn erasures_stay_in_their_tenant_and_among_its_administrators() {
     let app = TestApp::start().await;
-    let given = app.fixtures();
+    let fixtures = app.fixtures();
     let erasure = request_erasure(&app, SUBJECT).await;
-    let other = given.tenant("elsewhere").await;
+    let other_tenant = fixtures.tenant("elsewhere").await;
     for path in [erasure.clone(), "/v1/erasures/00000000-0000-7000-8000-00000000ffff".to_owned()] {
-        app.get(&path).in_tenant(&other).await.expect_refusal(404, "not_found");
+        app.get(&path).in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
         for verb in ["approve", "refuse"] {
-            let decide = app.post(format!("{path}/{verb}"), json!({})).in_tenant(&other);
+            let decide = app.post(format!("{path}/{verb}"), json!({})).in_tenant(&other_tenant);
             decide.await.expect_refusal(404, "not_found");
         }
     }
-    assert_eq!(app.get("/v1/erasures").in_tenant(&other).await.expect(200), json!([]));
-    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:auditor", "auditor", "workspace", Some(WORKSPACE)).await;
+    assert_eq!(app.get("/v1/erasures").in_tenant(&other_tenant).await.expect(200), json!([]));
+    fixtures.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:auditor", "auditor", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:boss", "user:auditor"] {
         for request in [
             app.get("/v1/erasures"),
@@ -91,8 +92,8 @@ async fn erasures_stay_in_their_tenant_and_among_its_administrators() {
             app.post(format!("{erasure}/approve"), json!({})),
             app.post(format!("{erasure}/refuse"), json!({})),
         ] {
-            let refused = request.as_actor(actor).await.expect_refusal(403, "forbidden");
-            assert_eq!(refused["permission"], "tenant.manage");
+            let refusal = request.as_actor(actor).await.expect_refusal(403, "forbidden");
+            assert_eq!(refusal["permission"], "tenant.manage");
         }
     }
     assert_eq!(app.get(&erasure).await.expect(200)["status"], "requested");

@@ -30,18 +30,22 @@ async fn erased_documents_keep_their_digests_and_are_not_found() {
     // The replaced document and its replacement were both added by the subject.
     add(SUBJECT, "first", format!("Later leave of {CANARY}.")).await.expect(201);
     add("user:local", "last", "Travel by train.".to_owned()).await.expect(201);
-    let before = app.get(documents_path(&base)).await.expect(200);
+    let documents_before = app.get(documents_path(&base)).await.expect(200);
     assert_eq!(document_ids(&retrieve(&app, &base, &content, CANARY).await.unwrap()), ["first"]);
     assert_eq!(query_number(&app, WRONG_COUNTS).await, 0);
 
     let erasure = request_erasure(&app, SUBJECT).await;
     approve(&app, &erasure).await;
     complete(&app).await;
-    let done = app.get(&erasure).await.expect(200);
-    assert_eq!((&done["status"], &done["erased_documents"]), (&json!("completed"), &json!(2)), "{done}");
+    let completed_erasure = app.get(&erasure).await.expect(200);
+    assert_eq!(
+        (&completed_erasure["status"], &completed_erasure["erased_documents"]),
+        (&json!("completed"), &json!(2)),
+        "{completed_erasure}"
+    );
     assert_eq!(tables_with(app.database(), CANARY).await, [""; 0]);
-    let after = app.get(documents_path(&base)).await.expect(200);
-    for (earlier, later) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
+    let documents_after = app.get(documents_path(&base)).await.expect(200);
+    for (earlier, later) in documents_before.as_array().unwrap().iter().zip(documents_after.as_array().unwrap()) {
         assert_eq!(earlier["digest"], later["digest"]);
         let is_erased = later["created_by"] == SUBJECT;
         assert_eq!(later["title"] == Value::Null, is_erased, "{later}");

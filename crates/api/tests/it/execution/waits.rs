@@ -13,8 +13,8 @@ async fn inline_dispatch_refuses_asynchronous_runs() {
     let path = workload.execute_path();
     app.post(format!("{path}?mode=async"), body.clone()).await.expect_refusal(409, "async_dispatch_unavailable");
     for preference in ["respond-async", "respond-async, wait=10", "handling=lenient, Respond-Async"] {
-        let answer = app.post(&path, body.clone()).header("Prefer", preference).await;
-        answer.expect_refusal(409, "async_dispatch_unavailable");
+        let response = app.post(&path, body.clone()).header("Prefer", preference).await;
+        response.expect_refusal(409, "async_dispatch_unavailable");
     }
     app.post(format!("{path}?mode=later"), body.clone()).await.expect_refusal(422, "validation_error");
     app.post(&path, body).header("Prefer", "return=minimal").await.expect(200);
@@ -33,16 +33,16 @@ async fn run_continues_after_the_wait_budget() {
     assert_eq!(body, json!({ "execution_id": id, "state": "queued" }));
     let location = accepted.header("location").unwrap();
     assert_eq!(location, format!("/v1/executions/{}", id.as_str().unwrap()));
-    let read = app.get(location).await.expect(200);
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
-    assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
+    let execution = app.get(location).await.expect(200);
+    assert_eq!((&execution["status"], &execution["outcome"]), (&json!("running"), &Value::Null));
+    assert_eq!((&execution["queued_result"], &execution["completed_at"]), (&Value::Null, &Value::Null));
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     // The evidence of a run can be read while the run is active.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
-    let read = wait_until_ended(&app, &id).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
-    assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
+    let ended_run = wait_until_ended(&app, &id).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("completed"), &json!("success")));
+    assert_eq!(ended_run["queued_result"], json!({ "result": "billing", "result_at": ended_run["completed_at"] }));
     let replay = run(&app, &workload).idempotency_key("k").await;
     assert_eq!(replay.expect(200)["output"], "billing");
     assert_eq!(provider.call_count(), 1);
@@ -54,14 +54,14 @@ async fn run_fails_at_its_deadline() {
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
     let workload = app.active_workload("main").await;
-    let answer = run(&app, &workload).await.expect(200);
-    assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
-    assert_eq!(answer["error"]["code"], "deadline_exceeded");
-    let read = wait_until_ended(&app, &answer["execution_id"]).await;
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
+    let response = run(&app, &workload).await.expect(200);
+    assert_eq!((&response["status"], &response["output"]), (&json!("failed"), &Value::Null));
+    assert_eq!(response["error"]["code"], "deadline_exceeded");
+    let ended_run = wait_until_ended(&app, &response["execution_id"]).await;
+    assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("failed"), &json!("timeout")));
     // A model response that arrives after the deadline changes nothing.
     provider.set_behaviour(ProviderBehaviour::Answers("late".to_owned()));
-    assert_eq!(wait_until_ended(&app, &answer["execution_id"]).await, read);
+    assert_eq!(wait_until_ended(&app, &response["execution_id"]).await, ended_run);
     assert_eq!(fact_count(&app, "execution.%").await, 1);
 }
 
@@ -85,11 +85,11 @@ async fn disconnected_client_does_not_end_its_run() {
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let finished = async {
         loop {
-            let again = run(&app, &workload).idempotency_key("k").await;
-            if again.status == 200 {
-                return again;
+            let replay = run(&app, &workload).idempotency_key("k").await;
+            if replay.status == 200 {
+                return replay;
             }
-            again.expect_refusal(409, "request_in_progress");
+            replay.expect_refusal(409, "request_in_progress");
         }
     };
     let finished = tokio::time::timeout(std::time::Duration::from_secs(20), finished).await.unwrap();
@@ -103,14 +103,14 @@ async fn shutdown_waits_for_running_runs() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
-    let other = TestApp::builder().sharing_storage_of(&app).start().await;
-    let waiting = tokio::spawn(run(&app, &workload).into_future());
+    let other_server = TestApp::builder().sharing_storage_of(&app).start().await;
+    let pending_run = tokio::spawn(run(&app, &workload).into_future());
     provider.wait_for_calls(1).await;
-    let stopped = tokio::spawn(app.drain());
+    let drain = tokio::spawn(app.drain());
     provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
-    let answer = waiting.await.unwrap().expect(200);
-    assert_eq!(answer["output"], "billing");
-    stopped.await.unwrap();
-    let read = wait_until_ended(&other, &answer["execution_id"]).await;
-    assert_eq!(read["outcome"], "success");
+    let run_result = pending_run.await.unwrap().expect(200);
+    assert_eq!(run_result["output"], "billing");
+    drain.await.unwrap();
+    let ended_run = wait_until_ended(&other_server, &run_result["execution_id"]).await;
+    assert_eq!(ended_run["outcome"], "success");
 }

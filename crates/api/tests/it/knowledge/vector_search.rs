@@ -33,8 +33,9 @@ impl Provider for KeywordEmbedder {
         self.text_count.fetch_add(call.texts.len(), Ordering::Relaxed);
         let meaning = |text: &String| {
             let words = count_words([text.as_str()]);
-            let of = |all: &[&str]| if all.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
-            vec![of(&["holiday", "leave", "vacation"]), of(&["train", "railway", "journey"])]
+            let coordinate =
+                |keywords: &[&str]| if keywords.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
+            vec![coordinate(&["holiday", "leave", "vacation"]), coordinate(&["train", "railway", "journey"])]
         };
         Ok(Embeddings { vectors: call.texts.iter().map(meaning).collect(), tokens_in: 3, cost_micros: Some(2) })
     }
@@ -68,13 +69,13 @@ async fn vector_search_finds_documents_without_common_words() {
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let embedded_before = meanings.text_count.load(Ordering::Relaxed);
         // A server that only has another account refuses the search, and calls no provider.
-        let elsewhere = Arc::new(KeywordEmbedder { text_count: AtomicUsize::new(0), account: "elsewhere" });
-        let beside = TestApp::builder().sharing_storage_of(&app).provider(elsewhere.clone());
-        let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
-        let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
+        let other_embedder = Arc::new(KeywordEmbedder { text_count: AtomicUsize::new(0), account: "elsewhere" });
+        let builder = TestApp::builder().sharing_storage_of(&app).provider(other_embedder.clone());
+        let other_server = builder.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
+        let mismatch = retrieve(&other_server, &base, &content, "railway").await.unwrap_err();
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
         assert_eq!(
-            meanings.text_count.load(Ordering::Relaxed) + elsewhere.text_count.load(Ordering::Relaxed),
+            meanings.text_count.load(Ordering::Relaxed) + other_embedder.text_count.load(Ordering::Relaxed),
             embedded_before
         );
     }
@@ -105,25 +106,25 @@ impl Provider for BlockingEmbedder {
 
 #[tokio::test]
 async fn contract_revoked_during_embedding_refuses_retrieval() {
-    let held = Arc::new(BlockingEmbedder { called: Notify::new(), release: Notify::new() });
-    let app = TestApp::builder().provider(held.clone()).start().await;
+    let embedder = Arc::new(BlockingEmbedder { called: Notify::new(), release: Notify::new() });
+    let app = TestApp::builder().provider(embedder.clone()).start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
-    held.release.notify_one();
+    embedder.release.notify_one();
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
-    held.called.notified().await;
-    held.release.notify_one();
+    embedder.called.notified().await;
+    embedder.release.notify_one();
     assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
-    held.called.notified().await;
+    embedder.called.notified().await;
     let revoked = async {
-        held.called.notified().await;
+        embedder.called.notified().await;
         let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
         app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
-        held.release.notify_one();
+        embedder.release.notify_one();
     };
-    let (refused, ()) = tokio::join!(retrieve(&app, &base, &content, "leave"), revoked);
-    assert_eq!(refused.unwrap_err().code(), Some("contract_refused"));
+    let (result, ()) = tokio::join!(retrieve(&app, &base, &content, "leave"), revoked);
+    assert_eq!(result.unwrap_err().code(), Some("contract_refused"));
 }
 
 #[tokio::test]
@@ -133,8 +134,8 @@ async fn ingest_without_vectors_adds_no_documents() {
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
-    let answer = app.post(documents_path(&base), text_document("leave", "x")).await;
-    answer.expect_refusal(503, "embedding_unavailable");
-    assert!(answer.header("retry-after").is_some());
+    let response = app.post(documents_path(&base), text_document("leave", "x")).await;
+    response.expect_refusal(503, "embedding_unavailable");
+    assert!(response.header("retry-after").is_some());
     assert_eq!(app.get(documents_path(&base)).await.expect(200), json!([]));
 }

@@ -18,10 +18,10 @@ async fn validates_fields_before_every_other_check() {
         ("lane", json!("standard")),
         ("inputs", json!({})),
     ] {
-        let mut sent = script_body("main");
-        sent[name] = value;
-        let refused = app.post("/v1/runtime/code", sent).await.expect_refusal(422, "validation_error");
-        assert_eq!(refused["fields"][0]["path"], name, "{refused}");
+        let mut body = script_body("main");
+        body[name] = value;
+        let refusal = app.post("/v1/runtime/code", body).await.expect_refusal(422, "validation_error");
+        assert_eq!(refusal["fields"][0]["path"], name, "{refusal}");
     }
     assert_eq!(gateway.script_count(), 0);
 }
@@ -33,8 +33,8 @@ async fn rejects_fields_that_name_an_identity() {
     let app =
         TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     app.active_workload("main").await;
-    let plain = script_body("main").to_string();
-    let with = |member: &str| format!("{},{member}}}", plain.trim_end_matches('}'));
+    let plain_body = script_body("main").to_string();
+    let body_with = |member: &str| format!("{},{member}}}", plain_body.trim_end_matches('}'));
     for member in [
         r#""actor":"S3CRET""#,
         r#""actor":null"#,
@@ -70,10 +70,10 @@ async fn rejects_fields_that_name_an_identity() {
         r#""actor":"one","actor":"S3CRET""#,
     ] {
         for actor in ["user:local", "service:portal"] {
-            let sent = app.post("/v1/runtime/code", Value::Null).with_body("application/json", with(member));
-            let answer = sent.as_actor(actor).await;
-            answer.expect_refusal(422, "forbidden_field");
-            assert!(!answer.text().contains("S3CRET") && !answer.text().contains("actor"), "{answer}");
+            let request = app.post("/v1/runtime/code", Value::Null).with_body("application/json", body_with(member));
+            let response = request.as_actor(actor).await;
+            response.expect_refusal(422, "forbidden_field");
+            assert!(!response.text().contains("S3CRET") && !response.text().contains("actor"), "{response}");
         }
     }
     let form = app.post("/v1/runtime/code", Value::Null);
@@ -84,7 +84,7 @@ async fn rejects_fields_that_name_an_identity() {
     form.await.expect_refusal(415, "unsupported_media_type");
     app.post("/v1/runtime/code?actor_ref=user:root", script_body("main")).await.expect_refusal(422, "validation_error");
     // A request with a duplicate member is malformed JSON.
-    let duplicate = app.post("/v1/runtime/code", Value::Null).with_body("application/json", with(r#""code":"2""#));
+    let duplicate = app.post("/v1/runtime/code", Value::Null).with_body("application/json", body_with(r#""code":"2""#));
     duplicate.await.expect_refusal(400, "malformed_json");
     assert_eq!(gateway.script_count(), 0);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution").await, 0);
@@ -99,20 +99,22 @@ async fn rejects_fields_that_name_an_identity() {
 async fn bounds_the_search_for_forbidden_names() {
     let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
-    let plain = script_body("main").to_string();
-    let with = |name: &dyn Fn(usize) -> String, count: usize| {
+    let plain_body = script_body("main").to_string();
+    let body_with = |name: &dyn Fn(usize) -> String, count: usize| {
         let members: String = (0..count).map(|index| format!(",{:?}:0", name(index))).collect();
         app.post("/v1/runtime/code", Value::Null)
-            .with_body("application/json", format!("{}{members}}}", plain.trim_end_matches('}')))
+            .with_body("application/json", format!("{}{members}}}", plain_body.trim_end_matches('}')))
     };
-    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 8).await.expect_refusal(422, "validation_error");
-    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 4_000).await.expect_refusal(422, "forbidden_field");
-    with(&|index| format!("{index:04}{}", "\u{fdfa}".repeat(72)), 4_000).await.expect_refusal(422, "forbidden_field");
-    with(&|index| if index < 4_000 { format!("n{index}") } else { "actor".into() }, 4_001)
+    body_with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 8).await.expect_refusal(422, "validation_error");
+    body_with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 4_000).await.expect_refusal(422, "forbidden_field");
+    body_with(&|index| format!("{index:04}{}", "\u{fdfa}".repeat(72)), 4_000)
         .await
         .expect_refusal(422, "forbidden_field");
-    with(&|index| format!("n{index}"), 90_000).await.expect_refusal(413, "payload_too_large");
+    body_with(&|index| if index < 4_000 { format!("n{index}") } else { "actor".into() }, 4_001)
+        .await
+        .expect_refusal(422, "forbidden_field");
+    body_with(&|index| format!("n{index}"), 90_000).await.expect_refusal(413, "payload_too_large");
     // A request with a duplicate member is malformed JSON.
-    with(&|_| "n".repeat(200), 4_000).await.expect_refusal(400, "malformed_json");
+    body_with(&|_| "n".repeat(200), 4_000).await.expect_refusal(400, "malformed_json");
     assert_eq!(gateway.script_count(), 0);
 }

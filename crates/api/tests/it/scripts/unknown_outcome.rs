@@ -26,20 +26,20 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "result": [1], "stdout": "hi\n" })));
-    let answer = run_script(&app).await.expect(200);
-    assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
+    let response = run_script(&app).await.expect(200);
+    assert_eq!((&response["result"], &response["stdout"]), (&json!([1]), &json!("hi\n")));
     let request = &endpoint.requests()[0];
-    assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
+    assert_eq!(request.header("idempotency-key"), response["execution_id"].as_str());
     assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO_SCRIPT), &json!("starlark")));
-    assert_eq!(request.json()["execution_id"], answer["execution_id"]);
+    assert_eq!(request.json()["execution_id"], response["execution_id"]);
     endpoint.respond_with(ScriptedResponse::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
     assert_eq!(run_script(&app).await.expect(200)["error"]["code"], "script_error");
 
-    let whole = ScriptedResponse::json(&json!({ "result": 1 }));
+    let complete_response = ScriptedResponse::json(&json!({ "result": 1 }));
     for (fault, status, code) in [
         (ScriptedResponse::reset(), 502, "gateway_error"),
-        (whole.clone().truncated(), 502, "gateway_error"),
-        (whole.clone().reset_before_end(), 502, "gateway_error"),
+        (complete_response.clone().truncated(), 502, "gateway_error"),
+        (complete_response.clone().reset_before_end(), 502, "gateway_error"),
         (ScriptedResponse::status(200, "{garbage"), 502, "gateway_error"),
         (ScriptedResponse::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
         (ScriptedResponse::status(500, "{}"), 502, "gateway_error"),
@@ -47,26 +47,29 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
         (ScriptedResponse::redirect("http://169.254.169.254/"), 502, "gateway_error"),
         (ScriptedResponse::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
         (ScriptedResponse::hang(), 504, "gateway_timeout"),
-        (whole.clone().hanging_at_end(), 504, "gateway_timeout"),
+        (complete_response.clone().hanging_at_end(), 504, "gateway_timeout"),
     ] {
-        let before = endpoint.request_count();
+        let requests_before = endpoint.request_count();
         endpoint.respond_with(fault.clone());
-        let key = format!("key-{before}");
-        let answer = run_script(&app).idempotency_key(&key).await;
-        let refused = answer.expect_refusal(status, code);
-        assert!(!answer.text().contains("s3cret") && !answer.text().contains("hello"), "{answer}");
-        let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
-        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{fault:?}");
-        let again = run_script(&app).idempotency_key(&key).await;
-        assert_eq!(again.expect_refusal(status, code)["execution_id"], refused["execution_id"]);
-        assert_eq!(again.header("idempotency-replayed"), Some("true"));
-        assert_eq!(endpoint.request_count(), before + 1, "{fault:?} is dispatched once");
+        let key = format!("key-{requests_before}");
+        let response = run_script(&app).idempotency_key(&key).await;
+        let refusal = response.expect_refusal(status, code);
+        assert!(!response.text().contains("s3cret") && !response.text().contains("hello"), "{response}");
+        let execution = app.get(execution_path(&refusal["execution_id"], "")).await.expect(200);
+        assert_eq!((&execution["status"], &execution["outcome"]), (&json!("unknown"), &json!("unknown")), "{fault:?}");
+        let replay = run_script(&app).idempotency_key(&key).await;
+        assert_eq!(replay.expect_refusal(status, code)["execution_id"], refusal["execution_id"]);
+        assert_eq!(replay.header("idempotency-replayed"), Some("true"));
+        assert_eq!(endpoint.request_count(), requests_before + 1, "{fault:?} is dispatched once");
     }
     let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
     assert_eq!(unknown.as_array().map(Vec::len), Some(11));
-    let waiting = execution_facts(&app).await;
-    let last = waiting.last().unwrap();
-    assert_eq!((&last["detail"]["outcome"], &last["categories"]), (&json!("unknown"), &json!(["executions"])));
+    let facts = execution_facts(&app).await;
+    let last_fact = facts.last().unwrap();
+    assert_eq!(
+        (&last_fact["detail"]["outcome"], &last_fact["categories"]),
+        (&json!("unknown"), &json!(["executions"]))
+    );
 }
 
 #[tokio::test]
@@ -75,40 +78,43 @@ async fn unreachable_gateway_fails_the_run() {
     let app =
         TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
     app.active_workload("main").await;
-    let refused = run_script(&app).await.expect_refusal(502, "gateway_unreachable");
-    let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
-    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
-    resolve_unknown(&app, &refused["execution_id"], "success").await.expect_refusal(409, "execution_not_unknown");
+    let refusal = run_script(&app).await.expect_refusal(502, "gateway_unreachable");
+    let execution = app.get(execution_path(&refusal["execution_id"], "")).await.expect(200);
+    assert_eq!((&execution["status"], &execution["outcome"]), (&json!("failed"), &json!("failure")));
+    resolve_unknown(&app, &refusal["execution_id"], "success").await.expect_refusal(409, "execution_not_unknown");
 }
 
 #[tokio::test]
 async fn authorized_caller_resolves_an_unknown_run_once() {
     let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
     let app = start_app(&gateway).await;
-    let given = app.fixtures();
-    given.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
-    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
-    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    given.bind_role("user:elsewhere", "operator", "workspace", Some(&elsewhere)).await;
+    let fixtures = app.fixtures();
+    fixtures.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
+    fixtures.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
+    fixtures.bind_role("user:elsewhere", "operator", "workspace", Some(&other_workspace)).await;
     for (outcome, status, error) in
         [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
     {
-        let lost = run_script(&app).as_actor("user:author").idempotency_key(outcome).await;
-        let id = lost.expect_refusal(502, "gateway_error")["execution_id"].clone();
-        let ask = |actor: &str, outcome: &str| {
+        let lost_response = run_script(&app).as_actor("user:author").idempotency_key(outcome).await;
+        let id = lost_response.expect_refusal(502, "gateway_error")["execution_id"].clone();
+        let resolve = |actor: &str, outcome: &str| {
             let body = json!({ "outcome": outcome, "note": "Checked at the gateway." });
             app.post(execution_path(&id, "/settle"), body).as_actor(actor)
         };
-        let refused = ask("user:author", outcome).await.expect_refusal(403, "forbidden");
-        assert_eq!(refused["permission"], "execution.kill");
-        ask("user:elsewhere", outcome).await.expect_refusal(404, "not_found");
-        ask("user:operator", "unknown").await.expect_refusal(422, "validation_error");
-        let settled = ask("user:operator", outcome).idempotency_key("k1").await.expect(200);
-        assert_eq!((&settled["status"], &settled["outcome"]), (&json!(status), &json!(outcome)));
-        assert_eq!(settled["error"]["code"], error);
-        let again = ask("user:operator", outcome).idempotency_key("k1").await;
-        assert_eq!((again.expect(200), again.header("idempotency-replayed")), (settled, Some("true")));
-        ask("user:operator", "success").await.expect_refusal(409, "execution_not_unknown");
+        let refusal = resolve("user:author", outcome).await.expect_refusal(403, "forbidden");
+        assert_eq!(refusal["permission"], "execution.kill");
+        resolve("user:elsewhere", outcome).await.expect_refusal(404, "not_found");
+        resolve("user:operator", "unknown").await.expect_refusal(422, "validation_error");
+        let resolution = resolve("user:operator", outcome).idempotency_key("k1").await.expect(200);
+        assert_eq!((&resolution["status"], &resolution["outcome"]), (&json!(status), &json!(outcome)));
+        assert_eq!(resolution["error"]["code"], error);
+        let replay_response = resolve("user:operator", outcome).idempotency_key("k1").await;
+        assert_eq!(
+            (replay_response.expect(200), replay_response.header("idempotency-replayed")),
+            (resolution, Some("true"))
+        );
+        resolve("user:operator", "success").await.expect_refusal(409, "execution_not_unknown");
         let listed = app.get("/v1/executions?status=unknown").await.expect(200);
         assert_eq!(listed, json!([]), "a resolved run is not unknown");
         let listed = app.get(format!("/v1/executions?status={status}")).await.expect(200);
@@ -166,9 +172,9 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
                 WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION no_log()"
         );
         owner.batch_execute(&fails).await.unwrap();
-        let refused = run_script(&app).await;
-        refused.expect_refusal(503, "unavailable");
-        assert!(!refused.text().contains("not today"), "{refused}");
+        let response = run_script(&app).await;
+        response.expect_refusal(503, "unavailable");
+        assert!(!response.text().contains("not today"), "{response}");
         assert_eq!(gateway.preparation_counts(), (number, 0), "the prepared sandbox is released: {state}");
         assert_eq!(
             (gateway.script_count(), query_count(&app, "SELECT count(*) FROM execution").await),
@@ -188,29 +194,29 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
         let (blocked_gateway, idle_gateway) =
             (StubScriptGateway::new(ScriptGatewayBehaviour::Blocks), StubScriptGateway::succeeding());
-        let survivor =
+        let surviving_server =
             TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
-        survivor.active_workload("main").await;
+        surviving_server.active_workload("main").await;
         let builder = TestApp::builder().gateway(blocked_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch);
-        let victim = builder.sharing_storage_of(&survivor).start().await;
-        let request = tokio::spawn(run_script(&victim).into_future());
+        let stopped_server = builder.sharing_storage_of(&surviving_server).start().await;
+        let request = tokio::spawn(run_script(&stopped_server).into_future());
         blocked_gateway.wait_for_scripts(1).await;
-        let running = survivor.get("/v1/executions?status=running").await.expect(200);
+        let running = surviving_server.get("/v1/executions?status=running").await.expect(200);
         let id = running[0]["execution_id"].clone();
-        expire_leases(&survivor).await;
-        let read = wait_until_ended(&survivor, &id).await;
-        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
-        assert_eq!(read["error"]["code"], "gateway_error");
+        expire_leases(&surviving_server).await;
+        let ended_run = wait_until_ended(&surviving_server, &id).await;
+        assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
+        assert_eq!(ended_run["error"]["code"], "gateway_error");
         // The first server receives its response late. The response does not overwrite the outcome.
         blocked_gateway.set_behaviour(succeeding(json!(1), "late"));
         drop(request.await.unwrap());
-        assert_eq!(wait_until_ended(&survivor, &id).await, read, "{dispatch}");
+        assert_eq!(wait_until_ended(&surviving_server, &id).await, ended_run, "{dispatch}");
         assert_eq!(
             (blocked_gateway.script_count(), idle_gateway.script_count()),
             (1, 0),
             "{dispatch}: the script is dispatched once"
         );
-        resolve_unknown(&survivor, &id, "success").await.expect(200);
+        resolve_unknown(&surviving_server, &id, "success").await.expect(200);
     }
 }
 
@@ -222,7 +228,7 @@ async fn deadline_leaves_a_dispatched_script_unknown() {
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
     let detail = run_script(&app).await.expect_refusal(504, "gateway_timeout");
-    let read = app.get(execution_path(&detail["execution_id"], "")).await.expect(200);
-    assert_eq!((&read["outcome"], gateway.script_count()), (&json!("unknown"), 1));
+    let execution = app.get(execution_path(&detail["execution_id"], "")).await.expect(200);
+    assert_eq!((&execution["outcome"], gateway.script_count()), (&json!("unknown"), 1));
     resolve_unknown(&app, &detail["execution_id"], "failure").await.expect(200);
 }

@@ -4,7 +4,7 @@ use super::{
     super::{
         Random,
         client::{get, post, post_bytes},
-        tally::{Aim, Tally},
+        outcome_counts::{Aim, OutcomeCounts},
         target_resources::Target,
     },
     random_name, send_all,
@@ -19,24 +19,24 @@ pub(super) fn large_model_config(random: &mut Random) -> Value {
     json!({ "content": { "provider": "stub", "model": "echo", "params": { "texts": texts } } })
 }
 
-pub(super) async fn prompt_versions(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn prompt_versions(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/versions", target.prompt);
-    let mut sent = Vec::new();
+    let mut requests = Vec::new();
     let large = format!("/v1/assets/{}/versions", target.config);
     for _ in 0..6 * scale {
         let prompt = json!({ "content": { "system_prompt": random_name(random).repeat(3_000) } });
-        sent.push(post(path.as_str(), &prompt).with_actor("user:author").with_aim(Aim::at("prompt version")));
-        sent.push(
+        requests.push(post(path.as_str(), &prompt).with_actor("user:author").with_aim(Aim::at("prompt version")));
+        requests.push(
             post(large.as_str(), &large_model_config(random))
                 .with_actor("user:author")
                 .with_aim(Aim::at("large version")),
         );
     }
     for path in [path, large] {
-        let read = get(format!("{path}?workspace_id={WORKSPACE}&limit=200")).with_actor("user:viewer");
-        sent.extend(vec![read.with_aim(Aim::at("list of versions")); 15 * scale]);
+        let list = get(format!("{path}?workspace_id={WORKSPACE}&limit=200")).with_actor("user:viewer");
+        requests.extend(vec![list.with_aim(Aim::at("list of versions")); 15 * scale]);
     }
-    send_all(target, random, sent).await
+    send_all(target, random, requests).await
 }
 
 /// Four documents of `words` unique words each.
@@ -49,46 +49,46 @@ pub(super) fn large_documents(random: &mut Random, words: usize) -> Vec<u8> {
     json!({ "documents": documents }).to_string().into_bytes()
 }
 
-pub(super) async fn documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base);
-    let mut sent = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..scale.min(2) {
         let documents = post_bytes(path.as_str(), large_documents(random, 20_000 * scale.min(2)));
-        sent.push(documents.with_actor("user:author").with_aim(Aim::at("large documents")));
+        requests.push(documents.with_actor("user:author").with_aim(Aim::at("large documents")));
     }
     let list = get(format!("{path}&limit=200")).with_actor("user:viewer").with_aim(Aim::at("list of documents"));
-    sent.extend(vec![list; 10 * scale]);
-    send_all(target, random, sent).await
+    requests.extend(vec![list; 10 * scale]);
+    send_all(target, random, requests).await
 }
 
 /// Adds documents with embeddings while agents run vector searches on them.
-pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.vector_knowledge_base);
-    let mut sent = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..2 * scale {
         let documents = post_bytes(path.as_str(), large_documents(random, 1_500));
-        sent.push(documents.with_actor("user:author").with_aim(Aim::at("documents with embeddings")));
+        requests.push(documents.with_actor("user:author").with_aim(Aim::at("documents with embeddings")));
     }
     let arguments = json!({ "query": "days of leave", "knowledge_base_slug": target.vector_knowledge_base_slug });
     let body = json!({ "environment": "dev", "inputs": { "ticket": format!("Call: search {arguments}") } });
     let search = post(target.agent.execute_path(), &body).with_aim(Aim::at("vector search").proved_by("thirty days"));
-    sent.extend(vec![search; 10 * scale]);
-    send_all(target, random, sent).await
+    requests.extend(vec![search; 10 * scale]);
+    send_all(target, random, requests).await
 }
 
 /// Validates flows at the limits of steps and text, and beyond them.
-pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let flow = |random: &mut Random, steps: usize, trailing: usize| {
         let text = random_name(random).repeat(50);
-        let step = |at: usize| {
+        let step = |index: usize| {
             format!(
-                "  - id: s{at}\n    type: task\n    action: retrieve_documents\n    inputs: {{ query: '{text}' }}\n"
+                "  - id: s{index}\n    type: task\n    action: retrieve_documents\n    inputs: {{ query: '{text}' }}\n"
             )
         };
         let steps: String = (0..steps).map(step).collect();
         let head = "name: Large\ndescription: Has many steps.\ntrigger: { type: api_request, inputs_schema: {} }\n";
-        let done = "  - { id: done, type: return, output: 'done' }\n";
-        json!({ "content_yaml": format!("{head}entry_step: s0\nsteps:\n{steps}{done}#{}", "x".repeat(trailing)) })
+        let last_step = "  - { id: done, type: return, output: 'done' }\n";
+        json!({ "content_yaml": format!("{head}entry_step: s0\nsteps:\n{steps}{last_step}#{}", "x".repeat(trailing)) })
     };
     let valid = |name: &'static str| Aim::at(name).proved_by("\"valid\":true");
     let invalid = |name: &'static str| Aim::at(name).proved_by("\"valid\":false");
@@ -99,10 +99,10 @@ pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale
     ];
     let path = |verb: &str| format!("/v1/flows/{}/{verb}?workspace_id={WORKSPACE}", target.flow);
     let validate = |(body, aim): &(Value, Aim)| post(path("validate"), body).with_actor("user:author").with_aim(*aim);
-    let mut sent: Vec<_> = (0..30 * scale).map(|at| validate(&kinds[at % kinds.len()])).collect();
+    let mut requests: Vec<_> = (0..30 * scale).map(|index| validate(&kinds[index % kinds.len()])).collect();
     for _ in 0..2 * scale {
         let version = post(path("versions"), &flow(random, 190, 0)).with_actor("user:author");
-        sent.push(version.with_aim(Aim::at("version of a large flow")));
+        requests.push(version.with_aim(Aim::at("version of a large flow")));
     }
-    send_all(target, random, sent).await
+    send_all(target, random, requests).await
 }

@@ -5,7 +5,7 @@ use super::{
     super::{
         Random,
         client::{AttackRequest, get, post},
-        tally::{Aim, Tally},
+        outcome_counts::{Aim, OutcomeCounts},
         target_resources::{ActiveWorkload, Target},
     },
     random_name, send_all, send_concurrently, send_one,
@@ -25,25 +25,25 @@ async fn send_runs(
     scale: usize,
     sync: Aim,
     queued: Aim,
-) -> Tally {
-    let mut sent: Vec<AttackRequest> = Vec::new();
+) -> OutcomeCounts {
+    let mut requests: Vec<AttackRequest> = Vec::new();
     for path in [workload.execute_path(), format!("{}?mode=async", workload.execute_path())] {
         let aim = if path.ends_with("async") { queued } else { sync };
         for _ in 0..30 * scale {
             let ticket = random_name(random).repeat(TICKET_BYTES / 17);
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-            sent.push(post(path.as_str(), &body).with_actor("user:operator").with_aim(aim));
+            requests.push(post(path.as_str(), &body).with_actor("user:operator").with_aim(aim));
         }
     }
-    send_all(target, random, sent).await
+    send_all(target, random, requests).await
 }
 
-pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let sync = Aim::at("copying run").proved_by("\"status\":\"completed\"");
     send_runs(target, &target.copying, random, scale, sync, Aim::at("queued copying run")).await
 }
 
-pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let sync = Aim::at("redacted run").proved_by("\"status\":\"completed\"");
     send_runs(target, &target.redacting, random, scale, sync, Aim::at("queued redacted run")).await
 }
@@ -53,19 +53,19 @@ const RUNS_TO_READ: usize = 6;
 /// Concurrent readers of each run.
 const READERS_PER_RUN: usize = 16;
 
-pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let mut tally = Tally::default();
+pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+    let mut counts = OutcomeCounts::default();
     let mut reads = Vec::new();
     for _ in 0..RUNS_TO_READ {
         let ticket = random_name(random).repeat(TICKET_BYTES / 17);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         let run =
             post(target.copying.execute_path(), &body).with_actor("user:operator").with_aim(Aim::at("run to read"));
-        let Some(run) = send_one(target, &mut tally, run).await.json_id("execution_id") else { continue };
+        let Some(run) = send_one(target, &mut counts, run).await.json_id("execution_id") else { continue };
         let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
-        let read = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);
-        reads.extend(std::iter::repeat_n(read, READERS_PER_RUN * scale));
+        let read_output = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);
+        reads.extend(std::iter::repeat_n(read_output, READERS_PER_RUN * scale));
     }
-    tally.add(send_concurrently(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
-    tally
+    counts.add(send_concurrently(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
+    counts
 }

@@ -45,23 +45,23 @@ struct Outcomes {
 
 /// Outcomes by aim.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct Tally(BTreeMap<&'static str, Outcomes>);
+pub(super) struct OutcomeCounts(BTreeMap<&'static str, Outcomes>);
 
-impl Tally {
-    pub(super) fn count(&mut self, sent: &AttackRequest, received: &AttackResponse) {
-        let counts = self.0.entry(sent.aim.name).or_default();
+impl OutcomeCounts {
+    pub(super) fn count(&mut self, request: &AttackRequest, received: &AttackResponse) {
+        let counts = self.0.entry(request.aim.name).or_default();
         let is_coded = |code: &str| received.prefix.contains(&format!("\"error\":\"{code}\""));
-        match sent.aim.expected_refusal {
-            _ if (200..300).contains(&received.status) && received.prefix.contains(sent.aim.proof) => {
+        match request.aim.expected_refusal {
+            _ if (200..300).contains(&received.status) && received.prefix.contains(request.aim.proof) => {
                 counts.accepted += 1;
             }
             Some((status, code)) if received.status == status && is_coded(code) => counts.refused += 1,
             Some(_) | None => {
-                let missed = counts.other.entry(received.status).or_default();
-                if missed.0 == 0 {
-                    missed.1.clone_from(&received.prefix);
+                let unexpected = counts.other.entry(received.status).or_default();
+                if unexpected.0 == 0 {
+                    unexpected.1.clone_from(&received.prefix);
                 }
-                missed.0 += 1;
+                unexpected.0 += 1;
             }
         }
     }
@@ -78,8 +78,8 @@ impl Tally {
             sum.accepted += counts.accepted;
             sum.refused += counts.refused;
             for (status, (count, beginning)) in counts.other {
-                let missed = sum.other.entry(status).or_insert((0, beginning));
-                missed.0 += count;
+                let unexpected = sum.other.entry(status).or_insert((0, beginning));
+                unexpected.0 += count;
             }
         }
     }
@@ -101,27 +101,28 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (name, counts)) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(out, "{separator}{name}: {} accepted, {} refused", counts.accepted, counts.refused)?;
+impl fmt::Display for OutcomeCounts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, counts)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{name}: {} accepted, {} refused", counts.accepted, counts.refused)?;
             for (status, (count, _)) in &counts.other {
-                write!(out, ", {count}x {status}")?;
+                write!(formatter, ", {count}x {status}")?;
             }
         }
         Ok(())
     }
 }
 
-/// Includes the start of the first unexpected response for each aim and status.
-impl fmt::Debug for Tally {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "{self}")?;
+/// Includes the last stored characters of the first unexpected response for each aim and status.
+impl fmt::Debug for OutcomeCounts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "{self}")?;
         for (name, counts) in &self.0 {
             for (status, (_, beginning)) in &counts.other {
-                let answer: String = beginning.chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect();
-                writeln!(out, "{name}, {status}: …{answer}")?;
+                let response_end: String =
+                    beginning.chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect();
+                writeln!(formatter, "{name}, {status}: …{response_end}")?;
             }
         }
         Ok(())
