@@ -129,7 +129,7 @@ impl AccessStore for Database {
             .with("wanted_tenant", tenant.map(TenantId::uuid))
             .with("default_tenant", DEFAULT_TENANT)
             .with("names_are_global", names == ActorNameScope::Installation)
-            .with_all("principals", principals.iter().map(ToString::to_string).collect());
+            .with_column_values("principals", principals.iter().map(ToString::to_string).collect());
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
         let lanes: Vec<LaneRow> = parse_json(row.column("lanes")?)?;
@@ -283,7 +283,7 @@ impl AccessStore for Database {
              )",
             "(SELECT count(*) = 1 FROM made)",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
             .with("role_binding_id", next.role_binding_id.uuid())
             .with("principal", next.principal.to_string())

@@ -73,10 +73,14 @@ impl StoredRow for StoredRequest {
 }
 
 /// Adds the columns that the decision on a request writes.
-fn add_decision_columns<'v>(input: Input<'v>, request: &'v AccessRequest, decided_on: Option<Revision>) -> Input<'v> {
+fn add_decision_columns<'v>(
+    input: Input<'v>,
+    request: &'v AccessRequest,
+    expected_revision: Option<Revision>,
+) -> Input<'v> {
     input
         .with("access_request_id", request.access_request_id.uuid())
-        .with("request_decided_on", decided_on.unwrap_or(request.revision).get())
+        .with("expected_request_revision", expected_revision.unwrap_or(request.revision).get())
         .with("request_status", request.status.as_str())
         .with("granted_connection_id", request.connection_id.map(ConnectionId::uuid))
         .with("reason", request.reason.as_ref().map(Note::as_str))
@@ -91,7 +95,7 @@ const UPDATE_REQUEST: &str = "
     FROM input
     WHERE access_request.tenant_id = input.tenant_id
         AND access_request.access_request_id = input.access_request_id
-        AND access_request.revision = request_decided_on AND access_request.status = 'pending'";
+        AND access_request.revision = expected_request_revision AND access_request.status = 'pending'";
 
 #[async_trait]
 impl AccessRequestStore for Database {
@@ -147,7 +151,7 @@ impl AccessRequestStore for Database {
                         updated_at = use_case_updated_at
                     FROM input
                     WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
-                        AND use_case.revision = use_case_decided_on
+                        AND use_case.revision = expected_use_case_revision
                     RETURNING 1
                  ),
                  changed AS (",
@@ -155,7 +159,7 @@ impl AccessRequestStore for Database {
                 " RETURNING 1),
                  made AS (",
                 INSERT_CONNECTION,
-                " WHERE connection_decided_on IS NULL RETURNING 1),
+                " WHERE expected_connection_revision IS NULL RETURNING 1),
                  decided AS (",
                 UPDATE_REQUEST,
                 " RETURNING 1),
@@ -172,15 +176,16 @@ impl AccessRequestStore for Database {
                 AND (SELECT count(*) FROM changed) + (SELECT count(*) FROM made) = 1",
             "",
         );
-        let ChangeRecord { next: grant, decided_on, fact } = change.into_record();
+        let ChangeRecord { next: grant, expected_revision, fact } = change.into_record();
         let input = Input::new(scope)
-            .with("connection_decided_on", grant.connection_decided_on.map(Revision::get))
+            .with("expected_connection_revision", grant.expected_connection_revision.map(Revision::get))
             .with("use_case_id", grant.use_case.use_case_id.uuid())
             .with("use_case_status", grant.use_case.status.as_str())
             .with("use_case_revision", grant.use_case.revision.get())
-            .with("use_case_decided_on", grant.use_case_decided_on.get())
+            .with("expected_use_case_revision", grant.expected_use_case_revision.get())
             .with("use_case_updated_at", grant.use_case.updated_at.to_datetime());
-        let input = add_decision_columns(add_connection_columns(input, &grant.connection), &grant.request, decided_on);
+        let input =
+            add_decision_columns(add_connection_columns(input, &grant.connection), &grant.request, expected_revision);
         self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -195,8 +200,8 @@ impl AccessRequestStore for Database {
             "(SELECT count(*) = 1 FROM decided)",
             "",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = add_decision_columns(Input::new(scope), &next, decided_on);
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let input = add_decision_columns(Input::new(scope), &next, expected_revision);
         self.commit_guarded(&DENY, scope, &fact, key, input).await.map(|_| ())
     }
 }

@@ -59,7 +59,7 @@ impl BatchLoader for AssetLoader {
             " FROM input JOIN asset USING (tenant_id, asset_id)",
         ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let input = Input::many().with_all("tenant_id", tenants).with_all("asset_id", ids);
+        let input = Input::many().with_column_values("tenant_id", tenants).with_column_values("asset_id", ids);
         let rows = read(&self.0, LOAD_ASSETS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
@@ -158,7 +158,8 @@ impl BatchLoader for ReferencePresenceLoader {
             FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
         );
         let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let input = Input::many().with_all("tenant_id", tenants).with_all("asset_version_id", versions);
+        let input =
+            Input::many().with_column_values("tenant_id", tenants).with_column_values("asset_version_id", versions);
         let rows = read(&self.0, LOAD_VERSION_REFERENCES.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
     }
@@ -219,7 +220,7 @@ impl AssetStore for Database {
              )",
             "(SELECT count(*) = 1 FROM made)",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         self.commit_guarded(&CREATE, scope, &fact, key, add_asset_columns(Input::new(scope), &next)).await.map(|_| ())
     }
 
@@ -234,14 +235,14 @@ impl AssetStore for Database {
                 UPDATE asset SET lifecycle_state = input.lifecycle_state, revision = input.revision
                 FROM input
                 WHERE asset.tenant_id = input.tenant_id AND asset.asset_id = input.asset_id
-                    AND asset.revision = decided_on
+                    AND asset.revision = expected_revision
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM moved)",
         );
         static ARCHIVE: GuardedCommit =
-            GuardedCommit::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
-        let decided_on = change.replaced_revision()?;
+            GuardedCommit::new("", "fairway_archive_asset(tenant_id, asset_id, expected_revision, revision)");
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let statement = match next.lifecycle {
             Lifecycle::Archived => &ARCHIVE,
@@ -249,7 +250,7 @@ impl AssetStore for Database {
         };
         let input = Input::new(scope)
             .with("asset_id", next.asset_id.uuid())
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("revision", next.revision.get())
             .with("lifecycle_state", next.lifecycle.as_str());
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
@@ -350,7 +351,7 @@ impl VersionStore for Database {
         change: Change<(Asset, NewVersion)>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        let ChangeRecord { next: (new_asset, new_version), decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next: (new_asset, new_version), expected_revision: _, fact } = change.into_record();
         let bytes = versions::payload_bytes(&new_version);
         let _permit = self.new_versions.acquire_large_permit(bytes).await?;
         let input = versions::add_version_columns(add_asset_columns(Input::new(scope), &new_asset), &new_version);

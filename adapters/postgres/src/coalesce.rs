@@ -6,7 +6,7 @@
 //! A statement starts only after all of its requests have arrived. A read that revalidates a cache therefore never
 //! returns a state older than the request.
 
-use crate::{database::STATEMENT_TIMEOUT, wait_metrics::InFlight};
+use crate::{database::STATEMENT_TIMEOUT, wait_metrics::StatementsInFlight};
 use async_trait::async_trait;
 use std::{
     collections::VecDeque,
@@ -42,7 +42,7 @@ pub(crate) trait BatchOperation: Send + Sync + 'static {
 pub(crate) struct Coalescer<B: BatchOperation> {
     pub(crate) operation: B,
     state: Mutex<State<B>>,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: StatementsInFlight,
 }
 
 /// The reason why a request has no result.
@@ -70,7 +70,7 @@ struct State<B: BatchOperation> {
 
 impl<B: BatchOperation> Coalescer<B> {
     /// Creates a coalescer. Pending requests are counted in `in_flight`.
-    pub(crate) fn new(operation: B, in_flight: &InFlight) -> Arc<Self> {
+    pub(crate) fn new(operation: B, in_flight: &StatementsInFlight) -> Arc<Self> {
         let state = Mutex::new(State { is_running: false, queue: VecDeque::new() });
         Arc::new(Self { operation, state, in_flight: in_flight.clone() })
     }

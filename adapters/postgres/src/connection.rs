@@ -153,7 +153,7 @@ pub(crate) const UPDATE_CONNECTION: &str = "
         updated_at = input.connection_updated_at
     FROM input
     WHERE connection.tenant_id = input.tenant_id AND connection.connection_id = input.connection_id
-        AND connection.revision = input.connection_decided_on";
+        AND connection.revision = input.expected_connection_revision";
 
 #[async_trait]
 impl ConnectionStore for Database {
@@ -238,7 +238,7 @@ impl ConnectionStore for Database {
             "(SELECT count(*) = 1 FROM made)",
             "",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = add_connection_columns(Input::new(scope), &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
@@ -249,8 +249,9 @@ impl ConnectionStore for Database {
             "(SELECT count(*) = 1 FROM changed)",
             "",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = Input::new(scope).with("connection_decided_on", decided_on.unwrap_or(next.revision).get());
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let input =
+            Input::new(scope).with("expected_connection_revision", expected_revision.unwrap_or(next.revision).get());
         self.commit_guarded(&CHANGE, scope, &fact, None, add_connection_columns(input, &next)).await.map(|_| ())
     }
 
@@ -259,15 +260,15 @@ impl ConnectionStore for Database {
             "deleted AS (
                 DELETE FROM connection USING input
                 WHERE connection.tenant_id = input.tenant_id AND connection.connection_id = input.connection_id
-                    AND connection.revision = input.decided_on
+                    AND connection.revision = input.expected_revision
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM deleted)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
         let input = Input::new(scope)
             .with("connection_id", next.connection_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get());
+            .with("expected_revision", expected_revision.unwrap_or(next.revision).get());
         self.commit_guarded(&DELETE, scope, &fact, None, input).await.map(|_| ())
     }
 
@@ -293,9 +294,10 @@ impl ConnectionStore for Database {
             "(SELECT count(*) = 1 FROM recorded)",
             "",
         );
-        let ChangeRecord { next: CheckedConnection { connection, check }, decided_on, fact } = change.into_record();
+        let ChangeRecord { next: CheckedConnection { connection, check }, expected_revision, fact } =
+            change.into_record();
         let input = Input::new(scope)
-            .with("connection_decided_on", decided_on.unwrap_or(connection.revision).get())
+            .with("expected_connection_revision", expected_revision.unwrap_or(connection.revision).get())
             .with("connection_check_id", check.connection_check_id.uuid())
             .with("checked_by", check.checked_by.to_string());
         self.commit_guarded(&CHECK, scope, &fact, key, add_connection_columns(input, &connection)).await.map(|_| ())
@@ -356,17 +358,17 @@ impl ConnectionStore for Database {
                 INSERT INTO connection_expiry_notice (tenant_id, connection_id, expires_at, days, noticed_at)
                 SELECT tenant_id, connection_id, input.expires_at, days, noticed_at
                 FROM input JOIN connection USING (tenant_id, connection_id)
-                WHERE connection.revision = decided_on
+                WHERE connection.revision = expected_revision
                 ON CONFLICT DO NOTHING
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM given)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let Some(decided_on) = decided_on else { return Err(CommitError::Stale) };
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let Some(expected_revision) = expected_revision else { return Err(CommitError::Stale) };
         let input = Input::new(scope)
             .with("connection_id", next.connection_id.uuid())
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("expires_at", next.expires_at.to_datetime())
             .with("days", i32::from(next.days))
             .with("noticed_at", next.noticed_at.to_datetime());

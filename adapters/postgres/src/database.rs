@@ -24,7 +24,7 @@ use crate::{
     release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
     row::Row,
     store_error,
-    wait_metrics::InFlight,
+    wait_metrics::StatementsInFlight,
 };
 use fairway_domain::{
     audit::Fact,
@@ -133,7 +133,7 @@ pub struct Database {
     month_list_permits: ListPermits,
     ingest_pool: StatementPool,
     ingest_permits: FairSemaphore<TenantId>,
-    in_flight: InFlight,
+    in_flight: StatementsInFlight,
     pub(crate) capped_counts: CappedCounts,
     /// Whether `knowledge_chunk` has a column of the extension `vector`; read on first use.
     pub(crate) has_vector_column: Arc<OnceCell<bool>>,
@@ -174,7 +174,8 @@ impl Database {
             PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let ingest_limits =
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (in_flight, permits) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
+        let (in_flight, permits) =
+            (StatementsInFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
             access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(pool.clone())), &in_flight),
             sessions: Coalescer::new(BatchLoadOperation(SessionLoader(pool.clone())), &in_flight),
@@ -228,7 +229,7 @@ impl Database {
 
     /// The counter of statements in flight on these pools, for load shedding and metrics.
     #[must_use]
-    pub const fn in_flight(&self) -> &InFlight {
+    pub const fn in_flight(&self) -> &StatementsInFlight {
         &self.in_flight
     }
 

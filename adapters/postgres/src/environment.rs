@@ -52,9 +52,9 @@ impl BatchLoader for EnvironmentLoader {
             FROM input JOIN environment_settings USING (tenant_id, workspace_id, environment)",
         );
         let input = Input::many()
-            .with_all("tenant_id", keys.iter().map(|(tenant, ..)| *tenant).collect())
-            .with_all("workspace_id", keys.iter().map(|(_, workspace, _)| *workspace).collect())
-            .with_all("environment", keys.iter().map(|(.., name)| name.as_str()).collect());
+            .with_column_values("tenant_id", keys.iter().map(|(tenant, ..)| *tenant).collect())
+            .with_column_values("workspace_id", keys.iter().map(|(_, workspace, _)| *workspace).collect())
+            .with_column_values("environment", keys.iter().map(|(.., name)| name.as_str()).collect());
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
@@ -96,13 +96,13 @@ impl EnvironmentStore for Database {
                     revision = input.revision, updated_at = input.updated_at, updated_by = input.updated_by
                 FROM input
                 WHERE settings.tenant_id = input.tenant_id AND settings.workspace_id = input.workspace_id
-                    AND settings.environment = input.environment AND settings.revision = decided_on
+                    AND settings.environment = input.environment AND settings.revision = expected_revision
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM stored)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let settings = &next.settings;
         let input = Input::new(scope)
             .with("workspace_id", next.workspace_id.uuid())
@@ -114,7 +114,7 @@ impl EnvironmentStore for Database {
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("updated_by", next.updated_by.to_string())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -94,7 +94,7 @@ static DECIDE: GuardedCommit = GuardedCommit::new(
                 THEN fairway_now() + make_interval(secs => settling_seconds) END
         FROM input
         WHERE erasure.tenant_id = input.tenant_id AND erasure.erasure_id = input.erasure_id
-            AND erasure.revision = decided_on AND erasure.status = 'requested'
+            AND erasure.revision = expected_revision AND erasure.status = 'requested'
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM decided)",
@@ -106,7 +106,7 @@ static COMPLETE: GuardedCommit = GuardedCommit::new(
             revision = erasure_revision
         FROM input
         WHERE erasure.tenant_id = input.tenant_id AND erasure.erasure_id = input.erasure_id
-            AND erasure.revision = decided_on AND erasure.status = 'approved'
+            AND erasure.revision = expected_revision AND erasure.status = 'approved'
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM completed)",
@@ -155,7 +155,7 @@ impl ErasureStore for Database {
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
             .with("erasure_id", next.erasure_id.uuid())
             .with("erased_actor", next.subject.to_string())
@@ -173,8 +173,8 @@ impl ErasureStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         let change = change.into_record();
-        let decided_on = change.replaced_revision()?;
-        let ChangeRecord { next, decided_on: _, fact } = change;
+        let expected_revision = change.replaced_revision()?;
+        let ChangeRecord { next, expected_revision: _, fact } = change;
         let input = Input::new(scope)
             .with("erasure_id", next.erasure_id.uuid())
             .with("erasure_status", next.status.as_str())
@@ -182,20 +182,20 @@ impl ErasureStore for Database {
             .with("decided_at", next.decided_at.map(Timestamp::to_datetime))
             .with("covers_before", next.covers_before)
             .with("settling_seconds", SubjectErasure::SETTLING_PERIOD.as_secs_f64())
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("erasure_revision", next.revision.get());
         self.commit_guarded(&DECIDE, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_completion(&self, scope: TenantScope, change: Change<SubjectErasure>) -> Result<(), CommitError> {
         let change = change.into_record();
-        let decided_on = change.replaced_revision()?;
-        let ChangeRecord { next, decided_on: _, fact } = change;
+        let expected_revision = change.replaced_revision()?;
+        let ChangeRecord { next, expected_revision: _, fact } = change;
         let input = Input::new(scope)
             .with("erasure_id", next.erasure_id.uuid())
             .with("erasure_status", next.status.as_str())
             .with("completed_at", next.completed_at.map(Timestamp::to_datetime))
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("erasure_revision", next.revision.get());
         self.commit_guarded(&COMPLETE, scope, &fact, None, input).await.map(|_| ())
     }

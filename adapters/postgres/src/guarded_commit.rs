@@ -117,7 +117,7 @@ impl<'v> Input<'v> {
 
     /// Starts another row set of many rows. Columns that are added later belong to it.
     #[must_use]
-    pub(crate) fn with_rows(mut self, name: &'static str) -> Self {
+    pub(crate) fn with_row_set(mut self, name: &'static str) -> Self {
         self.row_sets.push(RowSet { name, shape: RowCount::Many, columns: Vec::with_capacity(12) });
         self
     }
@@ -131,7 +131,7 @@ impl<'v> Input<'v> {
     /// Adds a column. In a row set of one row, its value is the list; in a row set of many rows, each row has one
     /// of the values.
     #[must_use]
-    pub(crate) fn with_all<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
+    pub(crate) fn with_column_values<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
         self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
@@ -242,11 +242,11 @@ impl FactColumns {
     /// Adds the fact columns that a [`GuardedBatchCommit`] reads.
     pub(crate) fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v> {
         input
-            .with_all("fact_id", self.ids)
-            .with_all("fact_workspace_id", self.workspaces)
-            .with_all("fact_kind", self.kinds)
-            .with_all("fact_body", self.bodies)
-            .with_all("fact_leaf_hash", self.leaf_hashes)
+            .with_column_values("fact_id", self.ids)
+            .with_column_values("fact_workspace_id", self.workspaces)
+            .with_column_values("fact_kind", self.kinds)
+            .with_column_values("fact_body", self.bodies)
+            .with_column_values("fact_leaf_hash", self.leaf_hashes)
     }
 }
 

@@ -51,5 +51,5 @@ pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
 pub use migration::{MigrationError, create_database, has_schema, matches_schema, migrate, schema_fingerprint};
 pub use partition::{PayloadExpiryReport, create_partitions, expire_payloads};
-pub use wait_metrics::{InFlight, with_wait_time};
+pub use wait_metrics::{StatementsInFlight, with_wait_time};
 pub use wakeups::PostgresWakeupBus;

@@ -166,7 +166,7 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_release)",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
             .with("workload_id", next.workload_id.uuid())
@@ -194,7 +194,7 @@ impl ReleaseStore for Database {
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = decided_on AND state = 'draft'
+                    AND release.revision = expected_revision AND state = 'draft'
                 RETURNING 1
              ),
              locked_asset AS (
@@ -211,14 +211,14 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_binding)",
         );
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.binding_id.uuid())
@@ -240,7 +240,7 @@ impl ReleaseStore for Database {
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = decided_on AND state = 'draft'
+                    AND release.revision = expected_revision AND state = 'draft'
                 RETURNING 1
              ),
              deleted_binding AS (
@@ -251,11 +251,11 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM deleted_binding)",
         );
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.uuid());
@@ -283,7 +283,7 @@ impl ReleaseStore for Database {
                     revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = decided_on AND (SELECT count(*) FROM updated_deployment) = holds_lanes::integer
+                    AND release.revision = expected_revision AND (SELECT count(*) FROM updated_deployment) = holds_lanes::integer
                 RETURNING 1
              ),
              inserted_approval AS (
@@ -299,9 +299,9 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_approval)",
         );
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
-        let input = rows::add_release_columns(Input::new(scope), &release, decided_on)
+        let input = rows::add_release_columns(Input::new(scope), &release, expected_revision)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())
             .with("subject_digest", approval.subject_digest.as_str())

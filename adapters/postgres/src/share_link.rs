@@ -173,7 +173,7 @@ impl ShareLinkStore for Database {
             "(SELECT count(*) = 1 FROM made)",
             "(SELECT expires_at FROM made) AS expires_at",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let bounded = |name, number| require_decoded(name, i32::try_from(number).ok());
         let input = Input::new(scope)
             .with("share_link_id", next.share_link_id.uuid())

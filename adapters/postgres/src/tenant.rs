@@ -94,7 +94,7 @@ impl TenantStore for Database {
             "(SELECT count(*) = 1 FROM made) AND (creator_key IS NULL OR fairway_claim_key(creator_tenant_id,
                 creator_caller, creator_route, creator_key, creator_digest, creator_status, creator_resource))",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(new_tenant)
             .with("slug", next.slug.as_str())
             .with("name", next.name.as_str())
@@ -129,7 +129,7 @@ impl TenantStore for Database {
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {
         static CHANGE: GuardedCommit = GuardedCommit::new(
             "locked_tenant AS (
-                SELECT tenant.public_hosts FROM tenant JOIN input USING (tenant_id) WHERE revision = decided_on
+                SELECT tenant.public_hosts FROM tenant JOIN input USING (tenant_id) WHERE revision = expected_revision
                 FOR UPDATE OF tenant
              ),
              deleted_host AS (
@@ -160,15 +160,15 @@ impl TenantStore for Database {
              )",
             "(SELECT count(*) = 1 FROM changed)",
         );
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
-            .with("decided_on", decided_on.get())
+            .with("expected_revision", expected_revision.get())
             .with("next_revision", next.revision.get())
             .with("changed_at", fact.occurred_at.to_datetime())
             .with("are_enabled", next.settings.notifications_enabled)
             .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
-            .with_all("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());
+            .with_column_values("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());
         self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
     }
 }
@@ -279,7 +279,7 @@ impl WorkspaceStore for Database {
             "(SELECT count(*) = 1 FROM assistant)",
             "(SELECT namespace_id FROM made) AS namespace_id",
         );
-        let ChangeRecord { next: WorkspaceWithAssistant { workspace, assistant }, decided_on: _, fact } =
+        let ChangeRecord { next: WorkspaceWithAssistant { workspace, assistant }, expected_revision: _, fact } =
             change.into_record();
         let input = Input::new(scope)
             .with("new_namespace_id", workspace.namespace_id.uuid())

@@ -168,7 +168,7 @@ fn add_use_case_columns<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v
         .with("summary", use_case.plan.summary())
         .with("source_description", use_case.source_description.as_str())
         .with("bundle", use_case.plan.to_document())
-        .with_all("connections", use_case.plan.connections().iter().map(String::as_str).collect())
+        .with_column_values("connections", use_case.plan.connections().iter().map(String::as_str).collect())
         .with("supersedes", use_case.supersedes.map(UseCaseId::uuid))
         .with("revision", use_case.revision.get())
         .with("created_at", use_case.created_at.to_datetime())
@@ -183,10 +183,10 @@ const INSERT_USE_CASE: &str = "
     FROM input";
 
 /// Adds the columns that a change of a use case writes.
-fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, decided_on: Option<Revision>) -> Input<'v> {
+fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, expected_revision: Option<Revision>) -> Input<'v> {
     input
         .with("use_case_id", next.use_case_id.uuid())
-        .with("decided_on", decided_on.unwrap_or(next.revision).get())
+        .with("expected_revision", expected_revision.unwrap_or(next.revision).get())
         .with("next_status", next.status.as_str())
         .with("next_superseded_by", next.superseded_by.map(UseCaseId::uuid))
         .with("next_revision", next.revision.get())
@@ -198,7 +198,7 @@ const CHANGE_USE_CASE: &str = "
         updated_at = next_updated_at
     FROM input
     WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
-        AND use_case.revision = decided_on";
+        AND use_case.revision = expected_revision";
 
 #[async_trait]
 impl UseCaseStore for Database {
@@ -298,7 +298,7 @@ impl UseCaseStore for Database {
             "(SELECT count(*) = 1 FROM made)",
             "",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = add_use_case_columns(Input::new(scope), &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
@@ -325,8 +325,9 @@ impl UseCaseStore for Database {
             "(SELECT count(*) = 1 FROM changed)",
             "",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = add_change_columns(Input::new(scope).with("actor", fact.actor.to_string()), &next, decided_on);
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let input =
+            add_change_columns(Input::new(scope).with("actor", fact.actor.to_string()), &next, expected_revision);
         self.commit_guarded(&MOVE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -364,10 +365,11 @@ impl UseCaseStore for Database {
             "(SELECT count(*) = 1 FROM made)",
             "",
         );
-        let ChangeRecord { next: Refinement { successor, predecessor }, decided_on, fact } = change.into_record();
+        let ChangeRecord { next: Refinement { successor, predecessor }, expected_revision, fact } =
+            change.into_record();
         let input =
             Input::new(scope).with("refinement_key", key.key.as_str()).with("body_digest", key.body_digest.as_slice());
-        let input = add_use_case_columns(add_change_columns(input, &predecessor, decided_on), &successor);
+        let input = add_use_case_columns(add_change_columns(input, &predecessor, expected_revision), &successor);
         self.commit_guarded(&REFINE, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -48,12 +48,12 @@ pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
 
 /// The number of statements of one database for whose response requests wait. Clones share the counter.
 #[derive(Clone, Default)]
-pub struct InFlight(Arc<AtomicUsize>);
+pub struct StatementsInFlight(Arc<AtomicUsize>);
 
 /// A wait that is being counted. Dropping it ends the wait, even if the task is cancelled.
 struct InFlightGuard<'a>(&'a AtomicUsize);
 
-impl InFlight {
+impl StatementsInFlight {
     /// The number of statements in flight.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -85,9 +85,9 @@ impl Drop for InFlightGuard<'_> {
     }
 }
 
-impl fmt::Debug for InFlight {
+impl fmt::Debug for StatementsInFlight {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "InFlight({})", self.count())
+        write!(out, "StatementsInFlight({})", self.count())
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn counts_waits_and_measures_their_time() {
-        let in_flight = InFlight::default();
+        let in_flight = StatementsInFlight::default();
         assert_eq!(in_flight.count(), 0);
         let start = Instant::now();
         let (output, wait_time) = with_wait_time(async {
@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_waits_are_not_counted() {
-        let in_flight = InFlight::default();
+        let in_flight = StatementsInFlight::default();
         timeout(Duration::from_millis(2), in_flight.track(pending::<()>())).await.unwrap_err();
         assert_eq!(in_flight.count(), 0);
         // A wait outside of a request counts as in flight too.

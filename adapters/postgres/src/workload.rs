@@ -276,7 +276,7 @@ impl WorkloadStore for Database {
              )",
             "(SELECT count(*) = 1 FROM made)",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = add_workload_columns(Input::new(scope), scope, &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
@@ -290,7 +290,7 @@ impl WorkloadStore for Database {
                     search = array_to_tsvector(words)
                 FROM input
                 WHERE workload.tenant_id = input.tenant_id AND workload.workload_id = input.workload_id
-                    AND workload.revision = decided_on
+                    AND workload.revision = expected_revision
                 RETURNING 1
              ),
              stopped AS (
@@ -300,10 +300,11 @@ impl WorkloadStore for Database {
              )",
             "(SELECT count(*) = 1 FROM changed)",
         );
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
-        let input =
-            Input::new(scope).with("decided_on", decided_on.get()).with("updated_at", next.updated_at.to_datetime());
+        let input = Input::new(scope)
+            .with("expected_revision", expected_revision.get())
+            .with("updated_at", next.updated_at.to_datetime());
         self.commit_guarded(&CHANGE, scope, &fact, None, add_workload_columns(input, scope, &next)).await.map(|_| ())
     }
 }
@@ -321,7 +322,7 @@ pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, wor
         .with("revision", workload.revision.get())
         .with("management_source", workload.management_source.map(ManagementSource::as_str))
         .with("interface_config", workload.interface_config.as_ref().map(InterfaceConfig::to_document))
-        .with_all("words", lexemes(scope, &workload.search_words()))
+        .with_column_values("words", lexemes(scope, &workload.search_words()))
         .with("workspace_id", workload.workspace_id.uuid())
         .with("created_at", workload.created_at.to_datetime())
         .with("created_by", workload.created_by.to_string())

@@ -4,7 +4,7 @@
 use crate::ipc::{MAX_RESPONSE_BYTES, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptFate, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
+    AbandonedScriptBehavior, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use fairway_domain::id::ExecutionId;
@@ -94,8 +94,8 @@ impl ScriptGateway for HttpGateway {
         "external"
     }
 
-    fn abandoned_script_fate(&self) -> AbandonedScriptFate {
-        AbandonedScriptFate::MayContinue
+    fn abandoned_script_behavior(&self) -> AbandonedScriptBehavior {
+        AbandonedScriptBehavior::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

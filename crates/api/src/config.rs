@@ -30,7 +30,7 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorRef, session::SessionLifetime},
-    execution::dispatch::DispatchPolicy,
+    execution::dispatch::DispatchSetting,
     knowledge::retrieval::EmbeddingModel,
     rate_limit::Quota,
     redaction::NationalId,
@@ -97,7 +97,7 @@ pub struct Settings {
     /// Time that a synchronous request waits for its run.
     pub sync_wait: Duration,
     /// Dispatch mode: which processes execute runs.
-    pub dispatch: DispatchPolicy,
+    pub dispatch: DispatchSetting,
     /// Maximum queued runs of a tenant.
     pub queue_cap: u32,
     /// Time limit of a run.
@@ -291,7 +291,7 @@ impl Settings {
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, parsers::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, parsers::duration)?,
-            max_waiting_requests: raw.read(&setting::WAITING_LINE, parsers::max_waiting_requests)?,
+            max_waiting_requests: raw.read(&setting::MAX_DATABASE_WAITERS, parsers::max_waiting_requests)?,
             memory_limit: raw.read(&setting::MEMORY_LIMIT, parsers::memory_limit)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::internal_clients)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, parsers::duration)?,

@@ -5,7 +5,7 @@
 mod notifications;
 mod runs;
 
-use fairway_postgres::InFlight;
+use fairway_postgres::StatementsInFlight;
 pub use notifications::NotificationMetrics;
 use prometheus::{
     Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
@@ -98,7 +98,7 @@ pub struct Metrics {
     load_refusals: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
-    databases: Arc<Mutex<Vec<InFlight>>>,
+    databases: Arc<Mutex<Vec<StatementsInFlight>>>,
     memory: IntGauge,
     files: IntGauge,
     threads: IntGauge,
@@ -184,7 +184,7 @@ impl Metrics {
     }
 
     /// Adds the waiting statements of a database to the gauge.
-    pub fn watch_database(&self, waiting: InFlight) {
+    pub fn watch_database(&self, waiting: StatementsInFlight) {
         self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
     }
 
@@ -194,7 +194,7 @@ impl Metrics {
     /// When a collector does not match its description.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         let databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: usize = databases.iter().map(InFlight::count).sum();
+        let waiting: usize = databases.iter().map(StatementsInFlight::count).sum();
         drop(databases);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.update_process_gauges();

@@ -146,7 +146,7 @@ impl GrantedSettings {
 struct GrantedConnection {
     connection: Connection,
     /// The revision of an existing connection that the decision was made on; `None` for a new connection.
-    decided_on: Option<Revision>,
+    expected_revision: Option<Revision>,
     /// The part of the grant's fact that describes the change of the connection. It contains names of keys and no
     /// values.
     fact_detail: Map<String, Value>,
@@ -160,11 +160,11 @@ pub struct GrantedRequest {
     /// The connection.
     pub connection: Connection,
     /// The revision of the existing connection that the decision was made on; `None` for a new connection.
-    pub connection_decided_on: Option<Revision>,
+    pub expected_connection_revision: Option<Revision>,
     /// The use case. The grant that makes its last connection usable also activates it.
     pub use_case: UseCase,
     /// The revision of the use case that the decision was made on.
-    pub use_case_decided_on: Revision,
+    pub expected_use_case_revision: Revision,
 }
 
 impl AccessRequest {
@@ -220,7 +220,7 @@ impl AccessRequest {
     ) -> Result<Change<GrantedRequest>, AccessRequestRefusal> {
         self.check_pending()?;
         let existing = connections.iter().find(|snapshot| snapshot.connection.name == self.connection_name);
-        let GrantedConnection { connection, decided_on, fact_detail } = match existing {
+        let GrantedConnection { connection, expected_revision, fact_detail } = match existing {
             None => self.new_connection(connection_id, settings, stamp)?,
             Some(existing) => grant_existing(existing, settings, stamp)?,
         };
@@ -246,9 +246,9 @@ impl AccessRequest {
         let grant = GrantedRequest {
             request,
             connection,
-            connection_decided_on: decided_on,
+            expected_connection_revision: expected_revision,
             use_case: next_use_case,
-            use_case_decided_on: use_case.revision,
+            expected_use_case_revision: use_case.revision,
         };
         Ok(Change::replace(grant, self.revision, fact))
     }
@@ -263,7 +263,7 @@ impl AccessRequest {
         let creation = Connection::create(id, self.workspace_id, new_connection, stamp)?.into_record();
         Ok(GrantedConnection {
             connection: creation.next,
-            decided_on: None,
+            expected_revision: None,
             fact_detail: fact_detail("created", creation.fact.detail),
         })
     }
@@ -300,11 +300,11 @@ fn grant_existing(
 ) -> Result<GrantedConnection, ConnectionRefusal> {
     let patch = settings.into_patch(existing);
     let existing = &existing.connection;
-    let (connection, fact_detail) = match existing.amend(patch, stamp)?.map(Change::into_record) {
+    let (connection, fact_detail) = match existing.apply_patch(patch, stamp)?.map(Change::into_record) {
         Some(changed) => (changed.next, fact_detail("changed", changed.fact.detail)),
         None => (existing.clone(), fact_detail("kept", Map::new())),
     };
-    Ok(GrantedConnection { connection, decided_on: Some(existing.revision), fact_detail })
+    Ok(GrantedConnection { connection, expected_revision: Some(existing.revision), fact_detail })
 }
 
 /// The detail of the connection in the grant's fact: the kind of change, and the detail that a fact of this change

@@ -320,7 +320,11 @@ impl Connection {
     ///
     /// # Errors
     /// When the name or the endpoint is invalid.
-    pub fn amend(&self, patch: ConnectionPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, ConnectionRefusal> {
+    pub fn apply_patch(
+        &self,
+        patch: ConnectionPatch,
+        stamp: &Stamp,
+    ) -> Result<Option<Change<Self>>, ConnectionRefusal> {
         patch.name.as_deref().map_or(Ok(()), check_name)?;
         let mut next = Self(ConnectionRecord {
             name: patch.name.unwrap_or_else(|| self.name.clone()),

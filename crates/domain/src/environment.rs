@@ -169,10 +169,13 @@ mod tests {
         };
         for allowed in [1, MAX_APPROVALS] {
             let first = Environment::configure(workspace, dev.clone(), None, settings_with(allowed), &stamp).unwrap();
-            assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
+            assert_eq!((first.expected_revision, first.next.revision), (None, Revision::FIRST));
             let second =
                 Environment::configure(workspace, dev.clone(), Some(&first.next), settings_with(1), &stamp).unwrap();
-            assert_eq!((second.decided_on, second.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
+            assert_eq!(
+                (second.expected_revision, second.next.revision),
+                (Some(Revision::FIRST), Revision::FIRST.next())
+            );
         }
         for refused in [0, MAX_APPROVALS + 1] {
             assert_eq!(

@@ -362,7 +362,7 @@ mod tests {
         assert!(erasure.refuse(&stamp(3, "user:ada")).is_ok(), "the requester withdraws");
         let approved = erasure.approve(&stamp(4, "user:grace")).unwrap();
         assert_eq!(approved.next.covers_before, Some(Uuid::from_u128(4)));
-        assert_eq!(approved.decided_on, Some(Revision::FIRST));
+        assert_eq!(approved.expected_revision, Some(Revision::FIRST));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct ChangeRecord<T> {
     /// The aggregate after the change.
     pub next: T,
     /// The revision on which the decision is based; `None` for a new aggregate.
-    pub decided_on: Option<Revision>,
+    pub expected_revision: Option<Revision>,
     /// The fact, which is written to the audit log in the same transaction.
     pub fact: Fact,
 }
@@ -62,19 +62,19 @@ impl<T> ChangeRecord<T> {
             source: "a decision that creates an aggregate replaces no revision".into(),
             fault: StoreFault::Inconsistent,
         };
-        self.decided_on.ok_or_else(no_revision)
+        self.expected_revision.ok_or_else(no_revision)
     }
 }
 
 impl<T> Change<T> {
     /// The decision to create a new aggregate.
     pub(crate) const fn create(next: T, fact: Fact) -> Self {
-        Self(ChangeRecord { next, decided_on: None, fact })
+        Self(ChangeRecord { next, expected_revision: None, fact })
     }
 
-    /// The decision to replace the aggregate that was read at the revision `decided_on`.
-    pub(crate) const fn replace(next: T, decided_on: Revision, fact: Fact) -> Self {
-        Self(ChangeRecord { next, decided_on: Some(decided_on), fact })
+    /// The decision to replace the aggregate that was read at the revision `expected_revision`.
+    pub(crate) const fn replace(next: T, expected_revision: Revision, fact: Fact) -> Self {
+        Self(ChangeRecord { next, expected_revision: Some(expected_revision), fact })
     }
 
     /// The data of the change, for the store that commits it.

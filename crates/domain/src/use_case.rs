@@ -20,7 +20,7 @@ use crate::{
     time::Timestamp,
 };
 use bundle::BundlePlan;
-pub use publish::{CreatedPieces, Publication, PublicationContext, PublicationIds, default_policy_content};
+pub use publish::{CreatedResources, Publication, PublicationContext, PublicationIds, default_policy_content};
 use serde_json::json;
 
 /// The status of a use case.

@@ -344,7 +344,7 @@ impl Workload {
     ///
     /// # Errors
     /// If a text is invalid, or the status cannot change to the requested status.
-    pub fn amend(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
+    pub fn apply_patch(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
         check_texts(patch.name.as_deref(), patch.description.as_deref())?;
         let attempted = patch.status.unwrap_or(self.status);
         if attempted != self.status && !self.status.valid_transitions().contains(&attempted) {

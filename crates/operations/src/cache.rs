@@ -93,7 +93,7 @@ pub(crate) struct PendingLoads<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> fmt::Debug for PendingLoads<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InFlight")
+        f.write_str("StatementsInFlight")
     }
 }
 

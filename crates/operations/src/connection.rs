@@ -134,7 +134,7 @@ impl Connections {
             let (scope, connection) =
                 self.authorize_connection(caller, Operation::ChangeConnection, id, workspace).await?;
             expected.check(connection.revision)?;
-            let Some(change) = connection.amend(patch.clone(), &self.context.stamp(caller))? else {
+            let Some(change) = connection.apply_patch(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(connection);
             };
             let changed_connection = change.next.clone();

@@ -33,7 +33,7 @@ use fairway_domain::{
             SuppressedDecisionStore, SuppressedFilter,
         },
         preference::{
-            DefaultPreference, DefaultProfiles, EffectivePreference, NotificationSettings, Preference,
+            DefaultPreference, DefaultPreferences, EffectivePreference, NotificationSettings, Preference,
             PreferenceLayers, PreferenceScope, PreferenceSet,
         },
         projection::SuppressedDecision,
@@ -111,7 +111,7 @@ impl ExplicitSettings<Preference> {
 }
 
 impl ExplicitSettings<DefaultPreference> {
-    fn of_profiles(profiles: Option<&DefaultProfiles>) -> Self {
+    fn of_profiles(profiles: Option<&DefaultPreferences>) -> Self {
         Self {
             settings: profiles.map(|profiles| profiles.defaults().collect()).unwrap_or_default(),
             revision: profiles.map(|profiles| profiles.revision),
@@ -470,7 +470,7 @@ impl Notifications {
                 None => expected.check_absent()?,
             }
             let stamp = self.context.stamp(caller);
-            let change = DefaultProfiles::upsert(scope.tenant(), stored_profiles.as_ref(), defaults, &stamp)?;
+            let change = DefaultPreferences::upsert(scope.tenant(), stored_profiles.as_ref(), defaults, &stamp)?;
             let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(stored_profiles.as_ref())) };
             let changed_profiles = change.next.clone();
             match self.preference_store.commit_profiles(scope, change).await {

@@ -245,7 +245,7 @@ impl Workloads {
                 authorize::authorize(caller, Operation::ExposeWorkload, &position)?;
             }
             expected.check(workload.revision)?;
-            let Some(change) = workload.amend(patch.clone(), &self.context.stamp(caller))? else {
+            let Some(change) = workload.apply_patch(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(workload);
             };
             let changed_workload = change.next.clone();

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptFate, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits, ScriptRequest,
-    ScriptResult,
+    AbandonedScriptBehavior, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits,
+    ScriptRequest, ScriptResult,
 };
 use serde_json::Value;
 use std::sync::{
@@ -95,8 +95,8 @@ impl ScriptGateway for StubScriptGateway {
     }
 
     /// Behaves like an external gateway, where an abandoned script may continue to run.
-    fn abandoned_script_fate(&self) -> AbandonedScriptFate {
-        AbandonedScriptFate::MayContinue
+    fn abandoned_script_behavior(&self) -> AbandonedScriptBehavior {
+        AbandonedScriptBehavior::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

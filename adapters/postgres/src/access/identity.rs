@@ -124,6 +124,6 @@ fn input_of(scope: TenantScope, identity: &PinnedIdentity) -> Input<'_> {
     Input::new(scope)
         .with("issuer", identity.issuer.as_str())
         .with("subject", identity.subject.as_str())
-        .with_all("presented_groups", names(&identity.groups))
+        .with_column_values("presented_groups", names(&identity.groups))
         .with("presented_email", identity.email.as_deref())
 }

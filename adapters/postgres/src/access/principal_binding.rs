@@ -138,7 +138,7 @@ impl PrincipalBindingStore for Database {
                 FROM input
                 WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
                     AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
-                    AND bound.revision = decided_on
+                    AND bound.revision = expected_revision
                 RETURNING bound.tenant_id
              ),
              raised AS (
@@ -147,8 +147,8 @@ impl PrincipalBindingStore for Database {
              )",
             "(SELECT count(*) = 1 FROM updated)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let input = Input::new(scope)
             .with("workload_id", next.workload_id.uuid())
             .with("principal", next.principal.to_string())
@@ -157,7 +157,7 @@ impl PrincipalBindingStore for Database {
             .with("updated_by", next.updated_by.to_string())
             .with("revision", next.revision.get())
             .with("principal_binding_id", next.principal_binding_id.uuid())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -172,7 +172,7 @@ impl PrincipalBindingStore for Database {
                 DELETE FROM principal_binding AS bound USING input
                 WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
                     AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
-                    AND bound.revision = decided_on
+                    AND bound.revision = expected_revision
                 RETURNING bound.tenant_id
              ),
              raised AS (
@@ -185,7 +185,7 @@ impl PrincipalBindingStore for Database {
             .with("workload_id", binding.workload_id.uuid())
             .with("principal", binding.principal.to_string())
             .with("principal_binding_id", binding.principal_binding_id.uuid())
-            .with("decided_on", binding.revision.get());
+            .with("expected_revision", binding.revision.get());
         self.commit_guarded(&REMOVE, scope, &fact, None, input).await.map(|_| ())
     }
 }

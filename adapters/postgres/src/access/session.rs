@@ -47,8 +47,8 @@ impl BatchLoader for SessionLoader {
             FROM input JOIN session USING (tenant_id, secret_hash) JOIN identity USING (tenant_id, identity_id)",
         );
         let input = Input::many()
-            .with_all("tenant_id", keys.iter().map(|(tenant, _)| *tenant).collect())
-            .with_all("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()).collect());
+            .with_column_values("tenant_id", keys.iter().map(|(tenant, _)| *tenant).collect())
+            .with_column_values("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()).collect());
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
@@ -131,7 +131,7 @@ impl SessionStore for Database {
             .with("identity_id", session.identity_id.uuid())
             .with("issuer_session", session.issuer_session.as_deref())
             .with("display_name", session.display_name.as_str())
-            .with_all("groups", texts(&session.groups))
+            .with_column_values("groups", texts(&session.groups))
             .with("sealed_tokens", session.sealed_tokens.as_slice())
             .with("lifetime_seconds", lifetime.total.as_secs_f64());
         self.commit_guarded(&CREATE, scope, &fact, None, input).await.map(|_| ())
@@ -215,8 +215,9 @@ impl SessionStore for Database {
             )
             SELECT count(*) FROM renewed",
         );
-        let input =
-            input_of_claim(scope, claim).with_all("new_groups", texts(groups)).with("new_tokens", sealed_tokens);
+        let input = input_of_claim(scope, claim)
+            .with_column_values("new_groups", texts(groups))
+            .with("new_tokens", sealed_tokens);
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 

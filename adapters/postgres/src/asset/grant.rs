@@ -137,10 +137,10 @@ impl AssetGrantStore for Database {
             )",
         );
         let input = Input::new(scope)
-            .with_all("assets", assets.iter().map(|id| id.uuid()).collect())
-            .with_all("principals", principal_names(principals))
-            .with_all("workspaces", visible_scopes.workspaces.iter().map(|id| id.uuid()).collect())
-            .with_all("namespaces", visible_scopes.namespaces.iter().map(|id| id.uuid()).collect());
+            .with_column_values("assets", assets.iter().map(|id| id.uuid()).collect())
+            .with_column_values("principals", principal_names(principals))
+            .with_column_values("workspaces", visible_scopes.workspaces.iter().map(|id| id.uuid()).collect())
+            .with_column_values("namespaces", visible_scopes.namespaces.iter().map(|id| id.uuid()).collect());
         self.fetch(&FIND, input).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
@@ -168,7 +168,7 @@ impl AssetGrantStore for Database {
              )",
             "(SELECT count(*) = 1 FROM made)",
         );
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let (principal, workspace) = match &next.grantee {
             Grantee::Principal(principal) => (Some(principal.to_string()), None),
             Grantee::Workspace(id) => (None, Some(id.uuid())),

@@ -188,9 +188,9 @@ pub(super) fn add_version_columns<'v>(input: Input<'v>, version: &'v NewVersion)
         .with("version_created_by", version.created_by.to_string())
         .with("source_text", version.source_text.as_deref())
         .with("change_note", version.change_note.as_ref().map(Note::as_str))
-        .with_all("target_slugs", references.iter().map(|reference| reference.slug.as_str()).collect())
-        .with_all("target_labels", labels.collect())
-        .with_all("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
+        .with_column_values("target_slugs", references.iter().map(|reference| reference.slug.as_str()).collect())
+        .with_column_values("target_labels", labels.collect())
+        .with_column_values("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
 }
 
 /// CTEs that insert the source text, change note and references of the version that the CTE `made` inserted.
@@ -275,7 +275,7 @@ pub(super) async fn insert_version(
         MADE,
         ASSIGNED_LABEL,
     );
-    let ChangeRecord { next, decided_on: _, fact } = &**change;
+    let ChangeRecord { next, expected_revision: _, fact } = &**change;
     let input = add_version_columns(Input::new(scope).with("asset_id", next.asset_id.uuid()), next);
     let (sql, input) = INSERT.prepare(scope, fact, key, input)?;
     let rows = commit(pool, sql, &input.params()).await?;
@@ -354,14 +354,20 @@ impl BatchCommitter for VersionCommitter {
         pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
         let versions = || pending.iter().map(|pending| &pending.change.next);
         let input = Input::many()
-            .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-            .with_all("asset_version_id", versions().map(|version| version.asset_version_id.uuid()).collect())
-            .with_all("asset_id", versions().map(|version| version.asset_id.uuid()).collect())
-            .with_all("content", versions().map(|version| version.canonical.text()).collect())
-            .with_all("artifact_ref", versions().map(|version| version.artifact_ref.as_str()).collect())
-            .with_all("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
-            .with_all("version_created_at", versions().map(|version| version.created_at.to_datetime()).collect())
-            .with_all("version_created_by", versions().map(|version| version.created_by.to_string()).collect());
+            .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+            .with_column_values("asset_version_id", versions().map(|version| version.asset_version_id.uuid()).collect())
+            .with_column_values("asset_id", versions().map(|version| version.asset_id.uuid()).collect())
+            .with_column_values("content", versions().map(|version| version.canonical.text()).collect())
+            .with_column_values("artifact_ref", versions().map(|version| version.artifact_ref.as_str()).collect())
+            .with_column_values("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
+            .with_column_values(
+                "version_created_at",
+                versions().map(|version| version.created_at.to_datetime()).collect(),
+            )
+            .with_column_values(
+                "version_created_by",
+                versions().map(|version| version.created_by.to_string()).collect(),
+            );
         let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH.text(&input)?, &input.params()).await? else {
             return Ok(None);

@@ -13,7 +13,10 @@ struct NumberedBatches {
 }
 
 fn new_coalescer() -> Arc<Coalescer<NumberedBatches>> {
-    Coalescer::new(NumberedBatches { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &InFlight::default())
+    Coalescer::new(
+        NumberedBatches { statements: AtomicU64::new(0), permits: Semaphore::new(0) },
+        &StatementsInFlight::default(),
+    )
 }
 
 #[async_trait]

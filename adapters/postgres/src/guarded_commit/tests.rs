@@ -22,7 +22,8 @@ fn numbers_the_columns_of_one_row() {
 #[test]
 fn unnests_the_columns_of_many_rows() {
     static LOAD: Query = Query::new("found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
-    let input = Input::many().with_all("thing_id", vec![Uuid::nil()]).with_all("label", vec![Some("a")]);
+    let input =
+        Input::many().with_column_values("thing_id", vec![Uuid::nil()]).with_column_values("label", vec![Some("a")]);
     insta::assert_snapshot!(LOAD.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS input (thing_id, label)), found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
 }
 
@@ -63,7 +64,7 @@ fn writes_facts_only_of_rows_that_passed_their_guard() {
         GuardedBatchCommit::new("passed AS (SELECT * FROM input)", "passed", "SELECT fact_id FROM passed");
     let mut facts = FactColumns::default();
     facts.push(scope(), &fact());
-    let input = facts.add_to_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
+    let input = facts.add_to_input(Input::many().with_column_values("tenant_id", vec![Uuid::nil()]));
     insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), passed AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM passed), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM passed) SELECT fact_id FROM passed");
 }
 
@@ -83,11 +84,11 @@ fn numbers_row_sets_before_parameters() {
          SELECT * FROM counted WHERE thing_id >= {first} LIMIT {limit}",
     );
     let input = Input::many()
-        .with_all("thing_id", vec![Uuid::nil()])
+        .with_column_values("thing_id", vec![Uuid::nil()])
         .with_param("first", Uuid::nil())
-        .with_rows("part")
-        .with_all("thing_id", vec![Uuid::nil()])
-        .with_all("name", vec!["a"])
+        .with_row_set("part")
+        .with_column_values("thing_id", vec![Uuid::nil()])
+        .with_column_values("name", vec!["a"])
         .with_param("limit", 5_i64);
     insta::assert_snapshot!(on_one_line(COUNT.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[]) AS input (thing_id)), part AS (SELECT * FROM unnest($2::uuid[], $3::text[]) AS part (thing_id, name)), counted AS (SELECT thing_id, count(*) FROM part JOIN input USING (thing_id) GROUP BY 1) SELECT * FROM counted WHERE thing_id >= $4::uuid LIMIT $5::bigint");
     assert_eq!(input.params().len(), 5);

@@ -67,8 +67,8 @@ pub(super) async fn contract_states(
         ORDER BY number",
     );
     let input = Input::new(scope)
-        .with_all("assets", contracts.iter().map(|(asset, _)| asset.uuid()).collect())
-        .with_all("contracts", contracts.iter().map(|(_, name)| name.as_str()).collect());
+        .with_column_values("assets", contracts.iter().map(|(asset, _)| asset.uuid()).collect())
+        .with_column_values("contracts", contracts.iter().map(|(_, name)| name.as_str()).collect());
     let rows = database.fetch(&READ, input).await?;
     rows.iter()
         .map(|row| {
@@ -109,7 +109,7 @@ pub(super) async fn revoke(
          )",
         "(SELECT count(*) = 1 FROM made)",
     );
-    let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+    let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
     let input = Input::new(scope)
         .with("contract_id", next.contract_id.as_str())
         .with("asset_id", next.asset_id.uuid())

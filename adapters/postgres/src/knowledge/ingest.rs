@@ -32,12 +32,12 @@ static INGEST: GuardedCommit = GuardedCommit::returning(
         INSERT INTO knowledge_index AS existing (tenant_id, asset_id, revision, chunks)
         SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
         WHERE asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND lifecycle_state <> 'archived'
-            AND (decided_on = 0 OR EXISTS (
+            AND (expected_revision = 0 OR EXISTS (
                 SELECT FROM knowledge_index AS present
                 WHERE present.tenant_id = input.tenant_id AND present.asset_id = input.asset_id))
         ON CONFLICT (tenant_id, asset_id) DO UPDATE
         SET revision = existing.revision + 1, chunks = existing.chunks + excluded.chunks
-        WHERE existing.revision = (SELECT decided_on FROM input)
+        WHERE existing.revision = (SELECT expected_revision FROM input)
         RETURNING revision, chunks
      ),
      ingest AS (
@@ -94,7 +94,7 @@ pub(super) async fn commit_documents(
     change: &Change<Ingest>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
-    let ChangeRecord { next, decided_on, fact } = &**change;
+    let ChangeRecord { next, expected_revision, fact } = &**change;
     let lexemes = Lexemes::of(scope.tenant(), next.asset_id);
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
@@ -108,7 +108,7 @@ pub(super) async fn commit_documents(
     }
     let input = Input::new(scope)
         .with("asset_id", next.asset_id.uuid())
-        .with("decided_on", decided_on.map_or(0, Revision::get))
+        .with("expected_revision", expected_revision.map_or(0, Revision::get))
         .with("added_chunks", require_decoded("chunks", i64::try_from(chunks.ids.len()).ok())?)
         .with("ingest_id", next.ingest_id.uuid())
         .with("chunk_strategy", next.chunking.strategy.as_str())
@@ -163,15 +163,15 @@ impl<'a> DocumentColumns<'a> {
         'a: 'v,
     {
         input
-            .with_all("entry_ids", self.entries)
-            .with_all("document_ids", self.document_ids)
-            .with_all("document_digests", self.digests)
-            .with_all("text_lengths", self.lengths)
-            .with_all("chunk_counts", self.chunk_counts)
-            .with_all("titles", self.titles)
-            .with_all("source_refs", self.sources)
-            .with_all("metadata_texts", self.metadata)
-            .with_all("document_texts", self.texts)
+            .with_column_values("entry_ids", self.entries)
+            .with_column_values("document_ids", self.document_ids)
+            .with_column_values("document_digests", self.digests)
+            .with_column_values("text_lengths", self.lengths)
+            .with_column_values("chunk_counts", self.chunk_counts)
+            .with_column_values("titles", self.titles)
+            .with_column_values("source_refs", self.sources)
+            .with_column_values("metadata_texts", self.metadata)
+            .with_column_values("document_texts", self.texts)
     }
 }
 
@@ -226,19 +226,19 @@ impl<'a> ChunkColumns<'a> {
     {
         let (words, counts): (Vec<&str>, Vec<i64>) = self.words.into_iter().unzip();
         input
-            .with_all("chunk_ids", self.ids)
-            .with_all("chunk_entries", self.entries)
-            .with_all("chunk_documents", self.document_ids)
-            .with_all("positions", self.positions)
-            .with_all("starts_at", self.starts)
-            .with_all("ends_at", self.ends)
-            .with_all("token_counts", self.tokens)
-            .with_all("chunk_digests", self.digests)
-            .with_all("chunk_words", self.lexemes)
-            .with_all("chunk_texts", self.texts)
-            .with_all("embeddings", self.vectors)
-            .with_all("distinct_words", words)
-            .with_all("word_chunks", counts)
+            .with_column_values("chunk_ids", self.ids)
+            .with_column_values("chunk_entries", self.entries)
+            .with_column_values("chunk_documents", self.document_ids)
+            .with_column_values("positions", self.positions)
+            .with_column_values("starts_at", self.starts)
+            .with_column_values("ends_at", self.ends)
+            .with_column_values("token_counts", self.tokens)
+            .with_column_values("chunk_digests", self.digests)
+            .with_column_values("chunk_words", self.lexemes)
+            .with_column_values("chunk_texts", self.texts)
+            .with_column_values("embeddings", self.vectors)
+            .with_column_values("distinct_words", words)
+            .with_column_values("word_chunks", counts)
     }
 }
 

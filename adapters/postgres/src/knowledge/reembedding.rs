@@ -64,7 +64,7 @@ static REEMBED: GuardedCommit = GuardedCommit::returning(
     "head AS (
         UPDATE knowledge_index AS existing SET revision = existing.revision + 1
         FROM input JOIN asset USING (tenant_id, asset_id)
-        WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = decided_on
+        WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = expected_revision
             AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
         RETURNING existing.revision, existing.chunks
      ),
@@ -102,12 +102,12 @@ pub(super) async fn commit_reembedding(
     change: &Change<Reembedding>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
-    let ChangeRecord { next, decided_on, fact } = &**change;
+    let ChangeRecord { next, expected_revision, fact } = &**change;
     let EmbeddingModel { account, model } = &next.embedded_by;
     let bytes = |vector: &[f32]| vector.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<u8>>();
     let input = Input::new(scope)
         .with("asset_id", next.asset_id.uuid())
-        .with("decided_on", decided_on.map_or(0, Revision::get))
+        .with("expected_revision", expected_revision.map_or(0, Revision::get))
         .with("ingest_id", next.ingest_id.uuid())
         .with("chunk_strategy", next.chunking.strategy.as_str())
         .with("chunk_tokens", require_decoded("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
@@ -116,9 +116,9 @@ pub(super) async fn commit_reembedding(
         .with("embedded_by", model_name(Some(&next.embedded_by)))
         .with("created_at", next.created_at.to_datetime())
         .with("created_by", next.created_by.to_string())
-        .with_all("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
-        .with_all("chunk_ids", next.vectors.iter().map(|new| new.chunk_id.uuid()).collect())
-        .with_all("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
+        .with_column_values("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
+        .with_column_values("chunk_ids", next.vectors.iter().map(|new| new.chunk_id.uuid()).collect())
+        .with_column_values("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
     let (sql, input) = REEMBED.prepare(scope, fact, key, input)?;
     let rows = database.commit_ingest(scope, sql, &input.params()).await?;
     let revision = require_decoded("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;

@@ -83,7 +83,7 @@ impl AnnouncementStore for Database {
         change: Change<Announcement>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
             .with("announcement_id", next.announcement_id.uuid())
             .with("title", next.title.as_str())

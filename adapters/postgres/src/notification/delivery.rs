@@ -62,7 +62,7 @@ static RETRY: GuardedCommit = GuardedCommit::new(
                 WHERE destination.tenant_id = input.tenant_id AND destination.destination_id = delivery.destination_id)
         FROM input JOIN tenant USING (tenant_id)
         WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id
-            AND delivery.revision = input.decided_on AND delivery.status = 'failed'
+            AND delivery.revision = input.expected_revision AND delivery.status = 'failed'
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM retried)",
@@ -176,12 +176,12 @@ impl DeliveryStore for Database {
         change: Change<Delivery>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let decided_on = change.replaced_revision()?;
+        let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
             .with("delivery_id", next.delivery_id.uuid())
             .with("revision", next.revision.get())
-            .with("decided_on", decided_on.get());
+            .with("expected_revision", expected_revision.get());
         self.commit_guarded(&RETRY, scope, &fact, key, input).await.map(|_| ())
     }
 }

@@ -106,7 +106,7 @@ static CHANGE: GuardedCommit = GuardedCommit::new(
             generation = generation + (stored.is_enabled AND NOT input.is_enabled)::integer
         FROM input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id
-            AND stored.revision = decided_on
+            AND stored.revision = expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -124,7 +124,7 @@ static DELETE: GuardedCommit = GuardedCommit::new(
     "ended AS (
         DELETE FROM notification_destination AS stored USING input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id
-            AND stored.revision = input.decided_on
+            AND stored.revision = input.expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM ended)",
@@ -183,7 +183,7 @@ impl DestinationStore for Database {
         change: Change<Destination>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
             .with("destination_id", next.destination_id.uuid())
             .with("workspace_id", next.scope.workspace().map(WorkspaceId::uuid))
@@ -200,7 +200,7 @@ impl DestinationStore for Database {
     }
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
         let input = Input::new(scope)
             .with("destination_id", next.destination_id.uuid())
             .with("display_name", next.display_name.as_str())
@@ -209,7 +209,7 @@ impl DestinationStore for Database {
             .with("is_enabled", next.is_enabled)
             .with("updated_at", next.updated_at.to_datetime())
             .with("revision", next.revision.get())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
     }
 
@@ -222,10 +222,11 @@ impl DestinationStore for Database {
         &self,
         scope: TenantScope,
         id: DestinationId,
-        decided_on: Revision,
+        expected_revision: Revision,
         fact: Fact,
     ) -> Result<(), CommitError> {
-        let input = Input::new(scope).with("destination_id", id.uuid()).with("decided_on", decided_on.get());
+        let input =
+            Input::new(scope).with("destination_id", id.uuid()).with("expected_revision", expected_revision.get());
         self.commit_guarded(&DELETE, scope, &fact, None, input).await.map(|_| ())
     }
 }

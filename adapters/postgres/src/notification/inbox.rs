@@ -111,7 +111,7 @@ static SET_STATUS: GuardedCommit = GuardedCommit::new(
         UPDATE notification SET status = input.status, read_at = input.read_at, revision = input.revision
         FROM input
         WHERE notification.tenant_id = input.tenant_id AND notification.notification_id = input.notification_id
-            AND notification.recipient = input.recipient AND notification.revision = input.decided_on
+            AND notification.recipient = input.recipient AND notification.revision = input.expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM changed)",
@@ -169,14 +169,14 @@ impl InboxStore for Database {
     }
 
     async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
         let input = Input::new(scope)
             .with("notification_id", next.notification_id.uuid())
             .with("recipient", next.recipient.to_string())
             .with("status", next.status.as_str())
             .with("read_at", next.read_at.map(Timestamp::to_datetime))
             .with("revision", next.revision.get())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(&SET_STATUS, scope, &fact, None, input).await.map(|_| ())
     }
 

@@ -20,7 +20,7 @@ use fairway_domain::{
         Channel, Tier,
         ports::PreferenceStore,
         preference::{
-            DefaultPreference, DefaultProfiles, DefaultProfilesRecord, NotificationSettings, Preference,
+            DefaultPreference, DefaultPreferences, DefaultPreferencesRecord, NotificationSettings, Preference,
             PreferenceScope, PreferenceSet, PreferenceSetRecord,
         },
     },
@@ -139,7 +139,7 @@ static CHANGE: GuardedCommit = GuardedCommit::new(
         FROM input
         WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
             AND stored.scope_kind = input.scope_kind AND stored.scope_ref = input.scope_ref
-            AND stored.environment = input.environment AND stored.revision = decided_on
+            AND stored.environment = input.environment AND stored.revision = expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -160,7 +160,7 @@ static CHANGE_PROFILES: GuardedCommit = GuardedCommit::new(
         UPDATE notification_default_profiles AS stored SET settings = input.settings, revision = input.revision,
             updated_at = input.updated_at, updated_by = input.updated_by
         FROM input
-        WHERE stored.tenant_id = input.tenant_id AND stored.revision = decided_on
+        WHERE stored.tenant_id = input.tenant_id AND stored.revision = expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -176,12 +176,12 @@ struct StoredProfiles {
 }
 
 impl StoredProfiles {
-    fn into_value(self) -> Result<DefaultProfiles, StoreError> {
+    fn into_value(self) -> Result<DefaultPreferences, StoreError> {
         let settings = settings_of(self.settings)?.into_iter().map(|setting| {
             let Preference { category, channel, enabled } = setting.preference()?;
             Ok(((setting.role()?, category, channel), enabled))
         });
-        Ok(DefaultProfiles::restore(DefaultProfilesRecord {
+        Ok(DefaultPreferences::restore(DefaultPreferencesRecord {
             settings: settings.collect::<Result<_, StoreError>>()?,
             updated_at: Timestamp::new(self.updated_at),
             updated_by: require_decoded("updated_by", ActorRef::parse(&self.updated_by).ok())?,
@@ -228,8 +228,8 @@ impl PreferenceStore for Database {
     }
 
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let (reference, environment) = key_of(scope, &next.scope);
         let input = Input::new(scope)
             .with("principal", next.principal.to_string())
@@ -240,25 +240,25 @@ impl PreferenceStore for Database {
             .with("settings", next.preferences().map(preference_json).collect::<Value>())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError> {
+    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError> {
         let tenant = scope.tenant().uuid();
         let find = || notification_default_profiles::table.find(tenant).select(StoredProfiles::as_select());
         self.first("default profiles", find).await?.map(StoredProfiles::into_value).transpose()
     }
 
-    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let statement = if decided_on.is_none() { &CREATE_PROFILES } else { &CHANGE_PROFILES };
+    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError> {
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let statement = if expected_revision.is_none() { &CREATE_PROFILES } else { &CHANGE_PROFILES };
         let input = Input::new(scope)
             .with("settings", next.defaults().map(default_json).collect::<Value>())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("updated_by", next.updated_by.to_string())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 

@@ -85,7 +85,7 @@ static CHANGE: GuardedCommit = GuardedCommit::new(
             chat_secret_ref = input.chat_secret_ref, revision = input.revision, updated_at = input.updated_at
         FROM input
         WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
-            AND stored.revision = decided_on
+            AND stored.revision = expected_revision
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -113,8 +113,8 @@ impl ProfileStore for Database {
     }
 
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError> {
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let ChangeRecord { next, expected_revision, fact } = change.into_record();
+        let statement = if expected_revision.is_none() { &CREATE } else { &CHANGE };
         let digest: Map<String, Value> = next
             .settings
             .digest
@@ -129,7 +129,7 @@ impl ProfileStore for Database {
             .with("chat_secret_ref", next.settings.chat_secret_ref.as_deref())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
-            .with("decided_on", decided_on.map(Revision::get));
+            .with("expected_revision", expected_revision.map(Revision::get));
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -256,16 +256,16 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
     };
     let environments = facts.iter().map(|fact| fact.detail.get("environment").and_then(Value::as_str));
     Input::many()
-        .with_all("tenant_id", vec![scope.tenant().uuid(); facts.len()])
-        .with_all("number", (0_i64..).take(facts.len()).collect())
-        .with_all("execution_id", subject_of("execution"))
-        .with_all("release_id", subject_of("release"))
-        .with_all("asset_version_id", subject_of("asset_version"))
-        .with_all("workload_id", or_detail("workload", "workload_id"))
-        .with_all("asset_id", subject_of("asset"))
-        .with_all("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("environment", environments.collect())
-        .with_all("announcement_id", subject_of("announcement"))
+        .with_column_values("tenant_id", vec![scope.tenant().uuid(); facts.len()])
+        .with_column_values("number", (0_i64..).take(facts.len()).collect())
+        .with_column_values("execution_id", subject_of("execution"))
+        .with_column_values("release_id", subject_of("release"))
+        .with_column_values("asset_version_id", subject_of("asset_version"))
+        .with_column_values("workload_id", or_detail("workload", "workload_id"))
+        .with_column_values("asset_id", subject_of("asset"))
+        .with_column_values("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_column_values("environment", environments.collect())
+        .with_column_values("announcement_id", subject_of("announcement"))
         .with_param("max_people", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
 
@@ -396,9 +396,9 @@ impl ProjectionStore for Database {
     ) -> Result<HeldRoles, StoreError> {
         let (kinds, references) = binding_scopes(positions).into_iter().unzip();
         let input = Input::of_params(scope)
-            .with_rows("scope_key")
-            .with_all::<&str>("scope_kind", kinds)
-            .with_all("scope_ref", references)
+            .with_row_set("scope_key")
+            .with_column_values::<&str>("scope_kind", kinds)
+            .with_column_values("scope_ref", references)
             .with_list_param("acting_roles", ACTING_ROLES.clone())
             .with_list_param("people", people.iter().map(ToString::to_string).collect());
         let mut held_roles = HeldRoles::default();

@@ -42,7 +42,7 @@ static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
             standard_release_id = standard, revision = lanes_revision, soaking_lanes = input.soaking
         FROM input
         WHERE deployment.tenant_id = input.tenant_id AND deployment.workload_id = input.workload_id
-            AND deployment.environment = input.environment AND deployment.revision = lanes_decided_on
+            AND deployment.environment = input.environment AND deployment.revision = expected_lanes_revision
             AND (NOT assigns_lane OR EXISTS (SELECT FROM locked_workload))
         RETURNING 1
      ),
@@ -58,7 +58,7 @@ static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
                 ELSE soak_ends_at END
         FROM updated_deployment, input
         WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-            AND release.revision = decided_on AND (NOT requires_ended_soak OR soak_ends_at <= fairway_now())
+            AND release.revision = expected_revision AND (NOT requires_ended_soak OR soak_ends_at <= fairway_now())
         RETURNING soak_started_at
      ),
      displaced_releases AS (
@@ -139,23 +139,23 @@ pub(super) async fn commit_lane_change(
     let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
     let ids = |releases: &[ReleaseId]| releases.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>();
     let evidence = change.evidence.as_ref();
-    let input = add_release_columns(Input::new(scope), &change.release, change.release_decided_on)
+    let input = add_release_columns(Input::new(scope), &change.release, change.expected_release_revision)
         .with("workload_id", next.workload_id.uuid())
         .with("environment", next.environment.as_str())
-        .with("lanes_decided_on", change.deployment_decided_on.get())
+        .with("expected_lanes_revision", change.expected_deployment_revision.get())
         .with("lanes_revision", next.revision.get())
         .with("restricted", holder(next.restricted))
         .with("guided", holder(next.guided))
         .with("standard", holder(next.standard))
-        .with_all("soaking", next.soaking.iter().map(|lane| lane.as_str()).collect())
+        .with_column_values("soaking", next.soaking.iter().map(|lane| lane.as_str()).collect())
         .with("assigns_lane", assigns_lane(change))
         .with("supersedes", holder(change.release.supersedes_release_id))
-        .with_all("superseded", ids(&change.superseded))
-        .with_all("stopped", ids(&change.stopped_rollouts))
-        .with_all("reinstated", ids(&change.reinstated))
-        .with_all("moved_lanes", change.moves.iter().map(|lane_move| lane_move.lane.as_str()).collect())
-        .with_all("moved_from", change.moves.iter().map(|lane_move| holder(lane_move.from)).collect())
-        .with_all("moved_to", change.moves.iter().map(|lane_move| holder(lane_move.to)).collect())
+        .with_column_values("superseded", ids(&change.superseded))
+        .with_column_values("stopped", ids(&change.stopped_rollouts))
+        .with_column_values("reinstated", ids(&change.reinstated))
+        .with_column_values("moved_lanes", change.moves.iter().map(|lane_move| lane_move.lane.as_str()).collect())
+        .with_column_values("moved_from", change.moves.iter().map(|lane_move| holder(lane_move.from)).collect())
+        .with_column_values("moved_to", change.moves.iter().map(|lane_move| holder(lane_move.to)).collect())
         .with("reason", change.reason.as_str())
         .with("actor", change.fact.actor.to_string())
         .with("artifact_id", evidence.map(|artifact| artifact.artifact_id.uuid()))
@@ -188,13 +188,13 @@ static LANE_CHANGES: GuardedBatchCommit = GuardedBatchCommit::new(
      locked_deployment AS MATERIALIZED (
         SELECT fact_id FROM locked_workload JOIN input USING (fact_id)
             JOIN deployment USING (tenant_id, workload_id, environment)
-        WHERE deployment.revision = lanes_decided_on AND (SELECT count(*) FROM locked_workload) > 0
+        WHERE deployment.revision = expected_lanes_revision AND (SELECT count(*) FROM locked_workload) > 0
         ORDER BY tenant_id, workload_id, environment
         FOR NO KEY UPDATE OF deployment
      ),
      locked AS MATERIALIZED (
         SELECT input.* FROM locked_deployment JOIN input USING (fact_id) JOIN release USING (tenant_id, release_id)
-        WHERE release.revision = decided_on AND (SELECT count(*) FROM locked_deployment) > 0
+        WHERE release.revision = expected_revision AND (SELECT count(*) FROM locked_deployment) > 0
         ORDER BY tenant_id, release_id
         FOR NO KEY UPDATE OF release
      ),
@@ -300,27 +300,33 @@ fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
             .collect()
     };
     let input = Input::many()
-        .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_all("release_id", releases().map(|release| release.release_id.uuid()).collect())
-        .with_all("decided_on", changes().map(|change| change.release_decided_on.get()).collect())
-        .with_all("state", releases().map(|release| release.state.name().as_str()).collect())
-        .with_all(
+        .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_column_values("release_id", releases().map(|release| release.release_id.uuid()).collect())
+        .with_column_values(
+            "expected_revision",
+            changes().map(|change| change.expected_release_revision.get()).collect(),
+        )
+        .with_column_values("state", releases().map(|release| release.state.name().as_str()).collect())
+        .with_column_values(
             "bindings_digest",
             releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
         )
-        .with_all("revision", releases().map(|release| release.revision.get()).collect())
-        .with_all("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect())
-        .with_all("supersedes", releases().map(|release| holder(release.supersedes_release_id)).collect())
-        .with_all("workload_id", deployments().map(|next| next.workload_id.uuid()).collect())
-        .with_all("environment", deployments().map(|next| next.environment.as_str()).collect())
-        .with_all("lanes_decided_on", changes().map(|change| change.deployment_decided_on.get()).collect())
-        .with_all("restricted", deployments().map(|next| holder(next.restricted)).collect())
-        .with_all("guided", deployments().map(|next| holder(next.guided)).collect())
-        .with_all("standard", deployments().map(|next| holder(next.standard)).collect())
-        .with_all("lanes_revision", deployments().map(|next| next.revision.get()).collect())
-        .with_all("assigns_lane", changes().map(assigns_lane).collect())
-        .with_all("reason", changes().map(|change| change.reason.as_str()).collect())
-        .with_all("actor", changes().map(|change| change.fact.actor.to_string()).collect())
-        .with_all("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
+        .with_column_values("revision", releases().map(|release| release.revision.get()).collect())
+        .with_column_values("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect())
+        .with_column_values("supersedes", releases().map(|release| holder(release.supersedes_release_id)).collect())
+        .with_column_values("workload_id", deployments().map(|next| next.workload_id.uuid()).collect())
+        .with_column_values("environment", deployments().map(|next| next.environment.as_str()).collect())
+        .with_column_values(
+            "expected_lanes_revision",
+            changes().map(|change| change.expected_deployment_revision.get()).collect(),
+        )
+        .with_column_values("restricted", deployments().map(|next| holder(next.restricted)).collect())
+        .with_column_values("guided", deployments().map(|next| holder(next.guided)).collect())
+        .with_column_values("standard", deployments().map(|next| holder(next.standard)).collect())
+        .with_column_values("lanes_revision", deployments().map(|next| next.revision.get()).collect())
+        .with_column_values("assigns_lane", changes().map(assigns_lane).collect())
+        .with_column_values("reason", changes().map(|change| change.reason.as_str()).collect())
+        .with_column_values("actor", changes().map(|change| change.fact.actor.to_string()).collect())
+        .with_column_values("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
     facts.add_to_input(input)
 }

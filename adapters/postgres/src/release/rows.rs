@@ -210,7 +210,7 @@ pub(super) fn add_rollout_columns<'v>(input: Input<'v>, change: &'v DeploymentCh
         .with("auto_advance", rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic))
         .with("rollout_index", rollout.map(|rollout| i16::from(rollout.current_index)))
         .with("rollout_since", rollout.map(|rollout| rollout.since_revision.get()))
-        .with_all("rollout_holds", rollout.map_or_else(Vec::new, holds))
+        .with_column_values("rollout_holds", rollout.map_or_else(Vec::new, holds))
         .with("starts_soak", starts_soak)
         .with("requires_ended_soak", change.requires_ended_soak)
 }
@@ -243,10 +243,14 @@ pub(super) fn decode_release_with_deployment(row: &Row) -> Result<ReleaseWithDep
 }
 
 /// Adds the columns that a transition of a release changes.
-pub(super) fn add_release_columns<'v>(input: Input<'v>, release: &'v Release, decided_on: Revision) -> Input<'v> {
+pub(super) fn add_release_columns<'v>(
+    input: Input<'v>,
+    release: &'v Release,
+    expected_revision: Revision,
+) -> Input<'v> {
     input
         .with("release_id", release.release_id.uuid())
-        .with("decided_on", decided_on.get())
+        .with("expected_revision", expected_revision.get())
         .with("state", release.state.name().as_str())
         .with("bindings_digest", release.state.digest().map(BindingsDigest::as_str))
         .with("revision", release.revision.get())
@@ -293,11 +297,11 @@ impl<'a> ReferenceRows<'a> {
         'a: 'v,
     {
         input
-            .with_all("from_versions", self.from_versions)
-            .with_all("slugs", self.slugs)
-            .with_all("labels", self.labels)
-            .with_all("to_versions", self.to_versions)
-            .with_all("referenced_assets", self.assets)
+            .with_column_values("from_versions", self.from_versions)
+            .with_column_values("slugs", self.slugs)
+            .with_column_values("labels", self.labels)
+            .with_column_values("to_versions", self.to_versions)
+            .with_column_values("referenced_assets", self.assets)
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn commit_transition(
                 updated_at = input.updated_at
             FROM input
             WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                AND release.revision = decided_on
+                AND release.revision = expected_revision
             RETURNING 1
          )",
         "(SELECT count(*) = 1 FROM updated_release)",
@@ -42,7 +42,7 @@ pub(super) async fn commit_transition(
                 updated_at = input.updated_at
             FROM input
             WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                AND release.revision = decided_on
+                AND release.revision = expected_revision
             RETURNING 1
          ),
          locked_assets AS (
@@ -77,7 +77,7 @@ pub(super) async fn commit_transition(
 static TRANSITIONS: GuardedBatchCommit = GuardedBatchCommit::new(
     "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
-        WHERE release.revision = decided_on
+        WHERE release.revision = expected_revision
         ORDER BY tenant_id, release_id
         FOR NO KEY UPDATE OF release
      ),
@@ -128,19 +128,19 @@ impl BatchCommitter for TransitionCommitter {
         pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
         let records = || pending.iter().map(|pending| &*pending.change);
         let releases = || records().map(|record| &record.next);
-        let decided_on: Vec<i64> =
+        let expected_revision: Vec<i64> =
             records().map(|record| Ok(record.replaced_revision()?.get())).collect::<Result<_, StoreError>>()?;
         let input = Input::many()
-            .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-            .with_all("release_id", releases().map(|release| release.release_id.uuid()).collect())
-            .with_all("decided_on", decided_on)
-            .with_all("state", releases().map(|release| release.state.name().as_str()).collect())
-            .with_all(
+            .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+            .with_column_values("release_id", releases().map(|release| release.release_id.uuid()).collect())
+            .with_column_values("expected_revision", expected_revision)
+            .with_column_values("state", releases().map(|release| release.state.name().as_str()).collect())
+            .with_column_values(
                 "bindings_digest",
                 releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
             )
-            .with_all("revision", releases().map(|release| release.revision.get()).collect())
-            .with_all("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect());
+            .with_column_values("revision", releases().map(|release| release.revision.get()).collect())
+            .with_column_values("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect());
         let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, TRANSITIONS.text(&input)?, &input.params()).await? else {
             return Ok(None);

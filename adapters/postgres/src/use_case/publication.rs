@@ -14,7 +14,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError},
     tenant::TenantScope,
-    use_case::{CreatedPieces, Publication},
+    use_case::{CreatedResources, Publication},
 };
 
 /// The CTE that inserts access requests. It follows the CTE `changed`.
@@ -43,7 +43,7 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
                 release_id = new_release_id
             FROM input
             WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
-                AND use_case.revision = decided_on
+                AND use_case.revision = expected_revision
             RETURNING 1
          ),
          made_workload AS (
@@ -108,13 +108,14 @@ pub(super) async fn commit(
     change: Change<Publication>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    let ChangeRecord { next: Publication { use_case, requests, created }, decided_on, fact } = change.into_record();
+    let ChangeRecord { next: Publication { use_case, requests, created }, expected_revision, fact } =
+        change.into_record();
     let input = Input::new(scope)
         .with("actor", fact.actor.to_string())
         .with("request_workspace_id", use_case.workspace_id.uuid())
-        .with_all("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
-        .with_all("request_names", requests.iter().map(name_of).collect());
-    let input = add_change_columns(input, &use_case, decided_on);
+        .with_column_values("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
+        .with_column_values("request_names", requests.iter().map(name_of).collect());
+    let input = add_change_columns(input, &use_case, expected_revision);
     let Some(created) = &created else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
     };
@@ -131,8 +132,8 @@ fn name_of(request: &AccessRequest) -> &str {
 }
 
 /// Adds the columns of the new assets, their versions, the release and its bindings.
-fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedPieces) -> Input<'v> {
-    let CreatedPieces { assets, workload, release, reused_assets } = created;
+fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedResources) -> Input<'v> {
+    let CreatedResources { assets, workload, release, reused_assets } = created;
     let versions = || assets.iter().map(|(_, version)| version);
     let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
     input
@@ -140,16 +141,19 @@ fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedPieces) -> Input
         .with("environment", release.environment.as_str())
         .with("target_lane", release.target_lane.as_str())
         .with("policy_bundle_id", release.policy_bundle_id.map(AssetId::uuid))
-        .with_all("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
-        .with_all("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
-        .with_all("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
-        .with_all("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
-        .with_all("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
-        .with_all("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
-        .with_all("contents", versions().map(|version| version.canonical.text()).collect())
-        .with_all("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
-        .with_all("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
-        .with_all("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
-        .with_all("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
-        .with_all("bound_versions", release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect())
+        .with_column_values("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
+        .with_column_values("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
+        .with_column_values("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
+        .with_column_values("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
+        .with_column_values("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
+        .with_column_values("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
+        .with_column_values("contents", versions().map(|version| version.canonical.text()).collect())
+        .with_column_values("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
+        .with_column_values("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
+        .with_column_values("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
+        .with_column_values("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
+        .with_column_values(
+            "bound_versions",
+            release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect(),
+        )
 }

@@ -312,7 +312,7 @@ async fn workload_change(fixture: &Fixture) -> Decision {
         interface_config: Some(Some(interface)),
         ..WorkloadPatch::default()
     };
-    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    let change = workload.apply_patch(patch, &stamp()).unwrap().unwrap();
     let id = workload.workload_id;
     let store = store(fixture);
     Decision::new(async move |_| WorkloadStore::commit_change(&*store, scope(), change).await)

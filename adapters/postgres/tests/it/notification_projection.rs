@@ -128,7 +128,7 @@ async fn failed_commit_writes_nothing() {
 async fn suspended_workload(fixture: &Fixture) -> Workload {
     let workload = fixture.workload().await;
     let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
-    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    let change = workload.apply_patch(patch, &stamp()).unwrap().unwrap();
     WorkloadStore::commit_change(&*fixture.store, scope(), change).await.unwrap();
     workload
 }

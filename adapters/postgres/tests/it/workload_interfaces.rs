@@ -16,7 +16,7 @@ async fn workload_with_interface(fixture: &Fixture, document: &Value) -> fairway
     let workload = fixture.workload().await;
     let config = InterfaceConfig::parse(document).unwrap();
     let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
-    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    let change = workload.apply_patch(patch, &stamp()).unwrap().unwrap();
     let next = change.next.clone();
     WorkloadStore::commit_change(&*fixture.store, scope(), change).await.unwrap();
     next

@@ -82,7 +82,7 @@ pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWE
 /// `i-understand` permits local mode behind a proxy.
 pub(super) const LOCAL_MODE_EXPOSED: Setting = plain("local_mode_exposed", "FAIRWAY_LOCAL_MODE_EXPOSED", "");
 /// Maximum requests of a worker thread that wait for PostgreSQL in a standing queue.
-pub(super) const WAITING_LINE: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
+pub(super) const MAX_DATABASE_WAITERS: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
 /// Resident memory limit of the process, in MiB.
 pub(super) const MEMORY_LIMIT: Setting = plain("memory_limit_mib", "FAIRWAY_MEMORY_LIMIT_MIB", "400");
 /// Services that may act on behalf of others.
@@ -187,7 +187,7 @@ pub const SETTINGS: &[Setting] = &[
     PUBLIC_SCHEME,
     HEADER_TIMEOUT,
     BODY_TIMEOUT,
-    WAITING_LINE,
+    MAX_DATABASE_WAITERS,
     MEMORY_LIMIT,
     INTERNAL_CLIENTS,
     SYNC_WAIT,

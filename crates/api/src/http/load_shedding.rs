@@ -19,7 +19,7 @@ use fairway_domain::{
     rate_limit::ClientAddress,
 };
 use fairway_memory_limit::is_hard_limit_reached;
-use fairway_postgres::InFlight;
+use fairway_postgres::StatementsInFlight;
 use std::{
     collections::HashMap,
     hash::Hash,
@@ -55,7 +55,7 @@ const MAX_REFUSAL_DELAY: Duration = Duration::from_millis(250);
 /// Load shedder of one worker thread. Clones share state.
 #[derive(Clone, Debug)]
 pub struct LoadShedder {
-    waiting: InFlight,
+    waiting: StatementsInFlight,
     max_waiting: usize,
     state: Arc<Mutex<ShedState>>,
 }
@@ -137,7 +137,7 @@ impl LoadShedder {
     /// Creates a load shedder over the statements that wait for PostgreSQL; `max_waiting` is the limit of a standing
     /// queue.
     #[must_use]
-    pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
+    pub fn new(waiting: StatementsInFlight, max_waiting: usize) -> Self {
         let state = ShedState {
             window_start: Instant::now(),
             min_waiting: 0,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// Spawns `count` waiting statements that end when the set is dropped.
-    async fn spawn_waiting(waiting: &InFlight, count: usize) -> JoinSet<()> {
+    async fn spawn_waiting(waiting: &StatementsInFlight, count: usize) -> JoinSet<()> {
         let mut statements = JoinSet::new();
         for _ in 0..count {
             let waiting = waiting.clone();
@@ -295,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn serves_bursts_and_bounds_standing_queues() {
-        let waiting = InFlight::default();
+        let waiting = StatementsInFlight::default();
         let shedder = LoadShedder::new(waiting.clone(), MAX_WAITING);
         let (ada, start) = (client("user:ada"), Instant::now());
         let statements = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
-        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
         let admit =
             |is_hard_limit_reached: bool| shedder.admit_within(ada.clone(), false, now, move || is_hard_limit_reached);
@@ -336,7 +336,7 @@ mod tests {
 
     #[tokio::test]
     async fn bounds_arriving_bodies_and_serves_other_senders() {
-        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
         let holder = ClientKey::LinkHolder(ClientAddress::from_ip([192, 0, 2, 7].into()));
         let (anonymous, now) = (client("anonymous"), Instant::now());
         let admit = |client: &ClientKey| shedder.admit(client.clone(), true, now);
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn spreads_refusals_over_time_and_bounds_their_delay() {
-        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
         let now = Instant::now();
         let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
         assert_eq!(shedder.schedule_refusal(now), now);
@@ -384,7 +384,7 @@ mod tests {
 
     #[tokio::test]
     async fn serves_client_below_fair_share_under_overload() {
-        let waiting = InFlight::default();
+        let waiting = StatementsInFlight::default();
         let shedder = LoadShedder::new(waiting.clone(), MAX_WAITING);
         let (busy, other, start) = (client("user:busy"), client("user:other"), Instant::now());
         let mut permits: Vec<AdmissionPermit> =

@@ -4,7 +4,7 @@ use super::{BundleCoverage, Report, RuleCoverage, TestResult};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::Sidecars},
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::SidecarLocation},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -171,7 +171,7 @@ fn compile_bundle(
     if !pointer.is_empty() {
         let mut remaining_bytes = remaining_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         located = located
-            .with_texts_limited(&Sidecars { path, root }, &mut remaining_bytes)
+            .with_texts_limited(&SidecarLocation { path, root }, &mut remaining_bytes)
             .map_err(|finding| vec![finding])?;
     }
     // Removes findings about failed tests, because the command reports these as test results.

@@ -8,7 +8,7 @@ use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
     flow,
-    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::Sidecars},
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::SidecarLocation},
 };
 use fairway_domain::{
     access::OwnerRef,
@@ -190,7 +190,7 @@ impl DirectoryReader<'_> {
             self.findings.push(located.finding("/kind", "misplaced_flow", "a flow belongs in `flows/` as plain YAML"));
             return None;
         }
-        let sidecars = Sidecars { path, root: self.root };
+        let sidecars = SidecarLocation { path, root: self.root };
         let inlined = sidecars.inline_texts(&mut located, &manifest.texts, &mut self.remaining_text_bytes);
         self.record(inlined)?;
         let asset = self.check_content(manifest.kind, manifest.slug, manifest.owner_ref, located)?;

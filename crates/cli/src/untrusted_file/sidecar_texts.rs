@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The location of a manifest, from which its sidecar files are resolved.
-pub(crate) struct Sidecars<'p> {
+pub(crate) struct SidecarLocation<'p> {
     /// The path of the manifest.
     pub(crate) path: &'p Path,
     /// The directory that must contain every sidecar file.
@@ -26,7 +26,7 @@ impl LocatedValue {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut remaining_bytes = MAX_DIRECTORY_BYTES;
         self.with_texts_limited(
-            &Sidecars { path, root: folder.unwrap_or_else(|| Path::new(".")) },
+            &SidecarLocation { path, root: folder.unwrap_or_else(|| Path::new(".")) },
             &mut remaining_bytes,
         )
     }
@@ -35,7 +35,7 @@ impl LocatedValue {
     /// `remaining_bytes`.
     pub(crate) fn with_texts_limited(
         mut self,
-        sidecars: &Sidecars<'_>,
+        sidecars: &SidecarLocation<'_>,
         remaining_bytes: &mut u64,
     ) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
@@ -50,7 +50,7 @@ impl LocatedValue {
     }
 }
 
-impl Sidecars<'_> {
+impl SidecarLocation<'_> {
     /// Inserts texts into the manifest's content. `texts` maps JSON pointers into the content to file names.
     /// Subtracts the size of the texts from `remaining_bytes`.
     ///

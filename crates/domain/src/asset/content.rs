@@ -51,7 +51,7 @@ pub const MAX_VALUES: usize = 50_000;
 /// Whether content of the kind may contain patterns or schemas, which a run plan compiles. Policy bundles have an
 /// estimate of their own.
 #[must_use]
-pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {
+pub const fn may_contain_patterns(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
 }
 
@@ -70,7 +70,7 @@ pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
             .map(|guardrail| pattern_bytes(guardrail).saturating_add(schema_bytes(guardrail, &["schema"])))
             .fold(0, usize::saturating_add);
     }
-    if may_hold_compiled_parts(kind) { schema_bytes(content, &["input_schema", "output_schema"]) } else { 0 }
+    if may_contain_patterns(kind) { schema_bytes(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
 /// Parsed content, by kind.
@@ -226,7 +226,7 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     }
     let refused_pointers: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     // Overlong content is refused in any case. Its patterns are not compiled, because that could take seconds.
-    let is_within_bounds = !problems.iter().any(validator_problems::is_too_long);
+    let is_within_bounds = !problems.iter().any(validator_problems::reports_excess_length);
     let mut violations = rule::find_violations(kind, content, is_within_bounds);
     // Parsers report further problems, but refused content is never parsed later. They run here, so that the report
     // is complete.

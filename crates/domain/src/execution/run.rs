@@ -63,7 +63,7 @@ use step_failure::StepFailure;
 pub const MAX_STEPS: usize = 1_000;
 /// The memory for a run's values in bytes. It equals the size limit of asset content, and is four times the limit
 /// of a request.
-pub const MAX_VALUE_BYTES: usize = 4 << 20;
+pub const MAX_RUN_VALUES_BYTES: usize = 4 << 20;
 
 /// Obligations that withhold the answer until the run's end.
 const WITHHOLDING_OBLIGATIONS: [Obligation; 3] =
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
             moment,
             outputs: BTreeMap::new(),
             untrusted_outputs: BTreeMap::new(),
-            budget: ValueBudget::new(MAX_VALUE_BYTES),
+            budget: ValueBudget::new(MAX_RUN_VALUES_BYTES),
             metadata: Map::new(),
             transcript: Vec::new(),
             obligations,

@@ -6,7 +6,7 @@ use super::{
     rewrite_texts::estimate_bytes,
 };
 use crate::{
-    asset::content::embedded_schema::MAX_BRIEF_EVALUATIONS,
+    asset::content::embedded_schema::MAX_CHEAP_EVALUATIONS,
     redaction::{PersonalDataClass, Redactor},
 };
 use serde_json::{Map, Value, json};
@@ -179,7 +179,7 @@ impl GuardrailCheck {
     /// Runs the check with the small budget of a request thread; `None` when the check needs more evaluations.
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
-        let result = self.clone().run_within(MAX_BRIEF_EVALUATIONS, redactor);
+        let result = self.clone().run_within(MAX_CHEAP_EVALUATIONS, redactor);
         let exceeds_budget =
             |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::Failed { error_code: Some(_), .. });
         (!result.findings.iter().any(exceeds_budget)).then_some(result)

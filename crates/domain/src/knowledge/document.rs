@@ -478,7 +478,7 @@ impl Change<Ingest> {
     /// Bases the ingest on a newer revision, after a concurrent ingest. Only the number of the created revision
     /// differs.
     pub const fn rebase(&mut self, revision: IndexRevision) {
-        self.0.decided_on = Some(Revision::new(revision.get()));
+        self.0.expected_revision = Some(Revision::new(revision.get()));
     }
 
     /// Replaces the embedding model, and returns the documents. The caller must compute their vectors with the new

@@ -296,7 +296,11 @@ impl Destination {
     ///
     /// # Errors
     /// The errors of [`Self::create`].
-    pub fn amend(&self, patch: DestinationPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, DestinationRefusal> {
+    pub fn apply_patch(
+        &self,
+        patch: DestinationPatch,
+        stamp: &Stamp,
+    ) -> Result<Option<Change<Self>>, DestinationRefusal> {
         let mut next = self.0.clone();
         let is_redirected = patch.configuration.is_some() || patch.secret_ref.is_some();
         if let Some(name) = patch.display_name {
@@ -457,7 +461,7 @@ mod tests {
             let Value::Object(configuration) = configuration else { unreachable!() };
             DestinationPatch { configuration: Some(configuration), ..DestinationPatch::default() }
         };
-        assert_eq!(created.amend(patch(json!({})), &stamp()).unwrap_err(), DestinationRefusal::NoUrl);
+        assert_eq!(created.apply_patch(patch(json!({})), &stamp()).unwrap_err(), DestinationRefusal::NoUrl);
     }
 
     /// Only deliveries check addresses, so that any address can be saved.
@@ -472,14 +476,14 @@ mod tests {
     fn amends_named_fields_and_increments_the_revision() {
         let created = Destination::create(new(json!({ "url": "https://h.example" })), &stamp()).unwrap();
         let first = &created.next;
-        assert!(first.amend(DestinationPatch::default(), &stamp()).unwrap().is_none());
+        assert!(first.apply_patch(DestinationPatch::default(), &stamp()).unwrap().is_none());
         let patch = DestinationPatch { is_enabled: Some(false), secret_ref: Some(None), ..DestinationPatch::default() };
-        let change = first.amend(patch, &stamp()).unwrap().unwrap();
-        assert_eq!((change.decided_on, change.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
+        let change = first.apply_patch(patch, &stamp()).unwrap().unwrap();
+        assert_eq!((change.expected_revision, change.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
         assert_eq!((change.next.secret_ref.as_ref(), change.next.is_enabled), (None, false));
         assert_eq!(change.next.configuration, first.configuration);
         let unchanged_name =
             DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
-        assert!(first.amend(unchanged_name, &stamp()).unwrap().is_none());
+        assert!(first.apply_patch(unchanged_name, &stamp()).unwrap().is_none());
     }
 }

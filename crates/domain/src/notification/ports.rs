@@ -16,7 +16,7 @@ use crate::{
         destination::{ActiveDestination, Destination, DestinationScope},
         inbox::{InboxStatus, Notification},
         message::{OutgoingMessage, SendFailure},
-        preference::{DefaultProfiles, NotificationSettings, PreferenceScope, PreferenceSet},
+        preference::{DefaultPreferences, NotificationSettings, PreferenceScope, PreferenceSet},
         profile::NotificationProfile,
         projection::{NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, SuppressedDecision},
     },
@@ -98,9 +98,9 @@ pub trait PreferenceStore: Send + Sync {
     /// Stores the preferences of a person in one scope.
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
     /// Finds the default profiles of the tenant's roles; `None` if none were set.
-    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError>;
+    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
     /// Stores the default profiles.
-    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError>;
+    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError>;
     /// Loads the notification settings of the tenant.
     async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError>;
     /// Lists the environments to which a workload is released, in alphabetical order.
@@ -144,7 +144,7 @@ pub trait DestinationStore: Send + Sync {
         &self,
         scope: TenantScope,
         id: DestinationId,
-        decided_on: Revision,
+        expected_revision: Revision,
         fact: Fact,
     ) -> Result<(), CommitError>;
 }

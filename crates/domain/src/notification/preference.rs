@@ -156,11 +156,11 @@ aggregate!(PreferenceSet, PreferenceSetRecord);
 
 /// The default settings of all roles of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DefaultProfiles(pub(crate) DefaultProfilesRecord);
+pub struct DefaultPreferences(pub(crate) DefaultPreferencesRecord);
 
-/// The fields of [`DefaultProfiles`].
+/// The fields of [`DefaultPreferences`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DefaultProfilesRecord {
+pub struct DefaultPreferencesRecord {
     /// The settings by role, category and channel.
     pub settings: BTreeMap<(Role, FactCategory, Channel), bool>,
     /// The time of the last change.
@@ -171,7 +171,7 @@ pub struct DefaultProfilesRecord {
     pub revision: Revision,
 }
 
-aggregate!(DefaultProfiles, DefaultProfilesRecord);
+aggregate!(DefaultPreferences, DefaultPreferencesRecord);
 
 /// A request sets the same category and channel twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -248,7 +248,7 @@ impl PreferenceSet {
     }
 }
 
-impl DefaultProfiles {
+impl DefaultPreferences {
     /// Sets default settings of roles. `previous` contains the earlier settings. `None` if nothing changes.
     ///
     /// # Errors
@@ -279,7 +279,7 @@ impl DefaultProfiles {
         let fact = fact.with_categories([FactCategory::PolicyChanges]);
         let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
-        let next = Self(DefaultProfilesRecord { settings, updated_at, updated_by, revision });
+        let next = Self(DefaultPreferencesRecord { settings, updated_at, updated_by, revision });
         Ok(Some(match previous {
             None => Change::create(next, fact),
             Some(previous) => Change::replace(next, previous.revision, fact),
@@ -314,7 +314,7 @@ pub struct PreferenceLayers<'p> {
     /// The recipient's preferences for the whole tenant.
     pub global: Option<&'p PreferenceSet>,
     /// The default settings of the tenant's roles.
-    pub profiles: Option<&'p DefaultProfiles>,
+    pub profiles: Option<&'p DefaultPreferences>,
     /// The recipient's roles in the resource position of the fact.
     pub roles: Roles,
 }

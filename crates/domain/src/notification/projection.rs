@@ -21,7 +21,8 @@ use crate::{
         digest::DigestFrequency,
         inbox::{InboxStatus, Notification, NotificationRecord},
         preference::{
-            DefaultProfiles, DeliveryDecision, NotificationSettings, PreferenceLayers, PreferenceScope, PreferenceSet,
+            DefaultPreferences, DeliveryDecision, NotificationSettings, PreferenceLayers, PreferenceScope,
+            PreferenceSet,
         },
         profile::ProfileSettings,
         recipient::{RecipientRights, Recipients, recipients},
@@ -111,7 +112,7 @@ pub struct RecipientPreferences {
     /// The preference sets that can decide about a fact of the batch, by person.
     pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
     /// The default profiles of the tenant's roles.
-    pub profiles: Option<DefaultProfiles>,
+    pub profiles: Option<DefaultPreferences>,
     /// The current notification settings of the tenant.
     pub switches: NotificationSettings,
     /// The times at which these settings were turned on.
@@ -133,7 +134,7 @@ impl RecipientPreferences {
     /// Whether a preference of the recipient or a default of any role turns the inbox off for some category.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
-        let default_turns_inbox_off = |profiles: &DefaultProfiles| {
+        let default_turns_inbox_off = |profiles: &DefaultPreferences| {
             profiles.settings.iter().any(|((_, _, channel), enabled)| *channel == Channel::Portal && !enabled)
         };
         let set_turns_inbox_off = |set: &PreferenceSet| {

@@ -478,9 +478,9 @@ impl Release {
         let detail = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });
         DeploymentChange::new(DeploymentChangeRecord {
             release,
-            release_decided_on: self.revision,
+            expected_release_revision: self.revision,
             deployment: next,
-            deployment_decided_on: deployment.revision,
+            expected_deployment_revision: deployment.revision,
             superseded,
             stopped_rollouts: stopped,
             soak,

@@ -309,11 +309,11 @@ pub struct DeploymentChangeRecord {
     /// The release after the change.
     pub release: Release,
     /// The release revision on which the decision is based.
-    pub release_decided_on: Revision,
+    pub expected_release_revision: Revision,
     /// The deployment after the change.
     pub deployment: Deployment,
     /// The deployment revision on which the decision is based.
-    pub deployment_decided_on: Revision,
+    pub expected_deployment_revision: Revision,
     /// The releases that lose their last lane, and become superseded.
     pub superseded: Vec<ReleaseId>,
     /// The other releases whose rollout ends, because they lose the rollout's current lane.

@@ -190,9 +190,9 @@ impl Release {
             .collect();
         Ok(DeploymentChange::new(DeploymentChangeRecord {
             release,
-            release_decided_on: self.revision,
+            expected_release_revision: self.revision,
             deployment: next,
-            deployment_decided_on: deployment.revision,
+            expected_deployment_revision: deployment.revision,
             // The change already contains the release itself, with its new state.
             superseded: Vec::new(),
             // Only this release held the returned lanes, so no rollout of another release is affected.

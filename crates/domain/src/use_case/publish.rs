@@ -70,7 +70,7 @@ pub struct PublicationContext {
 
 /// The resources that a publication creates.
 #[derive(Clone, PartialEq, Debug)]
-pub struct CreatedPieces {
+pub struct CreatedResources {
     /// The new assets with their first versions.
     pub assets: Vec<(Asset, NewVersion)>,
     /// The workload with a form for the inputs.
@@ -89,7 +89,7 @@ pub struct Publication {
     /// The access requests for the missing connections.
     pub requests: Vec<AccessRequest>,
     /// The resources that the publication creates; `None` if an earlier publication created them.
-    pub created: Option<Box<CreatedPieces>>,
+    pub created: Option<Box<CreatedResources>>,
 }
 
 impl UseCase {
@@ -150,7 +150,7 @@ impl UseCase {
         ids: &PublicationIds,
         context: &PublicationContext,
         stamp: &Stamp,
-    ) -> Result<CreatedPieces, UseCaseRefusal> {
+    ) -> Result<CreatedResources, UseCaseRefusal> {
         // A checked new plan never fails here. An earlier version of the server may have accepted a plan that no
         // form can ask for.
         let not_publishable = UseCaseRefusal::PlanNotPublishable;
@@ -199,7 +199,7 @@ impl UseCase {
             release = change.map_err(|_| refusal)?.into_record().next;
         }
         release.0.revision = Revision::FIRST;
-        Ok(CreatedPieces { assets, workload, release, reused_assets })
+        Ok(CreatedResources { assets, workload, release, reused_assets })
     }
 
     /// Creates the workload with a form for the inputs of the flow; `None` if a form cannot ask for the inputs.

@@ -129,13 +129,13 @@ impl InMemoryStore {
     pub(crate) fn commit(&mut self, decision: Decision) -> Result<(), StaleDecision> {
         match decision {
             Decision::Binding(change) | Decision::Transition(change) => {
-                let ChangeRecord { next, decided_on, .. } = change.into_record();
-                self.commit_release(next, decided_on)
+                let ChangeRecord { next, expected_revision, .. } = change.into_record();
+                self.commit_release(next, expected_revision)
             }
             Decision::Verdict(change) => {
-                let ChangeRecord { next, decided_on, .. } = change.into_record();
+                let ChangeRecord { next, expected_revision, .. } = change.into_record();
                 let is_active = next.release.state.can_hold_lanes();
-                self.commit_release(next.release, decided_on)?;
+                self.commit_release(next.release, expected_revision)?;
                 if is_active {
                     let mut deployment = self.state.deployment.clone().into_record();
                     deployment.revision = deployment.revision.next();
@@ -147,9 +147,9 @@ impl InMemoryStore {
         }
     }
 
-    fn commit_release(&mut self, next: Release, decided_on: Option<Revision>) -> Result<(), StaleDecision> {
+    fn commit_release(&mut self, next: Release, expected_revision: Option<Revision>) -> Result<(), StaleDecision> {
         let stored = self.release_mut(next.release_id);
-        if Some(stored.revision) != decided_on {
+        if Some(stored.revision) != expected_revision {
             return Err(StaleDecision);
         }
         *stored = next;
@@ -158,8 +158,8 @@ impl InMemoryStore {
 
     fn commit_lane_change(&mut self, change: DeploymentChange) -> Result<(), StaleDecision> {
         let id = change.release.release_id;
-        let is_stale = self.state.deployment.revision != change.deployment_decided_on
-            || self.release_mut(id).revision != change.release_decided_on
+        let is_stale = self.state.deployment.revision != change.expected_deployment_revision
+            || self.release_mut(id).revision != change.expected_release_revision
             || change.reinstated.iter().any(|id| !matches!(self.release_mut(*id).state, State::Superseded { .. }));
         if is_stale {
             return Err(StaleDecision);

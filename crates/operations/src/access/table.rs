@@ -173,9 +173,9 @@ operations! {
     BindVersion = "bind_version" => on_release(P::ReleaseCreate);
     UnbindVersion = "unbind_version" => on_release(P::ReleaseCreate);
     ListLanes = "list_lanes" => on_resource(P::WorkloadView, P::ReleaseView);
-    // Transitions between draft and review; `MoveRelease` covers all others.
+    // Transitions between draft and review; `TransitionRelease` covers all others.
     SubmitRelease = "submit_release" => on_release(P::ReleaseCreate);
-    MoveRelease = "transition_release" => on_release(P::ReleaseTransition);
+    TransitionRelease = "transition_release" => on_release(P::ReleaseTransition);
     RollBackRelease = "roll_back_release" => on_release(P::ReleaseRollback);
     AdvanceRollout = "advance_rollout" => on_release(P::ReleaseTransition);
     ReadRollout = "read_rollout" => on_release(P::ReleaseView);
@@ -201,7 +201,7 @@ operations! {
     CancelExecution = "cancel_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
     ReadReview = "read_execution_review" => on_resource(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => on_resource(P::ExecutionView, P::ReleaseApprove);
-    SettleExecution = "settle_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
+    ResolveExecution = "settle_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
     ReadExecutionEvents = "read_execution_events" => on_resource(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadUsage = "read_usage" => on_resource(P::ExecutionView, P::ExecutionView);

@@ -148,7 +148,7 @@ impl ProgressRecorder<'_> {
                 run.on_hook(engine.context.moment(), response)
             }
             RunEffect::Reserve => {
-                self.reserve_memory().await?;
+                self.reserve_run_memory().await?;
                 run.on_reservation(engine.context.moment())
             }
         }))

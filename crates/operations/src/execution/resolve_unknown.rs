@@ -70,7 +70,7 @@ impl UnknownOutcomes {
         let (RunState { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let position = self.execution_reader.position_of_run(caller, &execution).await?;
-        let scope = match authorize::authorize(caller, Operation::SettleExecution, &position) {
+        let scope = match authorize::authorize(caller, Operation::ResolveExecution, &position) {
             // The caller already sees its own run, so the refusal may name the missing permission.
             Err(Failure::NotFound) if ownership == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ExecutionKill))

@@ -370,7 +370,7 @@ impl KnowledgeBases {
         };
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
-        let embedded = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
+        let embedded = limit_embed_time(self.embed_texts(model, texts.collect())).await.map_err(|error| {
             tracing::warn!(
                 tenant_id = %scope.tenant(),
                 asset_id = %asset,
@@ -393,7 +393,7 @@ async fn with_read_timeout<T>(read: impl Future<Output = Result<T, Failure>>) ->
 }
 
 /// Applies [`EMBED_TIMEOUT`] to calls of the embedding model.
-pub(super) async fn with_embed_timeout<T>(
+pub(super) async fn limit_embed_time<T>(
     embedding: impl Future<Output = Result<T, ProviderError>>,
 ) -> Result<T, ProviderError> {
     timeout(EMBED_TIMEOUT, embedding).await.unwrap_or(Err(ProviderError::TimedOut))
@@ -440,8 +440,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(9)).await;
             }
         };
-        let outcome: Result<(), ProviderError> = with_embed_timeout(endless_calls).await;
+        let outcome: Result<(), ProviderError> = limit_embed_time(endless_calls).await;
         assert_eq!(outcome, Err(ProviderError::TimedOut));
-        assert_eq!(with_embed_timeout(async { Ok(7) }).await, Ok(7));
+        assert_eq!(limit_embed_time(async { Ok(7) }).await, Ok(7));
     }
 }

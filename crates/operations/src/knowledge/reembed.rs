@@ -1,7 +1,7 @@
 //! Re-embedding: embeds chunks that have no vector of the configured model, and commits the vectors as a new index
 //! revision.
 
-use super::ingest::with_embed_timeout;
+use super::ingest::limit_embed_time;
 use crate::{
     Failure, MaybeReplayed,
     access::Operation,
@@ -185,7 +185,7 @@ impl KnowledgeBases {
         let stale_ids: Vec<ChunkId> = stale_chunks.iter().map(|chunk| chunk.chunk_id).collect();
         let missing = stale_chunks.into_iter().filter(|chunk| !reusable_vectors.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
-        let embedded = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
+        let embedded = limit_embed_time(self.embed_texts(model, texts)).await.map_err(|error| {
             tracing::warn!(
                 tenant_id = %scope.tenant(),
                 asset_id = %asset,

@@ -145,7 +145,7 @@ impl Notifications {
             let destination =
                 self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)?;
             expected.check(destination.revision)?;
-            let Some(change) = destination.amend(patch.clone(), &self.context.stamp(caller))? else {
+            let Some(change) = destination.apply_patch(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(destination);
             };
             let changed_destination = change.next.clone();

@@ -11,7 +11,7 @@ use crate::{
 use fairway_domain::{
     asset::{
         AssetVersion,
-        content::{self, CheckedContent, estimate_compiled_bytes, may_hold_compiled_parts},
+        content::{self, CheckedContent, estimate_compiled_bytes, may_contain_patterns},
         kind::AssetKind,
     },
     id::AssetVersionId,
@@ -55,7 +55,7 @@ impl Releases {
         for binding in release.bindings.iter().filter(|binding| is_read_by_runs(binding.role)) {
             let version = self.version_for_size(scope, binding.asset_version_id).await?;
             let mut compiled_bytes = 0;
-            if may_hold_compiled_parts(binding.role) {
+            if may_contain_patterns(binding.role) {
                 compiled_bytes = estimate_compiled_bytes(binding.role, &content_of(&version)?);
                 schemas = schemas.saturating_add(compiled_bytes);
                 if schemas > MAX_COMPILED_BYTES {

@@ -88,7 +88,7 @@ impl Releases {
         let operation = match transition.to {
             StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
             StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {
-                Operation::MoveRelease
+                Operation::TransitionRelease
             }
         };
         let (scope, position, release_with_deployment) = self.authorize_release(caller, operation, id).await?;

@@ -110,8 +110,8 @@ impl Database {
         projection: &Projection,
     ) -> Result<u64, CommitError> {
         let count = |name, number: u64| require_decoded(name, i64::try_from(number).ok());
-        let input = suppressed_input(scope, projection).with_rows("inbox");
-        let input = add_outbox_rows(add_inbox_rows(input, projection).with_rows("outbox"), projection)
+        let input = suppressed_input(scope, projection).with_row_set("inbox");
+        let input = add_outbox_rows(add_inbox_rows(input, projection).with_row_set("outbox"), projection)
             .with_param("log_id", scope.tenant().uuid())
             .with_param("position", count("position", positions.start)?)
             .with_param("end", count("end", positions.end)?)
@@ -142,21 +142,42 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         facts.push(scope, fact);
     }
     let input = Input::many()
-        .with_all("suppressed_decision_id", records.iter().map(|record| record.suppressed_decision_id.uuid()).collect())
-        .with_all("recipient", records.iter().map(|record| record.recipient.to_string()).collect())
-        .with_all("category", records.iter().map(|record| record.category.as_str()).collect())
-        .with_all("event_kind", records.iter().map(|record| record.event_kind.as_str()).collect())
-        .with_all("event_id", records.iter().map(|record| record.event_id.uuid()).collect())
-        .with_all("reason_code", records.iter().map(|record| record.reason.as_str()).collect())
-        .with_all("deciding_scope", records.iter().map(|record| record.scope.map(DecidingScope::as_str)).collect())
-        .with_all("deciding_revision", records.iter().map(|record| record.revision.map(Revision::get)).collect())
-        .with_all("deciding_channel", records.iter().map(|record| record.channel.map(Channel::as_str)).collect())
+        .with_column_values(
+            "suppressed_decision_id",
+            records.iter().map(|record| record.suppressed_decision_id.uuid()).collect(),
+        )
+        .with_column_values("recipient", records.iter().map(|record| record.recipient.to_string()).collect())
+        .with_column_values("category", records.iter().map(|record| record.category.as_str()).collect())
+        .with_column_values("event_kind", records.iter().map(|record| record.event_kind.as_str()).collect())
+        .with_column_values("event_id", records.iter().map(|record| record.event_id.uuid()).collect())
+        .with_column_values("reason_code", records.iter().map(|record| record.reason.as_str()).collect())
+        .with_column_values(
+            "deciding_scope",
+            records.iter().map(|record| record.scope.map(DecidingScope::as_str)).collect(),
+        )
+        .with_column_values(
+            "deciding_revision",
+            records.iter().map(|record| record.revision.map(Revision::get)).collect(),
+        )
+        .with_column_values(
+            "deciding_channel",
+            records.iter().map(|record| record.channel.map(Channel::as_str)).collect(),
+        )
         // Each list is joined to one text, because PostgreSQL requires rows of equal length in a two-dimensional
         // array.
-        .with_all("unreachable_channels", records.iter().map(|record| names(&record.unreachable_channels)).collect())
-        .with_all("workspace_id", records.iter().map(|record| record.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", records.iter().map(|record| record.workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("created_at", records.iter().map(|record| record.created_at.to_datetime()).collect());
+        .with_column_values(
+            "unreachable_channels",
+            records.iter().map(|record| names(&record.unreachable_channels)).collect(),
+        )
+        .with_column_values(
+            "workspace_id",
+            records.iter().map(|record| record.workspace_id.map(WorkspaceId::uuid)).collect(),
+        )
+        .with_column_values(
+            "workload_id",
+            records.iter().map(|record| record.workload_id.map(WorkloadId::uuid)).collect(),
+        )
+        .with_column_values("created_at", records.iter().map(|record| record.created_at.to_datetime()).collect());
     facts.add_to_input(input)
 }
 
@@ -169,29 +190,38 @@ fn add_inbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p>
         .map(|projected| &projected.notification)
         .collect();
     input
-        .with_all("notification_id", rows.iter().map(|notification| notification.notification_id.uuid()).collect())
-        .with_all("recipient", rows.iter().map(|notification| notification.recipient.to_string()).collect())
-        .with_all("category", rows.iter().map(|notification| notification.category.as_str()).collect())
-        .with_all("severity", rows.iter().map(|notification| notification.severity.as_str()).collect())
-        .with_all("title", rows.iter().map(|notification| notification.title.as_str()).collect())
-        .with_all("body", rows.iter().map(|notification| notification.body.as_str()).collect())
-        .with_all("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()).collect())
-        .with_all("event_id", rows.iter().map(|notification| notification.event_id.uuid()).collect())
-        .with_all(
+        .with_column_values(
+            "notification_id",
+            rows.iter().map(|notification| notification.notification_id.uuid()).collect(),
+        )
+        .with_column_values("recipient", rows.iter().map(|notification| notification.recipient.to_string()).collect())
+        .with_column_values("category", rows.iter().map(|notification| notification.category.as_str()).collect())
+        .with_column_values("severity", rows.iter().map(|notification| notification.severity.as_str()).collect())
+        .with_column_values("title", rows.iter().map(|notification| notification.title.as_str()).collect())
+        .with_column_values("body", rows.iter().map(|notification| notification.body.as_str()).collect())
+        .with_column_values("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()).collect())
+        .with_column_values("event_id", rows.iter().map(|notification| notification.event_id.uuid()).collect())
+        .with_column_values(
             "log_index",
             rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)).collect(),
         )
-        .with_all(
+        .with_column_values(
             "workspace_id",
             rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)).collect(),
         )
-        .with_all(
+        .with_column_values(
             "workload_id",
             rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)).collect(),
         )
-        .with_all("environment", rows.iter().map(|notification| notification.environment.as_deref()).collect())
-        .with_all("link", rows.iter().map(|notification| notification.link.as_deref()).collect())
-        .with_all("created_at", rows.iter().map(|notification| notification.created_at.to_datetime()).collect())
+        .with_column_values(
+            "environment",
+            rows.iter().map(|notification| notification.environment.as_deref()).collect(),
+        )
+        .with_column_values("link", rows.iter().map(|notification| notification.link.as_deref()).collect())
+        .with_column_values(
+            "created_at",
+            rows.iter().map(|notification| notification.created_at.to_datetime()).collect(),
+        )
 }
 
 /// Adds the deliveries on all channels besides the inbox.
@@ -201,30 +231,51 @@ fn add_outbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p
     let destination = |delivery: &NewDelivery| delivery.target.destination().map(DestinationId::uuid);
     let digest_end = |window: DigestWindow| window.end.to_datetime();
     input
-        .with_all("delivery_id", rows.iter().map(|delivery| delivery.delivery_id.uuid()).collect())
-        .with_all("channel", rows.iter().map(|delivery| delivery.channel.as_str()).collect())
-        .with_all("destination_id", rows.iter().map(destination).collect())
-        .with_all("recipient", rows.iter().map(|delivery| delivery.target.person().map(ToString::to_string)).collect())
-        .with_all("requires_advanced_tier", rows.iter().map(|delivery| delivery.requires_advanced_tier).collect())
-        .with_all("failure", rows.iter().map(|delivery| delivery.failure.map(DeliveryError::as_str)).collect())
-        .with_all("digest", rows.iter().map(|delivery| delivery.digest.map(|window| window.kind.as_str())).collect())
-        .with_all("line_event_id", rows.iter().map(|delivery| delivery.event.uuid()).collect())
-        .with_all("digest_end", rows.iter().map(|delivery| delivery.digest.map(digest_end)).collect())
-        .with_all("category", rows.iter().map(|delivery| notification(delivery).category.as_str()).collect())
-        .with_all("severity", rows.iter().map(|delivery| notification(delivery).severity.as_str()).collect())
-        .with_all("title", rows.iter().map(|delivery| notification(delivery).title.as_str()).collect())
-        .with_all("body", rows.iter().map(|delivery| notification(delivery).body.as_str()).collect())
-        .with_all("event_kind", rows.iter().map(|delivery| notification(delivery).event_kind.as_str()).collect())
-        .with_all("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()).collect())
-        .with_all(
+        .with_column_values("delivery_id", rows.iter().map(|delivery| delivery.delivery_id.uuid()).collect())
+        .with_column_values("channel", rows.iter().map(|delivery| delivery.channel.as_str()).collect())
+        .with_column_values("destination_id", rows.iter().map(destination).collect())
+        .with_column_values(
+            "recipient",
+            rows.iter().map(|delivery| delivery.target.person().map(ToString::to_string)).collect(),
+        )
+        .with_column_values(
+            "requires_advanced_tier",
+            rows.iter().map(|delivery| delivery.requires_advanced_tier).collect(),
+        )
+        .with_column_values(
+            "failure",
+            rows.iter().map(|delivery| delivery.failure.map(DeliveryError::as_str)).collect(),
+        )
+        .with_column_values(
+            "digest",
+            rows.iter().map(|delivery| delivery.digest.map(|window| window.kind.as_str())).collect(),
+        )
+        .with_column_values("line_event_id", rows.iter().map(|delivery| delivery.event.uuid()).collect())
+        .with_column_values("digest_end", rows.iter().map(|delivery| delivery.digest.map(digest_end)).collect())
+        .with_column_values("category", rows.iter().map(|delivery| notification(delivery).category.as_str()).collect())
+        .with_column_values("severity", rows.iter().map(|delivery| notification(delivery).severity.as_str()).collect())
+        .with_column_values("title", rows.iter().map(|delivery| notification(delivery).title.as_str()).collect())
+        .with_column_values("body", rows.iter().map(|delivery| notification(delivery).body.as_str()).collect())
+        .with_column_values(
+            "event_kind",
+            rows.iter().map(|delivery| notification(delivery).event_kind.as_str()).collect(),
+        )
+        .with_column_values("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()).collect())
+        .with_column_values(
             "workspace_id",
             rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)).collect(),
         )
-        .with_all(
+        .with_column_values(
             "workload_id",
             rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)).collect(),
         )
-        .with_all("environment", rows.iter().map(|delivery| notification(delivery).environment.as_deref()).collect())
-        .with_all("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()).collect())
-        .with_all("created_at", rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()).collect())
+        .with_column_values(
+            "environment",
+            rows.iter().map(|delivery| notification(delivery).environment.as_deref()).collect(),
+        )
+        .with_column_values("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()).collect())
+        .with_column_values(
+            "created_at",
+            rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()).collect(),
+        )
 }

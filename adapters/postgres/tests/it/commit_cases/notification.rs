@@ -19,7 +19,7 @@ use fairway_domain::{
             ProjectionStore,
         },
         preference::{
-            DefaultPreference, DefaultProfiles, NotificationSettings, Preference, PreferenceScope, PreferenceSet,
+            DefaultPreference, DefaultPreferences, NotificationSettings, Preference, PreferenceScope, PreferenceSet,
             PreferenceSetRecord,
         },
         profile::{NotificationProfile, ProfileSettings},
@@ -165,9 +165,9 @@ pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> De
 pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decision {
     let deletion = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
     fixture.run(&deletion).await;
-    let upsert = |previous: Option<&DefaultProfiles>, role| {
+    let upsert = |previous: Option<&DefaultPreferences>, role| {
         let defaults = [DefaultPreference { role, preference: PREFERENCE }];
-        DefaultProfiles::upsert(DEFAULT_TENANT.into(), previous, &defaults, &stamp()).unwrap().unwrap()
+        DefaultPreferences::upsert(DEFAULT_TENANT.into(), previous, &defaults, &stamp()).unwrap().unwrap()
     };
     let mut previous = None;
     for role in [Role::Viewer].into_iter().take(earlier_changes) {
@@ -222,7 +222,7 @@ pub(super) async fn destination(fixture: &Fixture) -> Decision {
 pub(super) async fn changed_destination(fixture: &Fixture) -> Decision {
     let destination = stored_destination(fixture).await;
     let patch = DestinationPatch { is_enabled: Some(false), ..DestinationPatch::default() };
-    let change = destination.amend(patch, &stamp()).unwrap().unwrap();
+    let change = destination.apply_patch(patch, &stamp()).unwrap().unwrap();
     let store = store(fixture);
     Decision::new(async move |_| DestinationStore::commit_change(&*store, scope(), change).await).stale_after(format!(
         "UPDATE notification_destination SET revision = revision + 1 WHERE destination_id = '{}'",

@@ -68,7 +68,7 @@ pub(super) async fn connection_change(fixture: &Fixture) -> Decision {
     let connection = committed_connection(fixture, slug().as_str()).await;
     let name = slug().to_string();
     let patch = ConnectionPatch { name: Some(name.clone()), ..ConnectionPatch::default() };
-    let change = connection.amend(patch, &stamp()).unwrap().unwrap();
+    let change = connection.apply_patch(patch, &stamp()).unwrap().unwrap();
     let store = store(fixture);
     Decision::new(async move |_| ConnectionStore::commit_change(&*store, scope(), change).await)
         .stale_after(increment_revision("connection", connection.connection_id.uuid()))

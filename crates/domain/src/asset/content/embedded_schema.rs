@@ -28,9 +28,9 @@ const MAX_EVALUATIONS_PER_VALUE: u64 = 1_000_000;
 /// performs about 100 million evaluations per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
 /// Maximum evaluations of a check on a request thread, which take about a millisecond.
-pub const MAX_BRIEF_EVALUATIONS: u64 = 100_000;
+pub const MAX_CHEAP_EVALUATIONS: u64 = 100_000;
 /// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
-const BRIEF_TEXT_BYTES: usize = 16 << 10;
+const CHEAP_TEXT_BYTES: usize = 16 << 10;
 
 /// A compiled schema from content, within the bounds of this module.
 #[derive(Clone, Debug)]
@@ -141,15 +141,16 @@ impl EmbeddedSchema {
     /// Whether a check of this value is short enough for a request thread. A check that exceeds the budget counts as
     /// brief too, because it returns at once.
     #[must_use]
-    pub fn is_brief(&self, value: &Value) -> bool {
+    pub fn is_cheap_to_check(&self, value: &Value) -> bool {
         let evaluations = self.max_evaluations(value);
-        evaluations <= MAX_BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
+        evaluations <= MAX_CHEAP_EVALUATIONS || evaluations > MAX_EVALUATIONS
     }
 
     /// Whether parsing and checking this text is short enough for a request thread.
     #[must_use]
-    pub fn is_brief_text(&self, text: &str) -> bool {
-        text.len() <= BRIEF_TEXT_BYTES && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
+    pub fn is_cheap_text(&self, text: &str) -> bool {
+        text.len() <= CHEAP_TEXT_BYTES
+            && json::read(text.as_bytes()).map_or(true, |value| self.is_cheap_to_check(&value))
     }
 
     /// Checks a value within ten million evaluations.
@@ -301,14 +302,18 @@ mod tests {
     #[test]
     fn brief_checks_depend_on_evaluations_not_bytes() {
         let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
-        for (count, is_brief) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
-            assert_eq!(schema.is_brief(&numbers(count)), is_brief, "{count} numbers");
-            assert_eq!(schema.is_brief_text(&numbers(count).to_string()), is_brief, "{count} numbers in a text");
+        for (count, is_cheap_to_check) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
+            assert_eq!(schema.is_cheap_to_check(&numbers(count)), is_cheap_to_check, "{count} numbers");
+            assert_eq!(
+                schema.is_cheap_text(&numbers(count).to_string()),
+                is_cheap_to_check,
+                "{count} numbers in a text"
+            );
         }
         let unconstrained = EmbeddedSchema::compile(&json!({})).unwrap();
         assert!(
-            unconstrained.is_brief_text("\"a\"")
-                && !unconstrained.is_brief_text(&json!("a".repeat(BRIEF_TEXT_BYTES)).to_string())
+            unconstrained.is_cheap_text("\"a\"")
+                && !unconstrained.is_cheap_text(&json!("a".repeat(CHEAP_TEXT_BYTES)).to_string())
         );
     }
 

@@ -17,7 +17,7 @@ pub(super) const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
 
 /// Whether a problem is a list, map or text that is longer than the schema allows.
-pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
+pub(super) fn reports_excess_length(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 

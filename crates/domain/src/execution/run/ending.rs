@@ -1,7 +1,7 @@
 //! The end of a run: after its last step, or at an interruption.
 
 use super::{
-    FinishedRun, Interruption, MAX_VALUE_BYTES, Run, RunOutcome,
+    FinishedRun, Interruption, MAX_RUN_VALUES_BYTES, Run, RunOutcome,
     effects::{AwaitedResponse, PendingStep},
     interceptors::ActiveStep,
     reservation::PausePoint,
@@ -41,7 +41,7 @@ impl Run<'_> {
         let finished = FinishedRun {
             events,
             execution_id: self.run_input.execution_id,
-            value_bytes: MAX_VALUE_BYTES.saturating_sub(self.budget.remaining()),
+            value_bytes: MAX_RUN_VALUES_BYTES.saturating_sub(self.budget.remaining()),
             run_outcome: self.run_outcome,
             obligations: self.obligations,
             transcript: self.transcript,

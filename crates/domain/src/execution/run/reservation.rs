@@ -4,7 +4,7 @@
 //! values, so a paused run uses little memory.
 
 use super::{
-    MAX_VALUE_BYTES, Run, RunEffect,
+    MAX_RUN_VALUES_BYTES, Run, RunEffect,
     interceptors::{ActiveStep, Continuation},
     reference_values::RunScope,
 };
@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
     }
 
     fn used_bytes(&self) -> usize {
-        MAX_VALUE_BYTES.saturating_sub(self.budget.remaining())
+        MAX_RUN_VALUES_BYTES.saturating_sub(self.budget.remaining())
     }
 
     /// The remaining bytes before the run needs a reservation.

@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
             return Ok(result);
         }
         let Some(schema) = schema else { return Ok(Ok(())) };
-        if schema.is_brief(&value) {
+        if schema.is_cheap_to_check(&value) {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
         }
         let schema = self.bound_prompt_for(step)?.response_schema()?;
         let check = || SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Text(completion.text.clone()) };
-        (!schema.is_brief_text(&completion.text)).then(check)
+        (!schema.is_cheap_text(&completion.text)).then(check)
     }
 
     /// Resumes with the result of an offloaded check. Without a pending check, the result has no effect.

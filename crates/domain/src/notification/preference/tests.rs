@@ -42,14 +42,14 @@ fn set(depth: usize, settings: BTreeMap<(FactCategory, Channel), bool>) -> Prefe
     })
 }
 
-fn profiles(settings: BTreeMap<(Role, FactCategory, Channel), bool>) -> DefaultProfiles {
+fn profiles(settings: BTreeMap<(Role, FactCategory, Channel), bool>) -> DefaultPreferences {
     let (updated_at, updated_by) = (stamp().at, stamp().actor);
-    DefaultProfiles(DefaultProfilesRecord { settings, updated_at, updated_by, revision: Revision::new(20) })
+    DefaultPreferences(DefaultPreferencesRecord { settings, updated_at, updated_by, revision: Revision::new(20) })
 }
 
 fn layers<'p>(
     sets: &'p [Option<PreferenceSet>; 4],
-    profiles: &'p DefaultProfiles,
+    profiles: &'p DefaultPreferences,
     roles: Roles,
 ) -> PreferenceLayers<'p> {
     let [environment, project, workspace, global] = sets.each_ref().map(Option::as_ref);
@@ -125,7 +125,7 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
     let standard = NotificationSettings::Enabled(Tier::Standard);
     let advanced = NotificationSettings::Enabled(Tier::Advanced);
     type Case<'c> =
-        ([Option<PreferenceSet>; 4], &'c DefaultProfiles, NotificationSettings, Option<(&'c str, Option<&'c str>)>);
+        ([Option<PreferenceSet>; 4], &'c DefaultPreferences, NotificationSettings, Option<(&'c str, Option<&'c str>)>);
     let cases: [Case<'_>; 9] = [
         ([None, None, None, None], &no_defaults, standard, None),
         ([None, None, None, inbox_off(3)], &no_defaults, standard, Some(("preference_off", Some("global")))),
@@ -231,10 +231,10 @@ fn upserts_keep_other_settings_and_refuse_repetitions() {
         PreferenceSet::upsert(id, previous, &ada, PreferenceScope::Global, preferences, &stamp())
     };
     let first = set(None, &[prefer(Channel::Email, true)]).unwrap().unwrap();
-    assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
+    assert_eq!((first.expected_revision, first.next.revision), (None, Revision::FIRST));
     let second = set(Some(&first.next), &[prefer(Channel::Portal, false)]).unwrap().unwrap();
     assert_eq!(second.next.preferences().count(), 2);
-    assert_eq!(second.decided_on, Some(Revision::FIRST));
+    assert_eq!(second.expected_revision, Some(Revision::FIRST));
     assert!(set(Some(&second.next), &[prefer(Channel::Portal, false)]).unwrap().is_none(), "nothing changes");
     let repeated = set(None, &[prefer(Channel::Email, true), prefer(Channel::Email, false)]).unwrap_err();
     assert_eq!(repeated.position, 1);

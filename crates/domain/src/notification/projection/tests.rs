@@ -10,7 +10,7 @@ use crate::{
     notification::{
         burst::{self, BurstCounts},
         destination::DestinationScope,
-        preference::{DecidingScope, DefaultProfilesRecord, PreferenceSetRecord, ReasonCode},
+        preference::{DecidingScope, DefaultPreferencesRecord, PreferenceSetRecord, ReasonCode},
         recipient::MAX_RECIPIENTS,
         rule::rule_of_kind,
     },
@@ -280,7 +280,7 @@ fn recipients_beyond_the_limit_are_counted() {
 #[test]
 fn default_profile_of_a_role_adds_a_channel() {
     let (fact, subject) = denial("user:ada", 0);
-    let profiles = DefaultProfiles::restore(DefaultProfilesRecord {
+    let profiles = DefaultPreferences::restore(DefaultPreferencesRecord {
         settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Email), true)]),
         updated_at: at(),
         updated_by: actor("user:admin"),

@@ -97,7 +97,7 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Acquires a memory reservation for a run that is about to create large values. The deadline of the run limits
     /// the wait.
-    pub(super) async fn reserve_memory(&mut self) -> Result<(), Interruption> {
+    pub(super) async fn reserve_run_memory(&mut self) -> Result<(), Interruption> {
         self.store_pending_answer().await?;
         let reserved =
             self.engine.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;

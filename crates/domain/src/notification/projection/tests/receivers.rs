@@ -118,7 +118,7 @@ fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
     let inbox_off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
     assert!(inbox_off.may_turn_inbox_off(&ada) && !inbox_off.may_turn_inbox_off(&actor("user:bob")));
-    let profiles = DefaultProfiles::restore(DefaultProfilesRecord {
+    let profiles = DefaultPreferences::restore(DefaultPreferencesRecord {
         settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Portal), false)]),
         updated_at: at(),
         updated_by: actor("user:admin"),
