@@ -107,8 +107,8 @@ struct AdvisoryReport {
 ///
 /// # Errors
 /// When the check fails, or a file cannot be read or parsed.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let read = |path: &str| fs::read_to_string(paths.root.join(path)).with_context(|| format!("reading {path}"));
     let database = parse_database(&read(DATABASE_COPY)?)?;
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");

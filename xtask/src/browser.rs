@@ -39,24 +39,24 @@ pub(crate) enum Selection<'a> {
     States(&'a [String]),
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let selection = match arguments {
         Arguments { long: true, .. } => Selection::Long,
         Arguments { states, .. } if states.is_empty() => Selection::Required,
         Arguments { states, .. } => Selection::States(states),
     };
     let mut steps = Steps::default();
-    check(place, &mut steps, selection)?;
+    check(paths, &mut steps, selection)?;
     Ok(steps.finish())
 }
 
 /// Runs the tests. Screenshots are stored in `browser` of the target directory.
-pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) -> Result<()> {
-    let npm = portal::install_packages(place)?;
-    portal::ensure_built(place)?;
+pub(crate) fn check(paths: &Paths, steps: &mut Steps, selection: Selection<'_>) -> Result<()> {
+    let npm = portal::install_packages(paths)?;
+    portal::ensure_built(paths)?;
     let browser = ensure_chromium()?;
     let signals = Signals::catch()?;
-    let built = children::run(place.checked_programs_build_command(), &signals)?;
+    let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -64,8 +64,8 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
         Selection::Required => &LANES.map(Some),
         Selection::Long | Selection::States(_) => &[None],
     };
-    let lanes = lanes.iter().map(|lane| Lane::start(place, &signals, *lane)).collect::<Result<Vec<_>>>()?;
-    let program = Program { place, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
+    let lanes = lanes.iter().map(|lane| Lane::start(paths, &signals, *lane)).collect::<Result<Vec<_>>>()?;
+    let program = Program { paths, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
     steps.run("pages in Chromium", || program.test_side_by_side(&lanes));
     Ok(())
 }
@@ -85,7 +85,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(place: &Paths, signals: &Signals, name: Option<&'static str>) -> Result<Self> {
+    fn start(paths: &Paths, signals: &Signals, name: Option<&'static str>) -> Result<Self> {
         let (host, provider) = (unused_address()?, unused_address()?);
         let settings = [
             ("FAIRWAY_EMBED_ANCESTORS", format!("'self' http://{host}")),
@@ -94,13 +94,13 @@ impl Lane {
             ("FAIRWAY_PROVIDERS__STUB__BASE_URL", format!("http://{provider}/v1")),
             ("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "30".to_owned()),
         ];
-        Ok(Self { name, server: DemoServer::start(place, signals, &settings)?, host, provider })
+        Ok(Self { name, server: DemoServer::start(paths, signals, &settings)?, host, provider })
     }
 }
 
 /// The Node program `portal/browser/run.mjs`, which runs the tests in the browser.
 struct Program<'a> {
-    place: &'a Paths,
+    paths: &'a Paths,
     node: &'a Path,
     modules: &'a Path,
     browser: &'a Path,
@@ -123,10 +123,10 @@ impl Program<'_> {
     }
 
     fn test(&self, lane: &Lane) -> Result<()> {
-        let pictures = self.place.target.join("browser");
+        let pictures = self.paths.target.join("browser");
         let failures = pictures.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
         let mut command = Command::new(self.node);
-        command.arg(self.place.root.join("portal/browser/run.mjs"));
+        command.arg(self.paths.root.join("portal/browser/run.mjs"));
         match self.selection {
             Selection::Required => {}
             Selection::Long => {

@@ -27,17 +27,17 @@ pub(crate) struct DemoServer {
 
 impl DemoServer {
     /// Starts a server on an unused port with additional settings, and seeds the demo.
-    pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
+    pub(crate) fn start(paths: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
         // If another process binds the port before the server does, the server reports the conflict.
         let address = unused_address()?;
         let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        Self::start_at(address, place, signals, &settings)
+        Self::start_at(address, paths, signals, &settings)
     }
 
     /// Starts a server at this address with additional settings, and seeds the demo.
     pub(crate) fn start_at(
         address: SocketAddr,
-        place: &Paths,
+        paths: &Paths,
         signals: &Signals,
         settings: &[(String, String)],
     ) -> Result<Self> {
@@ -58,14 +58,14 @@ impl DemoServer {
                 .envs(settings.iter().map(|(name, value)| (name, value)));
             command
         };
-        let mut serve = configured(up::serve_command(place, Profile::Dev));
+        let mut serve = configured(up::serve_command(paths, Profile::Dev));
         let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
         match server.wait_until_ready(address, signals)? {
             ChildEvent::Running => {}
             ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
             ChildEvent::StopRequested => bail!("stopped"),
         }
-        run_checked(configured(demo::seed_command(place, Profile::Dev)))?;
+        run_checked(configured(demo::seed_command(paths, Profile::Dev)))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
     }
 }

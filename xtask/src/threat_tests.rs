@@ -20,14 +20,14 @@ const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
 
 /// Compares the document's rows with the expected rows and the existing tests.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let document = fs::read_to_string(place.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let document = fs::read_to_string(paths.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
     let mut tests = BTreeSet::new();
-    for package in packages(place)? {
-        test_names::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
+    for package in packages(paths)? {
+        test_names::collect(&paths.root.join(&package.folder), &package.name, &mut tests)?;
     }
     for file in BROWSER_TESTS {
-        test_names::collect_browser_states(&place.root.join(file), &mut tests)?;
+        test_names::collect_browser_states(&paths.root.join(file), &mut tests)?;
     }
     let faults = find_errors(&document, &tests);
     if !faults.is_empty() {

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     // The server's working directory is the checkout, so a path relative to this process is made absolute.
@@ -43,15 +43,15 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         .as_deref()
         .map(|file| file.canonicalize().with_context(|| format!("{} cannot be read", file.display())));
     let config = config.transpose()?;
-    portal::ensure_built(place).context("building the portal")?;
-    let built = children::run(place.programs_build_command(profile), &signals)?;
+    portal::ensure_built(paths).context("building the portal")?;
+    let built = children::run(paths.programs_build_command(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
     let configured = |command| with_config(command, config.as_deref());
-    let settings = ServerSettings::load(configured(check_command(place, profile)))?;
+    let settings = ServerSettings::load(configured(check_command(paths, profile)))?;
     let address = settings.address()?;
-    let command = settings.with_database(configured(serve_command(place, profile)))?;
+    let command = settings.with_database(configured(serve_command(paths, profile)))?;
     // Checks the address after the build, which may take minutes. The server would also report a used address, but
     // later and among its log lines.
     if TcpListener::bind(address).is_err() {
@@ -63,7 +63,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
-    let seeded = settings.with_database(configured(demo::seed_command(place, profile))).and_then(|mut seed| {
+    let seeded = settings.with_database(configured(demo::seed_command(paths, profile))).and_then(|mut seed| {
         seed.stdout(Stdio::null());
         children::run(settings.with_quiet_log(seed), &signals)
     });
@@ -78,8 +78,8 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
             return Err(error.context("seeding the demo"));
         }
     }
-    let data = place.root.join(settings.value("data_dir")?.0);
-    let program = link_command_line(&data.join("bin"), &place.command_line_executable(profile))?;
+    let data = paths.root.join(settings.value("data_dir")?.0);
+    let program = link_command_line(&data.join("bin"), &paths.command_line_executable(profile))?;
     println!("{}", ready_message(address, &program, &data));
     loop {
         match children::poll(&mut server.child, &signals)? {
@@ -126,9 +126,9 @@ fn with_config(mut command: Command, config: Option<&Path>) -> Command {
 }
 
 /// The command that validates and prints the settings.
-pub(crate) fn check_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = Command::new(place.server_executable(profile));
-    command.args(["config", "check"]).current_dir(&place.root);
+pub(crate) fn check_command(paths: &Paths, profile: Profile) -> Command {
+    let mut command = Command::new(paths.server_executable(profile));
+    command.args(["config", "check"]).current_dir(&paths.root);
     command
 }
 
@@ -185,9 +185,9 @@ impl ServerSettings {
 
 /// The command that starts the server in a separate process group. Ctrl-C then reaches only this process, which
 /// forwards it once.
-pub(crate) fn serve_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = parent_death::command(place.server_executable(profile), DeathSignal::Terminate);
-    command.arg("serve").current_dir(&place.root).process_group(0);
+pub(crate) fn serve_command(paths: &Paths, profile: Profile) -> Command {
+    let mut command = parent_death::command(paths.server_executable(profile), DeathSignal::Terminate);
+    command.arg("serve").current_dir(&paths.root).process_group(0);
     command
 }
 
