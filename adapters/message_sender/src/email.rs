@@ -50,8 +50,9 @@ pub struct MailServer {
 }
 
 impl fmt::Debug for MailServer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("MailServer")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MailServer")
             .field("host", &self.host)
             .field("encryption", &self.encryption)
             .finish_non_exhaustive()

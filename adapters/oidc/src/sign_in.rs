@@ -66,8 +66,8 @@ pub struct OidcSignIn {
 }
 
 impl fmt::Debug for OidcSignIn {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("OidcSignIn").field("issuers", &self.issuers).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OidcSignIn").field("issuers", &self.issuers).finish_non_exhaustive()
     }
 }
 
@@ -85,8 +85,8 @@ struct IdTokenField {
 }
 
 impl fmt::Debug for IdTokenField {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("IdTokenField(…)")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("IdTokenField(…)")
     }
 }
 

@@ -36,8 +36,8 @@ pub struct Connection {
 }
 
 impl fmt::Debug for Connection {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Connection")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Connection")
     }
 }
 

@@ -32,8 +32,8 @@ pub struct HttpGateway {
 pub struct UnusableToken;
 
 impl fmt::Debug for HttpGateway {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("HttpGateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HttpGateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 

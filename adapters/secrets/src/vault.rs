@@ -22,8 +22,8 @@ pub struct Vault {
 }
 
 impl fmt::Debug for Vault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Vault")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Vault")
     }
 }
 

@@ -34,8 +34,8 @@ pub struct ToolClient {
 }
 
 impl fmt::Debug for ToolClient {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
