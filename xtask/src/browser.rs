@@ -66,7 +66,7 @@ pub(crate) fn check(paths: &Paths, steps: &mut Steps, selection: Selection<'_>) 
     };
     let lanes = lanes.iter().map(|lane| Lane::start(paths, &signals, *lane)).collect::<Result<Vec<_>>>()?;
     let program = Program { paths, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
-    steps.run("pages in Chromium", || program.test_side_by_side(&lanes));
+    steps.run("pages in Chromium", || program.test_in_parallel(&lanes));
     Ok(())
 }
 
@@ -109,11 +109,11 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Tests all lanes in parallel; the error contains the failures of all lanes.
-    fn test_side_by_side(&self, lanes: &[Lane]) -> Result<()> {
+    fn test_in_parallel(&self, lanes: &[Lane]) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.test(lane))).collect();
-            let join = |one: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                one.join().unwrap_or_else(|_| bail!("a lane of the browser tests panicked"))
+            let join = |handle: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                handle.join().unwrap_or_else(|_| bail!("a lane of the browser tests panicked"))
             };
             running.into_iter().map(join).collect()
         });
@@ -123,8 +123,8 @@ impl Program<'_> {
     }
 
     fn test(&self, lane: &Lane) -> Result<()> {
-        let pictures = self.paths.target.join("browser");
-        let failures = pictures.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
+        let screenshots = self.paths.target.join("browser");
+        let failures = screenshots.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
         let mut command = Command::new(self.node);
         command.arg(self.paths.root.join("portal/browser/run.mjs"));
         match self.selection {
@@ -142,7 +142,7 @@ impl Program<'_> {
         command.env("PORTAL_MODULES", self.modules).env("PORTAL_SERVER", format!("http://{}", lane.server.address));
         command.env("PORTAL_CHROMIUM", self.browser).env("PORTAL_HOST", format!("http://{}", lane.host));
         command.env("PORTAL_PROVIDER", format!("http://{}", lane.provider));
-        command.env("PORTAL_PICTURES", &pictures).env("PORTAL_FAILURES", &failures);
+        command.env("PORTAL_PICTURES", &screenshots).env("PORTAL_FAILURES", &failures);
         // Removes the failures of an earlier run, which would otherwise appear in the error of this run.
         let _ = fs::remove_file(&failures);
         run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())

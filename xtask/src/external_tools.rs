@@ -49,7 +49,7 @@ pub(crate) fn ensure_installed(
     paths: &Paths,
     name: &str,
     content: &[u8],
-    make: impl FnOnce(&Path) -> Result<()>,
+    install: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
@@ -66,7 +66,7 @@ pub(crate) fn ensure_installed(
         fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;
     }
     fs::create_dir_all(&paths.tools).context("creating the tools folder")?;
-    make(&unfinished)?;
+    install(&unfinished)?;
     match fs::rename(&unfinished, &folder) {
         // A concurrent run completed the same installation first, so this one is removed.
         Err(_) if folder.is_dir() => fs::remove_dir_all(&unfinished).context("removing a second installation")?,
@@ -120,18 +120,18 @@ pub(crate) fn install_with_pip(
 
 /// Creates an empty Python environment; installs the distribution's venv package when missing.
 fn create_environment(folder: &Path) -> Result<()> {
-    let make = || -> Result<()> {
+    let create = || -> Result<()> {
         let python = find_on_path("python3").context("python3 is not installed")?;
         let mut command = Command::new(python);
         command.args(["-m", "venv"]).arg(folder);
         run_checked(command)
     };
-    make().or_else(|missing| {
-        println!("xtask: {missing:#}; installing python3-venv");
+    create().or_else(|error| {
+        println!("xtask: {error:#}; installing python3-venv");
         apt::install("python3-venv")?;
         if folder.exists() {
             fs::remove_dir_all(folder).context("removing an incomplete environment")?;
         }
-        make()
+        create()
     })
 }

@@ -36,8 +36,8 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let selection = nextest_filter(&long_forms::listed_tests(&paths.root)?);
     // Without output capture nextest runs the tests sequentially, because each test uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
-    let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
-    let code = test::run_selected(paths, &nextest.map(str::to_owned), &asked)?;
+    let variables = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
+    let code = test::run_selected(paths, &nextest.map(str::to_owned), &variables)?;
     if code != ExitCode::SUCCESS || arguments.seed.is_some() {
         return Ok(code);
     }

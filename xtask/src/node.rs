@@ -35,9 +35,9 @@ impl Node {
 
     /// A command that runs npm.
     pub(crate) fn npm(&self) -> Result<Command> {
-        let (first, rest) = self.npm.split_first().context("npm is not installed")?;
-        let mut command = Command::new(first);
-        command.args(rest);
+        let (program, arguments) = self.npm.split_first().context("npm is not installed")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
         Ok(command)
     }
 }

@@ -22,7 +22,7 @@ const TEST_INPUTS: [&str; 2] = ["crates/domain/src/asset/schemas", "examples/ass
 /// Entries that are not sources: build results and browser tests.
 const NO_SOURCES: [&str; 5] = ["node_modules", "dist", "build-output", "schema.d.ts", "browser"];
 /// The file in `portal/dist` with the name of the copied build.
-const STAMP: &str = ".build";
+const BUILD_NAME_FILE: &str = ".build";
 
 pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
     ensure_built(paths)?;
@@ -64,7 +64,7 @@ impl Sources {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(paths.root.join(&folder)).context("reading the portal's sources")? {
                 let name = entry?.file_name();
-                if NO_SOURCES.iter().any(|other| *name == **other) {
+                if NO_SOURCES.iter().any(|excluded| *name == **excluded) {
                     continue;
                 }
                 let path = folder.join(name);
@@ -113,7 +113,7 @@ fn build(paths: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path)
 /// Replaces the files of `portal/dist`, unless they already are a copy of this build.
 fn publish(built: &Path, dist: &Path) -> Result<()> {
     let name = built.file_name().context("a build has a name")?.as_encoded_bytes();
-    if fs::read(dist.join(STAMP)).is_ok_and(|stamp| stamp == name) {
+    if fs::read(dist.join(BUILD_NAME_FILE)).is_ok_and(|published_name| published_name == name) {
         return Ok(());
     }
     for entry in fs::read_dir(dist).context("reading portal/dist")? {
@@ -123,7 +123,7 @@ fn publish(built: &Path, dist: &Path) -> Result<()> {
         }
     }
     copy_files(built, dist)?;
-    fs::write(dist.join(STAMP), name).context("writing the name of the build")
+    fs::write(dist.join(BUILD_NAME_FILE), name).context("writing the name of the build")
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<()> {

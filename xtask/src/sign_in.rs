@@ -30,14 +30,14 @@ const SECRET_VARIABLE: &str = "PORTAL_CLIENT_SECRET";
 /// (RFC 6749, 2.3.1).
 const SECRET: &str = "portal secret+/%";
 
-pub(crate) fn run(paths: &Paths, only: &[String]) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, states: &[String]) -> Result<ExitCode> {
     let mut steps = Steps::default();
-    check(paths, only, &mut steps)?;
+    check(paths, states, &mut steps)?;
     Ok(steps.finish())
 }
 
 /// Runs all tests (states), or those with the given names. Screenshots are stored in `browser` of the target directory.
-pub(crate) fn check(paths: &Paths, only: &[String], steps: &mut Steps) -> Result<()> {
+pub(crate) fn check(paths: &Paths, states: &[String], steps: &mut Steps) -> Result<()> {
     let provider = external_tools::install_npm_packages(paths, &paths.root.join(FOLDER))?;
     let tools = portal::install_packages(paths)?;
     portal::ensure_built(paths)?;
@@ -52,10 +52,10 @@ pub(crate) fn check(paths: &Paths, only: &[String], steps: &mut Steps) -> Result
     let chapter = fs::read_to_string(paths.root.join(CHAPTER)).with_context(|| format!("reading {CHAPTER}"))?;
     let mut settings = addresses.settings(&chapter)?;
     settings.push((SECRET_VARIABLE.to_owned(), SECRET.to_owned()));
-    let running = DemoServer::start_at(address, paths, &signals, &settings)?;
+    let server = DemoServer::start_at(address, paths, &signals, &settings)?;
     steps.run("sign-in with a certified provider", || {
         let mut command = Command::new(&provider.node);
-        command.arg(paths.root.join(FOLDER).join("run.mjs")).args(only);
+        command.arg(paths.root.join(FOLDER).join("run.mjs")).args(states);
         command.env("OIDC_SERVER", &addresses.server).env("OIDC_ISSUER", &addresses.issuer);
         command.env("OIDC_MODULES", &provider.modules).env("PORTAL_MODULES", &tools.modules);
         command.env("OIDC_CHROMIUM", &chromium).env("OIDC_PYTHON", &python);
@@ -63,7 +63,7 @@ pub(crate) fn check(paths: &Paths, only: &[String], steps: &mut Steps) -> Result
         command.env(SECRET_VARIABLE, SECRET);
         run_checked(command)
     });
-    drop(running);
+    drop(server);
     Ok(())
 }
 

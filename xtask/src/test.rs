@@ -78,15 +78,15 @@ pub(crate) fn run_selected(paths: &Paths, arguments: &[String], variables: &[(&s
     // At the workspace root, nextest tests all packages unless the arguments select some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !install_postgres::ensure_clients(&binaries) {
-        let wanted = binaries.major();
+        let server_major = binaries.major();
         println!(
-            "xtask: pg_dump {wanted} is missing: skipping the backup tests (install `postgresql-client-{wanted}`)"
+            "xtask: pg_dump {server_major} is missing: skipping the backup tests (install `postgresql-client-{server_major}`)"
         );
         nextest.args(["-E", "not test(/^restore::/)"]);
     }
-    let tested = children::run(with_database(nextest), &signals)?;
-    if !tested.success() || !arguments.is_empty() {
-        return Ok(children::exit_code(tested));
+    let status = children::run(with_database(nextest), &signals)?;
+    if !status.success() || !arguments.is_empty() {
+        return Ok(children::exit_code(status));
     }
     let documented: Vec<Package> = packages(paths)?
         .into_iter()

@@ -39,15 +39,15 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         git(&paths.root, &["worktree", "prune"])?;
         git(&paths.root, &["worktree", "add", "--detach", "--force", path, &commit])?;
     }
-    let kept = paths.target.join("upgrade").join(format!("fairway-server-{commit}"));
-    if !kept.is_file() {
+    let earlier_server = paths.target.join("upgrade").join(format!("fairway-server-{commit}"));
+    if !earlier_server.is_file() {
         let mut build = paths.programs_build_command(Profile::Dev);
         build.current_dir(&checkout);
         let built = children::run(build, &signals)?;
         if !built.success() {
             return Ok(children::exit_code(built));
         }
-        fs::copy(paths.server_executable(Profile::Dev), &kept).context("copying the earlier server")?;
+        fs::copy(paths.server_executable(Profile::Dev), &earlier_server).context("copying the earlier server")?;
     }
     let built = children::run(paths.programs_build_command(Profile::Dev), &signals)?;
     if !built.success() {
@@ -55,7 +55,7 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
     println!("xtask: upgrading from {commit}");
     let mut command = paths.cargo();
-    command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&kept);
+    command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&earlier_server);
     command.arg("--to").arg(paths.server_executable(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
     command.env(BIN_VARIABLE, binaries.directory());
     Ok(children::exit_code(children::run(command, &signals)?))

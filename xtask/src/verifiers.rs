@@ -57,12 +57,12 @@ pub(crate) fn check(paths: &Paths, steps: &mut Steps) -> Result<()> {
         ("FAIRWAY_CHECKPOINT_KEY_REF", format!("env:{KEY_VARIABLE}")),
         (KEY_VARIABLE, TEST_KEY.to_owned()),
     ];
-    let running = DemoServer::start(paths, &signals, &settings)?;
+    let server = DemoServer::start(paths, &signals, &settings)?;
     let mut export = script(paths, &tools.npm, "export.mjs");
-    export.arg(format!("http://{}", running.address)).arg(tools.bundles.path());
+    export.arg(format!("http://{}", server.address)).arg(tools.bundles.path());
     run_checked(export).context("exporting bundles")?;
     // The server stops here, because the following steps use only the exported bundles.
-    drop(running);
+    drop(server);
     steps.run("verifiers agree on changed bundles", || run_checked(tools.command(paths, "compare_verifiers.mjs")));
     steps.run("docs/verify.html in Chromium", || run_checked(tools.command(paths, "browser.mjs")));
     Ok(())
