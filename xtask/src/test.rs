@@ -78,9 +78,9 @@ pub(crate) fn run_selected(paths: &Paths, arguments: &[String], variables: &[(&s
     // At the workspace root, nextest tests all packages unless the arguments select some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !install_postgres::ensure_clients(&binaries) {
-        let server_major = binaries.major();
+        let major = binaries.major();
         println!(
-            "xtask: pg_dump {server_major} is missing: skipping the backup tests (install `postgresql-client-{server_major}`)"
+            "xtask: pg_dump {major} is missing: skipping the backup tests (install `postgresql-client-{major}`)"
         );
         nextest.args(["-E", "not test(/^restore::/)"]);
     }
