@@ -231,7 +231,9 @@ impl Shared {
                             // Without the message that ends the request, PostgreSQL discards the effects of the
                             // preceding messages.
                             Some(FaultPoint::Before) => return server.write(&outgoing).await,
-                            None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => outgoing.extend_from_slice(&frame),
+                            None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => {
+                                outgoing.extend_from_slice(&frame);
+                            }
                         }
                         request_count += 1;
                         match fault_point {
@@ -241,7 +243,8 @@ impl Shared {
                             }
                             Some(FaultPoint::After) => {
                                 server.write(&outgoing).await?;
-                                return drop_last_response(&mut client, &mut server, request_count - response_count).await;
+                                let unanswered = request_count - response_count;
+                                return drop_last_response(&mut client, &mut server, unanswered).await;
                             }
                             Some(FaultPoint::Withheld) => {
                                 server.write(&outgoing).await?;
