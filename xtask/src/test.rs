@@ -79,9 +79,7 @@ pub(crate) fn run_selected(paths: &Paths, arguments: &[String], variables: &[(&s
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !install_postgres::ensure_clients(&binaries) {
         let major = binaries.major();
-        println!(
-            "xtask: pg_dump {major} is missing: skipping the backup tests (install `postgresql-client-{major}`)"
-        );
+        println!("xtask: pg_dump {major} is missing: skipping the backup tests (install `postgresql-client-{major}`)");
         nextest.args(["-E", "not test(/^restore::/)"]);
     }
     let status = children::run(with_database(nextest), &signals)?;
