@@ -49,15 +49,15 @@ export async function share_link() {
   await look(page, "share-link-used");
   equal(tokens, [], "requests carry the token as a header, alone");
   await page.context().close();
-  const fresh = await newPage();
-  await visit(fresh, "browser-linked");
-  await fresh.getByLabel("Act as").fill("anonymous");
-  await fresh.getByRole("button", { name: "Switch" }).click();
-  await fresh.getByText("This page needs a link with access.").waitFor();
-  await look(fresh, "share-link-missing");
-  await visit(fresh, "browser-linked", "?token=%E6%97%A5%0A");
-  await fresh.getByText("This link does not give access.").waitFor();
-  await fresh.context().close();
+  const unlinkedPage = await newPage();
+  await visit(unlinkedPage, "browser-linked");
+  await unlinkedPage.getByLabel("Act as").fill("anonymous");
+  await unlinkedPage.getByRole("button", { name: "Switch" }).click();
+  await unlinkedPage.getByText("This page needs a link with access.").waitFor();
+  await look(unlinkedPage, "share-link-missing");
+  await visit(unlinkedPage, "browser-linked", "?token=%E6%97%A5%0A");
+  await unlinkedPage.getByText("This link does not give access.").waitFor();
+  await unlinkedPage.context().close();
 }
 
 export async function revoked_link() {
@@ -94,10 +94,10 @@ export async function anonymous() {
   await page.reload();
   await page.getByText("For anyone.").waitFor();
   await look(page, "anonymous");
-  const other = await page.context().newPage();
-  await visit(other, "browser-public");
+  const otherTab = await page.context().newPage();
+  await visit(otherTab, "browser-public");
   await pause(300);
-  check(!(await other.getByText("For anyone.", { exact: true }).last().isVisible().catch(() => false)) || (await other.locator("[data-state]").count()) === 0, "another tab does not show the result");
+  check(!(await otherTab.getByText("For anyone.", { exact: true }).last().isVisible().catch(() => false)) || (await otherTab.locator("[data-state]").count()) === 0, "another tab does not show the result");
   await page.context().close();
 }
 
@@ -139,8 +139,8 @@ export async function suspended() {
 }
 
 export async function no_release() {
-  const made = await api("POST", "/v1/workloads", { slug: "browser-bare", owner_ref: "team:browser", invocation_mode: "form" });
-  await api("PATCH", `/v1/workloads/${made.workload_id}`, { interface_config: { presentation_mode: "form", input_fields: MESSAGE } });
+  const created = await api("POST", "/v1/workloads", { slug: "browser-bare", owner_ref: "team:browser", invocation_mode: "form" });
+  await api("PATCH", `/v1/workloads/${created.workload_id}`, { interface_config: { presentation_mode: "form", input_fields: MESSAGE } });
   const page = await newPage();
   await visit(page, "browser-bare");
   await page.getByText("No release of this workload is active").waitFor();
@@ -152,11 +152,11 @@ export async function environment_choice() {
   const id = await workload("browser-choice", { presentation_mode: "form", input_fields: MESSAGE });
   const [release] = await api("GET", `/v1/workloads/${id}/releases`);
   const { bindings } = await api("GET", `/v1/releases/${release.release_id}`);
-  const other = await api("POST", "/v1/releases", { workload_id: id, environment: "test", target_lane: "all" });
-  const path = `/v1/releases/${other.release_id}`;
+  const testRelease = await api("POST", "/v1/releases", { workload_id: id, environment: "test", target_lane: "all" });
+  const path = `/v1/releases/${testRelease.release_id}`;
   for (const { asset_version_id, role } of bindings) await api("POST", `${path}/bindings`, { asset_version_id, role });
   await api("POST", `${path}/transition`, { to_state: "review_ready" });
-  await api("POST", `${path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: other.release_id }, { as: "user:demo-approver" });
+  await api("POST", `${path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: testRelease.release_id }, { as: "user:demo-approver" });
   for (const to_state of ["approved", "active"]) await api("POST", `${path}/transition`, { to_state }, { as: "user:demo-approver" });
   const page = await newPage();
   await visit(page, "browser-choice");
@@ -165,9 +165,9 @@ export async function environment_choice() {
   await look(page, "environment-choice");
   await page.getByLabel("Environment").selectOption("test");
   await page.getByLabel("Message").fill("[[x]]");
-  const sent = page.waitForRequest((request) => request.url().endsWith("/execute"));
+  const executeRequest = page.waitForRequest((request) => request.url().endsWith("/execute"));
   await page.getByRole("button", { name: "Run" }).click();
-  equal((await sent).postDataJSON().environment, "test");
+  equal((await executeRequest).postDataJSON().environment, "test");
   await visit(page, "browser-choice", "?environment=dev");
   check(!(await page.getByLabel("Environment").isVisible()), "the address chooses");
   await page.context().close();

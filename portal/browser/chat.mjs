@@ -27,11 +27,11 @@ export async function conversation() {
   await page.locator("strong", { hasText: "there" }).waitFor();
   await page.getByText("this chat does not remember earlier messages").waitFor();
   equal(await page.getByLabel("Message").evaluate((element) => element === document.activeElement), true, "the focus stays in the message");
-  const again = holdAnswers();
+  const releaseSecond = holdAnswers();
   await ask(page, "[[stop-me]]");
   await page.getByRole("button", { name: "Stop" }).click();
   await page.getByText("The run was stopped.").waitFor();
-  again();
+  releaseSecond();
   await page.getByRole("button", { name: "Try again" }).click();
   await answered(page, "This is said half, and this is not.");
   await look(page, "chat");
@@ -52,9 +52,9 @@ export async function chat_settings() {
   await page.getByText("Settings", { exact: true }).click();
   await page.getByLabel("Tone").selectOption("kind");
   await look(page, "chat-settings");
-  const sent = page.waitForRequest((request) => request.url().endsWith("/execute"));
+  const executeRequest = page.waitForRequest((request) => request.url().endsWith("/execute"));
   await ask(page, "[[set]]");
-  const body = (await sent).postDataJSON();
+  const body = (await executeRequest).postDataJSON();
   equal(body.inputs, { tone: "kind", message: "[[set]]" });
   check(/^[0-9a-f]{32}$/.test(body.session_id), "a conversation has a session");
   await answered(page, "Settings arrived.");

@@ -2,7 +2,7 @@
 // and the impact of a change.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
+import { activeWorkload, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const assetsOf = (kind) => api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=${kind}&limit=200`);
@@ -19,13 +19,13 @@ async function write(page, text) {
 
 /** An author finds an asset by kind and creates one. The editor shows the server's errors at line and column. */
 export async function console_assets() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const weak = await visit("/assets", PEOPLE.viewer);
   await refused(weak, "Create an asset", "You need the permission asset.create.");
   await close(weak);
   // Creates new assets, because the page contains only the visible rows of a list, which starts with the newest.
-  const shelf = (kind) => api("POST", "/v1/assets", { slug: `shelf-${kind.replaceAll("_", "-")}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
-  const [prompt, policy] = [await shelf("prompt_template"), await shelf("policy_bundle")];
+  const createAsset = (kind) => api("POST", "/v1/assets", { slug: `shelf-${kind.replaceAll("_", "-")}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
+  const [prompt, policy] = [await createAsset("prompt_template"), await createAsset("policy_bundle")];
   const page = await visit("/assets", PEOPLE.author);
   await page.getByRole("link", { name: policy.slug }).waitFor();
   await page.getByLabel("Kind").selectOption({ label: "Prompt" });
@@ -81,7 +81,7 @@ async function press(page, name) {
   await button.click();
 }
 
-async function stored(kind, name, content) {
+async function storedAsset(kind, name, content) {
   const asset = await api("POST", "/v1/assets", { slug: `${name}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
   await api("POST", `/v1/assets/${asset.asset_id}/versions?workspace_id=${WORKSPACE}`, { content });
   return asset;
@@ -90,8 +90,8 @@ async function stored(kind, name, content) {
 /** An unsaved prompt is rendered with its inclusions. A viewer may do this too, because the server stores nothing. */
 export async function console_preview() {
   await people();
-  const tone = await stored("prompt_template", "tone", { system_prompt: "Be kind to $arg:who.", variables: [{ name: "who" }] });
-  const asset = await stored("prompt_template", "counting", { system_prompt: "Count." });
+  const tone = await storedAsset("prompt_template", "tone", { system_prompt: "Be kind to $arg:who.", variables: [{ name: "who" }] });
+  const asset = await storedAsset("prompt_template", "counting", { system_prompt: "Count." });
   const page = await visit(`/assets/${asset.asset_id}?tab=edit`, PEOPLE.author);
   await page.getByTestId("editor").getByRole("textbox").waitFor();
   const text = (slug) => JSON.stringify({ system_prompt: `@asset-ref:${slug} Count to $arg:count, {{friend}}.`, variables: [{ name: "count", type: "number" }] }, null, 2);
@@ -135,23 +135,23 @@ export async function console_policy_trial() {
   const rule = (id, condition, outcome) => ({ id, condition, outcome, reason_code: id });
   const tests = [{ name: "small", input: { environment: "dev", inputs: { amount: 7 } }, expect: { outcome: "allow" } }];
   const content = { rules: [rule("small", "inputs.amount < 10", "allow")], tests };
-  const asset = await stored("policy_bundle", "amounts", content);
+  const asset = await storedAsset("policy_bundle", "amounts", content);
   const page = await visit(`/assets/${asset.asset_id}?tab=edit`, PEOPLE.author);
   await page.getByTestId("editor").getByRole("textbox").waitFor();
   await write(page, JSON.stringify({ rules: [...content.rules, rule("night", 'environment == "dev" && inputs.hour > 22', "deny")] }, null, 2));
   const input = page.getByLabel("Input in JSON");
   check((await input.inputValue()).includes('"amount": 7'), "the first test is the first input");
   await press(page, "Try it");
-  const decided = page.getByTestId("decided");
-  await decided.locator("dl").getByText("denied").waitFor();
-  await decided.getByText("policy_evaluation_error").waitFor();
-  await decided.getByText("inputs.hour > 22: cannot be evaluated, the input has no hour").waitFor();
+  const decision = page.getByTestId("decided");
+  await decision.locator("dl").getByText("denied").waitFor();
+  await decision.getByText("policy_evaluation_error").waitFor();
+  await decision.getByText("inputs.hour > 22: cannot be evaluated, the input has no hour").waitFor();
   await look(page, "console-policy-trial");
   await input.fill('{"environment": "dev", "inputs": {"amount": 7, "hour": 9}}');
   await press(page, "Try it");
-  await decided.locator("dl").getByText("allowed").waitFor();
-  await decided.getByText("inputs.hour > 22: does not hold").waitFor();
-  equal(await decided.locator("tbody tr").count(), 2, "each rule has a row");
+  await decision.locator("dl").getByText("allowed").waitFor();
+  await decision.getByText("inputs.hour > 22: does not hold").waitFor();
+  equal(await decision.locator("tbody tr").count(), 2, "each rule has a row");
   await input.fill('{"environment": "dev", "hour": 9}');
   await press(page, "Try it");
   await page.getByText(/\(invalid_policy_input\)/).waitFor();
@@ -165,10 +165,10 @@ export async function console_policy_trial() {
 
 /** The page compares two versions by words and by fields. The address contains both versions. */
 export async function console_versions() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const prompt = (await assetsOf("prompt_template")).find((one) => one.slug === "console-desk-prompt");
-  for (const words of ["Answer every question in one short sentence, please.", "Answer each question in two short sentences, please."]) {
-    await api("POST", `/v1/assets/${prompt.asset_id}/versions?workspace_id=${WORKSPACE}`, { content: { system_prompt: `${words} $arg:message`, variables: [{ name: "message" }] } });
+  for (const text of ["Answer every question in one short sentence, please.", "Answer each question in two short sentences, please."]) {
+    await api("POST", `/v1/assets/${prompt.asset_id}/versions?workspace_id=${WORKSPACE}`, { content: { system_prompt: `${text} $arg:message`, variables: [{ name: "message" }] } });
   }
   const page = await visit(`/assets/${prompt.asset_id}?tab=diff`, PEOPLE.viewer);
   await page.getByTestId("words").locator("del", { hasText: "one" }).first().waitFor();
@@ -183,12 +183,12 @@ export async function console_versions() {
   await page.goto(`${SERVER}/console/assets/${prompt.asset_id}?version=v1`);
   await page.getByRole("heading", { name: "Version v1" }).waitFor();
   await look(page, "console-versions");
-  const rules = await api("POST", "/v1/assets", { slug: `rules-${Date.now()}`, asset_kind: "policy_bundle", owner_ref: "team:browser", workspace_id: WORKSPACE });
+  const ruleAsset = await api("POST", "/v1/assets", { slug: `rules-${Date.now()}`, asset_kind: "policy_bundle", owner_ref: "team:browser", workspace_id: WORKSPACE });
   const rule = (id, outcome) => ({ id, condition: "always", outcome, reason_code: "fine" });
   for (const content of [{ rules: [rule("kept", "allow"), rule("night", "deny")] }, { rules: [rule("kept", "allow"), rule("night", "allow"), rule("fresh", "deny")] }]) {
-    await api("POST", `/v1/assets/${rules.asset_id}/versions?workspace_id=${WORKSPACE}`, { content });
+    await api("POST", `/v1/assets/${ruleAsset.asset_id}/versions?workspace_id=${WORKSPACE}`, { content });
   }
-  await page.goto(`${SERVER}/console/assets/${rules.asset_id}?tab=diff`);
+  await page.goto(`${SERVER}/console/assets/${ruleAsset.asset_id}?tab=diff`);
   const changed = page.getByRole("region", { name: "Rules that change" }).locator("tbody tr");
   await changed.first().waitFor();
   equal(await changed.locator("td:first-child").allTextContents(), ["night", "fresh"], "only the rules that change are listed");
@@ -213,7 +213,7 @@ steps:
 export async function console_flow() {
   await people();
   const slug = `flow-${Date.now()}`;
-  const made = await api("POST", "/v1/flows", { slug, owner_ref: "team:browser", content_yaml: FLOW("answer"), workspace_id: WORKSPACE });
+  const flow = await api("POST", "/v1/flows", { slug, owner_ref: "team:browser", content_yaml: FLOW("answer"), workspace_id: WORKSPACE });
   const page = await visit("/assets?tab=flows", PEOPLE.author);
   await page.getByRole("link", { name: slug }).click();
   await page.getByRole("button", { name: /check/ }).waitFor();
@@ -231,14 +231,14 @@ export async function console_flow() {
   const dialog = await act(page, "Create a version");
   await dialog.getByLabel("Why").fill("Another name.");
   await confirm(page, dialog, "Create a version");
-  const [version] = await versionsOf(made.asset_id);
+  const [version] = await versionsOf(flow.asset_id);
   equal([version.version_label, version.content.steps[1].id, version.change_note], ["v2", "reply", "Another name."]);
   await page.getByRole("tab", { name: "Compare" }).click();
   await page.locator(".node-added", { hasText: "reply" }).waitFor();
   await page.locator(".node-removed", { hasText: "answer" }).waitFor();
   await look(page, "console-flow-diff");
   await close(page);
-  const weak = await visit(`/assets/${made.asset_id}?tab=edit`, PEOPLE.viewer);
+  const weak = await visit(`/assets/${flow.asset_id}?tab=edit`, PEOPLE.viewer);
   await refused(weak, "Create a version", "You need the permission asset.edit.");
   await close(weak);
 }
@@ -276,12 +276,12 @@ export async function console_documents() {
   await page.getByTestId("found").getByText("Lunch is at noon.").waitFor();
   await look(page, "console-documents");
   await close(page);
-  const other = await visit(path, "user:local");
-  await other.getByLabel("Query").fill("noon lunch");
-  await other.keyboard.press("Enter");
-  await other.locator("[data-code=contract_refused]").waitFor();
-  await look(other, "console-documents-refused");
-  await close(other);
+  const otherPage = await visit(path, "user:local");
+  await otherPage.getByLabel("Query").fill("noon lunch");
+  await otherPage.keyboard.press("Enter");
+  await otherPage.locator("[data-code=contract_refused]").waitFor();
+  await look(otherPage, "console-documents-refused");
+  await close(otherPage);
 }
 
 /**
@@ -289,7 +289,7 @@ export async function console_documents() {
  * asset cannot be bound.
  */
 export async function console_impact() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const policy = (await assetsOf("policy_bundle")).find((one) => one.slug === "console-desk-policy");
   const page = await visit(`/assets/${policy.asset_id}?tab=usage`, PEOPLE.author);
   await page.getByTestId("impact").getByText(/A change reaches: workloads 1, releases [1-9]\d* \(active 1\)/).waitFor();
@@ -299,14 +299,14 @@ export async function console_impact() {
   equal(await page.getByRole("region", { name: "Releases" }).locator("tbody tr").count(), impact.releases.length, "all releases are listed");
   await page.getByText("The same in a shell").first().click();
   await page.getByText(/fairway assets impact console-desk-policy/).waitFor();
-  const made = await api("POST", "/v1/assets", { slug: `spare-${Date.now()}`, asset_kind: "prompt_template", owner_ref: "team:browser", workspace_id: WORKSPACE });
-  const weak = await visit(`/assets/${made.asset_id}`, PEOPLE.viewer);
+  const spareAsset = await api("POST", "/v1/assets", { slug: `spare-${Date.now()}`, asset_kind: "prompt_template", owner_ref: "team:browser", workspace_id: WORKSPACE });
+  const weak = await visit(`/assets/${spareAsset.asset_id}`, PEOPLE.viewer);
   await refused(weak, "Archive", "You need the permission asset.edit.");
   await close(weak);
-  await page.goto(`${SERVER}/console/assets/${made.asset_id}`);
+  await page.goto(`${SERVER}/console/assets/${spareAsset.asset_id}`);
   const dialog = await act(page, "Archive");
   await confirm(page, dialog, "Archive");
-  equal((await api("GET", `/v1/assets/${made.asset_id}?workspace_id=${WORKSPACE}`)).lifecycle_state, "archived");
+  equal((await api("GET", `/v1/assets/${spareAsset.asset_id}?workspace_id=${WORKSPACE}`)).lifecycle_state, "archived");
   await refused(page, "Allow bindings", "The asset is archived.");
   await close(page);
 }

@@ -13,12 +13,12 @@ export const PEOPLE = {
   admin: "user:console-admin",
 };
 const ROLES = { runner: "runtime_user", viewer: "viewer", author: "author", approver: "approver", operator: "operator", auditor: "auditor", admin: "workspace_admin" };
-let hired;
+let roleGrants;
 export const people = () =>
-  (hired ??= (async () => {
-    const known = await api("GET", `/v1/role-bindings?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
+  (roleGrants ??= (async () => {
+    const bindings = await api("GET", `/v1/role-bindings?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
     for (const [name, principal] of Object.entries(PEOPLE)) {
-      if (known.some((one) => one.principal === principal)) continue;
+      if (bindings.some((binding) => binding.principal === principal)) continue;
       await api("POST", "/v1/role-bindings", { principal, role: ROLES[name], scope_kind: "workspace", scope_ref: WORKSPACE }, { as: "user:local" });
     }
   })());
@@ -38,27 +38,27 @@ export async function visit(path, as, options = {}) {
  */
 export async function settled(page) {
   await page.waitForFunction(() => {
-    const busy = [...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent));
+    const busy = [...document.querySelectorAll('[role="status"]')].some((element) => /^(Loading|Wird geladen)/.test(element.textContent));
     globalThis.quietSince = busy ? undefined : (globalThis.quietSince ?? performance.now());
     return !busy && performance.now() - globalThis.quietSince > 150;
   });
 }
 
 const PROMPT = "You answer questions of customers about their invoices in two short and friendly sentences.";
-const made = new Map();
+const workloads = new Map();
 
 /** Creates a workload with an active release as the author of the tests, unless it exists. */
-export function desk(slug) {
-  if (!made.has(slug)) {
-    made.set(slug, workload(slug, { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] }, { name: slug }));
+export function activeWorkload(slug) {
+  if (!workloads.has(slug)) {
+    workloads.set(slug, workload(slug, { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] }, { name: slug }));
   }
-  return made.get(slug);
+  return workloads.get(slug);
 }
 
 /** Creates a release in review whose prompt differs from that of the active release. The console's author drafts it. */
-export async function inReview(slug, { submit = true, as = PEOPLE.author } = {}) {
+export async function releaseInReview(slug, { submit = true, as = PEOPLE.author } = {}) {
   await people();
-  const id = await desk(slug);
+  const id = await activeWorkload(slug);
   const active = await api("GET", `/v1/workloads/${id}/active-release?environment=dev`);
   const assets = await api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=prompt_template&limit=200`);
   const prompt = assets.find((one) => one.slug === `${slug}-prompt`);
@@ -74,8 +74,8 @@ export async function inReview(slug, { submit = true, as = PEOPLE.author } = {})
 }
 
 /** Creates an approved successor of the active release. */
-export async function approved(slug) {
-  const release = await inReview(slug);
+export async function approvedRelease(slug) {
+  const release = await releaseInReview(slug);
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });
   await api("POST", `${release.path}/transition`, { to_state: "approved" }, { as: "user:demo-approver" });
   return release;

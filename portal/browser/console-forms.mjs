@@ -1,7 +1,7 @@
 // Browser tests of the console: contents of assets as forms, erasures of a person's texts, and the command palette.
 import { api, check, equal, look, script, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
+import { activeWorkload, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const versionsOf = (id) => api("GET", `/v1/assets/${id}/versions?workspace_id=${WORKSPACE}&limit=200`);
@@ -116,13 +116,13 @@ const KINDS = [
  * form of this test opens the forms of all asset kinds.
  */
 export async function console_form_kinds() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const page = await visit("/assets", PEOPLE.author);
   const kinds = process.env.PORTAL_LONG ? KINDS : KINDS.filter((kind) => CONTENTS[kind]);
-  for (const [place, kind] of kinds.entries()) {
+  for (const [index, kind] of kinds.entries()) {
     const asset = await assetOf(kind, `kind-${kind.replaceAll("_", "-")}`);
-    await page.emulateMedia({ colorScheme: place % 2 === 1 ? "dark" : "light" });
-    await page.setViewportSize(place % 3 === 2 ? { width: 320, height: 700 } : { width: 1280, height: 900 });
+    await page.emulateMedia({ colorScheme: index % 2 === 1 ? "dark" : "light" });
+    await page.setViewportSize(index % 3 === 2 ? { width: 320, height: 700 } : { width: 1280, height: 900 });
     await page.goto(`${SERVER}/console/assets/${asset.asset_id}?tab=edit`);
     await codeOf(page).waitFor();
     if (CONTENTS[kind]) await write(page, JSON.stringify(CONTENTS[kind]));
@@ -138,22 +138,22 @@ export async function console_form_kinds() {
   }
   await close(page);
   const agent = await assetOf("agent", "chooser");
-  const other = await visit(`/assets/${agent.asset_id}?tab=edit&view=form&lang=de`, PEOPLE.author);
-  const form = other.locator(".asset-form");
+  const germanPage = await visit(`/assets/${agent.asset_id}?tab=edit&view=form&lang=de`, PEOPLE.author);
+  const form = germanPage.locator(".asset-form");
   await form.getByRole("button", { name: "model_policy_ref hinzufügen" }).click();
   const slug = form.getByRole("group", { name: "model_policy_ref" }).getByLabel("slug");
   const offered = await slug.getAttribute("list");
-  await until(async () => (await other.locator(`[id='${offered}'] option[value='console-desk-model']`).count()) === 1, "assets of the kind are offered");
-  equal(await other.locator(`[id='${offered}'] option[value='console-desk-prompt']`).count(), 0, "assets of other kinds are not offered");
+  await until(async () => (await germanPage.locator(`[id='${offered}'] option[value='console-desk-model']`).count()) === 1, "assets of the kind are offered");
+  equal(await germanPage.locator(`[id='${offered}'] option[value='console-desk-prompt']`).count(), 0, "assets of other kinds are not offered");
   await slug.fill("console-desk-model");
-  await look(other, "console-form-german");
-  await other.goto(`${SERVER}/console/assets/${(await assetOf("connector_definition", "union")).asset_id}?tab=edit&view=form`);
-  const limit = other.locator(".asset-form").getByRole("group", { name: "rate_limit" });
+  await look(germanPage, "console-form-german");
+  await germanPage.goto(`${SERVER}/console/assets/${(await assetOf("connector_definition", "union")).asset_id}?tab=edit&view=form`);
+  const limit = germanPage.locator(".asset-form").getByRole("group", { name: "rate_limit" });
   await limit.getByLabel("Kind of value").selectOption("integer");
   await limit.getByLabel("integer").fill("7");
-  await view(other, "Code").click();
-  equal(JSON.parse(await codeOf(other).innerText()).rate_limit, 7, "an alternative of a union is chosen");
-  await close(other);
+  await view(germanPage, "Code").click();
+  equal(JSON.parse(await codeOf(germanPage).innerText()).rate_limit, 7, "an alternative of a union is chosen");
+  await close(germanPage);
 }
 
 /** The form can be filled in by keyboard alone. */
@@ -182,9 +182,9 @@ const TENANT = "00000000-0000-7000-8000-000000000001";
 
 /** One person requests an erasure, and another person approves or refuses it. A weaker role may do neither. */
 export async function console_erasures() {
-  await desk("console-desk");
-  const bound = await api("GET", `/v1/role-bindings?limit=200`, undefined, { as: FIRST });
-  if (!bound.some((one) => one.principal === SECOND)) await api("POST", "/v1/role-bindings", { principal: SECOND, role: "tenant_admin", scope_kind: "tenant", scope_ref: TENANT }, { as: FIRST });
+  await activeWorkload("console-desk");
+  const bindings = await api("GET", `/v1/role-bindings?limit=200`, undefined, { as: FIRST });
+  if (!bindings.some((one) => one.principal === SECOND)) await api("POST", "/v1/role-bindings", { principal: SECOND, role: "tenant_admin", scope_kind: "tenant", scope_ref: TENANT }, { as: FIRST });
   const name = `user:gone-${Date.now()}`;
   script("console-gone", "Good bye.");
   const run = await api("POST", "/v1/workloads/by-slug/console-desk/execute", { environment: "dev", inputs: { message: "[[console-gone]] secret" } }, { as: name });
@@ -195,13 +195,13 @@ export async function console_erasures() {
   await close(weak);
   const page = await visit("/audit", FIRST);
   await page.getByRole("link", { name: "Requests and approvals of erasures: Access, Erasures." }).click();
-  const asked = await act(page, "Request an erasure");
-  await asked.getByLabel("Whose texts").fill("group:all");
-  await asked.getByRole("button", { name: "Request an erasure", exact: true }).click({ force: true });
-  await asked.getByText("Write user:, service: or share_link:, then a name.").waitFor();
-  await asked.getByLabel("Whose texts").fill(name);
+  const dialog = await act(page, "Request an erasure");
+  await dialog.getByLabel("Whose texts").fill("group:all");
+  await dialog.getByRole("button", { name: "Request an erasure", exact: true }).click({ force: true });
+  await dialog.getByText("Write user:, service: or share_link:, then a name.").waitFor();
+  await dialog.getByLabel("Whose texts").fill(name);
   await look(page, "console-erasure-request");
-  await confirm(page, asked, "Request an erasure");
+  await confirm(page, dialog, "Request an erasure");
   await page.getByRole("heading", { name: `Erasure: ${name}` }).waitFor();
   const id = new URL(page.url()).searchParams.get("erasure");
   const read = () => api("GET", `/v1/erasures/${id}`, undefined, { as: FIRST });
@@ -214,23 +214,23 @@ export async function console_erasures() {
   const refusedBy = await visit(`${path}&erasure=${id}`, PEOPLE.admin);
   await refusedBy.getByRole("alert").first().waitFor();
   await close(refusedBy);
-  const other = await visit(`${path}&erasure=${id}`, SECOND, { colorScheme: "dark" });
-  const approve = await act(other, "Approve the erasure");
+  const secondPage = await visit(`${path}&erasure=${id}`, SECOND, { colorScheme: "dark" });
+  const approve = await act(secondPage, "Approve the erasure");
   await approve.getByText(`All texts of ${name} from before now are deleted and cannot be restored.`, { exact: false }).waitFor();
-  await look(other, "console-erasure-approve");
-  await confirm(other, approve, "Approve the erasure");
+  await look(secondPage, "console-erasure-approve");
+  await confirm(secondPage, approve, "Approve the erasure");
   equal([(await read()).decided_by, (await read()).status !== "requested"], [SECOND, true]);
-  await refused(other, "Approve the erasure", "It is decided already.");
+  await refused(secondPage, "Approve the erasure", "It is decided already.");
   await until(async () => (await read()).erased_runs === 1, "the run is erased");
-  await other.reload();
-  await other.locator("dd").getByText("runs 1, turns 0, documents 0").waitFor();
+  await secondPage.reload();
+  await secondPage.locator("dd").getByText("runs 1, turns 0, documents 0").waitFor();
   equal((await api("GET", `/v1/executions/${run.execution_id}`, undefined, { as: FIRST })).result ?? null, null, "the result is gone");
-  await look(other, "console-erasure-progress");
+  await look(secondPage, "console-erasure-progress");
   // The second erasure is refused, and the third is withdrawn by its requester.
-  const made = async () => (await api("POST", "/v1/erasures", { subject: `user:stays-${Date.now()}` }, { as: FIRST })).erasure_id;
-  const [second, third] = [await made(), await made()];
-  await other.goto(`${SERVER}/console${path}&erasure=${second}`);
-  await confirm(other, await act(other, "Refuse the erasure"), "Refuse the erasure");
+  const requestErasure = async () => (await api("POST", "/v1/erasures", { subject: `user:stays-${Date.now()}` }, { as: FIRST })).erasure_id;
+  const [second, third] = [await requestErasure(), await requestErasure()];
+  await secondPage.goto(`${SERVER}/console${path}&erasure=${second}`);
+  await confirm(secondPage, await act(secondPage, "Refuse the erasure"), "Refuse the erasure");
   await page.goto(`${SERVER}/console${path}&erasure=${third}`);
   await confirm(page, await act(page, "Withdraw the request"), "Withdraw the request");
   const ends = await Promise.all([second, third].map((one) => api("GET", `/v1/erasures/${one}`, undefined, { as: FIRST })));
@@ -240,7 +240,7 @@ export async function console_erasures() {
   await page.goto(`${SERVER}/console${path}&status=completed&lang=de`);
   await page.getByText(/^Keine Löschung/).or(page.getByRole("region", { name: "Löschungen" })).first().waitFor();
   await look(page, "console-erasures-german");
-  await close(other);
+  await close(secondPage);
   await close(page);
 }
 

@@ -2,7 +2,7 @@
 // and jobs whose result the test reads by the API.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { approved, desk, inReview, people, PEOPLE, settled, visit } from "./console-fixtures.mjs";
+import { approvedRelease, activeWorkload, releaseInReview, people, PEOPLE, settled, visit } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;
@@ -17,7 +17,7 @@ const runOf = async (slug, message) => {
 
 /** For each weaker role, every action on a release shows the missing permission, regardless of the release's state. */
 export async function console_release_refusals() {
-  const reviewed = await inReview("console-desk");
+  const reviewed = await releaseInReview("console-desk");
   const viewer = await visit(`/releases/${reviewed.id}`, PEOPLE.viewer);
   for (const name of ["Approve", "Ask for changes", "Reject"]) await refused(viewer, name, needs("release.approve"));
   for (const name of ["Return to draft", "Bind a version"]) await refused(viewer, name, needs("release.create"));
@@ -26,14 +26,14 @@ export async function console_release_refusals() {
   const author = await visit(`/releases/${reviewed.id}`, PEOPLE.author);
   for (const name of ["Approve", "Ask for changes", "Reject"]) await refused(author, name, needs("release.approve"));
   await close(author);
-  const draft = await inReview("console-desk", { submit: false });
-  const other = await visit(`/releases/${draft.id}`, PEOPLE.approver);
-  await refused(other, "Submit for review", needs("release.create"));
-  await refused(other, "Approve", "Verdicts are possible while the release is in review.");
-  equal(await other.getByRole("button", { name: /^Take out/ }).first().getAttribute("aria-disabled"), "true", "a weaker role takes nothing out");
-  await close(other);
+  const draft = await releaseInReview("console-desk", { submit: false });
+  const approverPage = await visit(`/releases/${draft.id}`, PEOPLE.approver);
+  await refused(approverPage, "Submit for review", needs("release.create"));
+  await refused(approverPage, "Approve", "Verdicts are possible while the release is in review.");
+  equal(await approverPage.getByRole("button", { name: /^Take out/ }).first().getAttribute("aria-disabled"), "true", "a weaker role takes nothing out");
+  await close(approverPage);
   equal([(await api("GET", reviewed.path)).state, (await api("GET", draft.path)).state], ["review_ready", "draft"], "nothing changed");
-  const ready = await approved("console-jobs");
+  const ready = await approvedRelease("console-jobs");
   const approver = await visit(`/releases/${ready.id}`, PEOPLE.approver);
   await refused(approver, "Activate", needs("release.transition"));
   await close(approver);
@@ -47,7 +47,7 @@ export async function console_release_refusals() {
 
 /** A page without read permission shows the missing permission, or that the resource does not exist. */
 export async function console_reading_refusals() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   script("console-other", "An answer.");
   const run = await runOf("console-desk", "[[console-other]]");
   const refusals = {
@@ -72,14 +72,14 @@ export async function console_failures() {
   const run = await runOf("console-uncited", "[[console-uncited]]");
   const { status, error } = await api("GET", `/v1/executions/${run}`);
   equal(status, "failed");
-  const home = await visit("", PEOPLE.operator);
-  await home.getByRole("listitem").filter({ hasText: "Failed run" }).getByRole("link", { name: "console-uncited@dev" }).first().waitFor();
-  await close(home);
+  const homePage = await visit("", PEOPLE.operator);
+  await homePage.getByRole("listitem").filter({ hasText: "Failed run" }).getByRole("link", { name: "console-uncited@dev" }).first().waitFor();
+  await close(homePage);
   const page = await visit(`/runs?status=failed&since=24h&error_code=${error.code}`, PEOPLE.operator);
   await settled(page);
   const since = new Date(Date.now() - 86_400_000).toISOString();
-  const same = await api("GET", `/v1/executions?status=failed&error_code=${error.code}&since=${since}&limit=200`, undefined, { as: PEOPLE.operator });
-  await page.getByText(`Rows loaded: ${same.length} of ${same.length}`).waitFor();
+  const expectedRuns = await api("GET", `/v1/executions?status=failed&error_code=${error.code}&since=${since}&limit=200`, undefined, { as: PEOPLE.operator });
+  await page.getByText(`Rows loaded: ${expectedRuns.length} of ${expectedRuns.length}`).waitFor();
   await page.locator(`a[href$="/runs/${run}"]`).click();
   await page.getByRole("heading", { level: 1 }).waitFor();
   check(page.url().includes(run), "the row leads to the run");
@@ -89,7 +89,7 @@ export async function console_failures() {
 
 /** The page of a release shows the author the note of the reviewer. */
 export async function console_verdict_read() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "changes_requested", subject_kind: "release", subject_ref: release.id, note: "Shorter, please." }, { as: PEOPLE.approver });
   const page = await visit(`/releases/${release.id}`, PEOPLE.author);
   await page.getByText("Shorter, please.").waitFor();
@@ -101,17 +101,17 @@ export async function console_verdict_read() {
 
 /** An operator can resume a suspended workload, and an author cannot. */
 export async function console_resume() {
-  const id = await desk("console-jobs");
+  const id = await activeWorkload("console-jobs");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
   const weak = await visit(`/workloads/${id}`, PEOPLE.author);
   await refused(weak, "Resume", needs("workload.suspend"));
   await close(weak);
-  const home = await visit("", PEOPLE.operator);
-  await home.getByRole("listitem").filter({ hasText: "Suspended workload" }).getByRole("link", { name: "console-jobs" }).click();
-  const dialog = await act(home, "Resume");
-  await confirm(home, dialog, "Resume");
+  const homePage = await visit("", PEOPLE.operator);
+  await homePage.getByRole("listitem").filter({ hasText: "Suspended workload" }).getByRole("link", { name: "console-jobs" }).click();
+  const dialog = await act(homePage, "Resume");
+  await confirm(homePage, dialog, "Resume");
   equal((await api("GET", `/v1/workloads/${id}`)).status, "registered");
-  await close(home);
+  await close(homePage);
 }
 
 /** The console tells an anonymous visitor that it requires an identity. */

@@ -2,7 +2,7 @@
 // next weaker role is refused.
 import { api, check, equal, script, SERVER, until } from "./harness.mjs";
 import { refused } from "./console.mjs";
-import { approved, desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
+import { approvedRelease, activeWorkload, releaseInReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;
@@ -21,7 +21,7 @@ async function refusedPage(path, as, reason) {
 
 /** Home shows the failed run and its workload as the API lists them. A person who may not read runs sees the reason. */
 export async function console_wrong_read() {
-  const id = await desk("console-jobs");
+  const id = await activeWorkload("console-jobs");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
   const page = await visit("", PEOPLE.operator);
   const wrong = page.getByRole("list", { name: "Is wrong" });
@@ -38,7 +38,7 @@ export async function console_wrong_read() {
 
 /** The releases that served each lane at each time equal those of the API. */
 export async function console_tenures_read() {
-  const release = await approved("console-jobs");
+  const release = await approvedRelease("console-jobs");
   await api("POST", `${release.path}/transition`, { to_state: "active" }, { as: "user:demo-approver" });
   const page = await visit(`/lanes?environment=dev&workload_id=${release.workload}`, PEOPLE.operator);
   const row = page.getByTestId("board console-jobs@dev");
@@ -54,7 +54,7 @@ export async function console_tenures_read() {
 
 /** The timeline of a run shows the steps, durations, tokens and events of the API. */
 export async function console_timeline_read() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   script("console-time", "An answer in a few words.");
   const id = await runOf("[[console-time]]");
   const run = await read(`/v1/executions/${id}`);
@@ -62,23 +62,23 @@ export async function console_timeline_read() {
   await page.getByText("execution.completed").waitFor();
   equal(await factOf(page, "Tokens in / out"), `${run.tokens_in ?? "–"} / ${run.tokens_out ?? "–"}`, "the tokens are those of the API");
   const rows = page.getByRole("region", { name: "Steps" }).locator("tbody tr");
-  const shown = await rows.evaluateAll((list) => list.map((row) => [row.cells[0].textContent, row.cells[2].textContent.trim()]));
-  equal(shown, (run.steps ?? []).map((step) => [step.step_id, `${(step.duration_us / 1_000).toFixed(1)} ms`]), "the steps are those of the API");
-  check(shown.length > 0 && run.tokens_in !== null, "the run has steps and tokens");
+  const displayedSteps = await rows.evaluateAll((list) => list.map((row) => [row.cells[0].textContent, row.cells[2].textContent.trim()]));
+  equal(displayedSteps, (run.steps ?? []).map((step) => [step.step_id, `${(step.duration_us / 1_000).toFixed(1)} ms`]), "the steps are those of the API");
+  check(displayedSteps.length > 0 && run.tokens_in !== null, "the run has steps and tokens");
   await close(page);
   await refusedPage(`/runs/${id}`, PEOPLE.runner, UNSEEN);
 }
 
 /** An approver sees the waiting releases and reviews of the API, except their own. */
 export async function console_waiting_read() {
-  await inReview("console-desk");
+  await releaseInReview("console-desk");
   const page = await visit("", PEOPLE.approver);
   const waits = page.getByRole("list", { name: "Waits for you" });
   await waits.getByText("Approve or refuse").first().waitFor();
   await settled(page);
   const releases = await read(`/v1/releases?workspace_id=${WORKSPACE}&state=review_ready&limit=20`, PEOPLE.approver);
-  const mine = releases.filter((one) => one.created_by !== PEOPLE.approver).map((one) => `/console/releases/${one.release_id}`);
-  equal(await waits.getByRole("listitem").filter({ hasText: "Approve or refuse" }).getByRole("link").evaluateAll((links) => links.map((one) => new URL(one.href).pathname)), mine, "the releases are those of the API");
+  const expectedPaths = releases.filter((one) => one.created_by !== PEOPLE.approver).map((one) => `/console/releases/${one.release_id}`);
+  equal(await waits.getByRole("listitem").filter({ hasText: "Approve or refuse" }).getByRole("link").evaluateAll((links) => links.map((one) => new URL(one.href).pathname)), expectedPaths, "the releases are those of the API");
   await close(page);
   await refusedPage("", PEOPLE.author, `Approvals and reviews are not listed here. ${needs("release.approve")}`);
 }
@@ -88,23 +88,23 @@ export async function console_waiting_read() {
  * the API returns.
  */
 export async function console_changes_read() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });
   const [detail, active] = [await read(release.path), await read(`/v1/workloads/${release.workload}/active-release?environment=dev`)];
   const asset = (await read(`/v1/assets?workspace_id=${WORKSPACE}&asset_kind=prompt_template&limit=200`)).find((one) => one.slug === "console-desk-prompt");
   const versions = await read(`/v1/assets/${asset.asset_id}/versions?workspace_id=${WORKSPACE}&limit=200`);
-  const bound = (one) => versions.find(({ asset_version_id: id }) => one.bindings.some((binding) => binding.asset_version_id === id));
-  const [fresh, old] = [bound(detail), bound(active)];
+  const boundVersion = (one) => versions.find(({ asset_version_id: id }) => one.bindings.some((binding) => binding.asset_version_id === id));
+  const [newVersion, oldVersion] = [boundVersion(detail), boundVersion(active)];
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
-  const words = page.getByTestId("words").first();
-  await words.locator("ins").first().waitFor();
-  const side = (removed) => words.evaluate((element, name) => [...element.children].filter((one) => one.localName !== name).map((one) => one.textContent).join(""), removed);
-  equal([await side("ins"), await side("del")], [old.content.system_prompt, fresh.content.system_prompt], "the words are those of both versions");
+  const changedWords = page.getByTestId("words").first();
+  await changedWords.locator("ins").first().waitFor();
+  const side = (removed) => changedWords.evaluate((element, name) => [...element.children].filter((one) => one.localName !== name).map((one) => one.textContent).join(""), removed);
+  equal([await side("ins"), await side("del")], [oldVersion.content.system_prompt, newVersion.content.system_prompt], "the words are those of both versions");
   await page.getByText("Content side by side").first().click();
-  const column = (index) => page.locator("table.sides").first().locator("tbody tr").evaluateAll((rows, place) => rows.map((row) => row.cells[place].textContent).filter((line) => line !== "").join("\n"), index);
-  equal([JSON.parse(await column(0)), JSON.parse(await column(1))], [old.content, fresh.content], "both sides are the contents of the API");
+  const column = (index) => page.locator("table.sides").first().locator("tbody tr").evaluateAll((rows, cellIndex) => rows.map((row) => row.cells[cellIndex].textContent).filter((line) => line !== "").join("\n"), index);
+  equal([JSON.parse(await column(0)), JSON.parse(await column(1))], [oldVersion.content, newVersion.content], "both sides are the contents of the API");
   await page.getByText("The exact bytes").first().click();
-  const checksums = new Set([fresh, ...(await Promise.all(detail.bindings.map(({ asset_version_id: id }) => versions.find((one) => one.asset_version_id === id))))].filter(Boolean).map((one) => one.checksum));
+  const checksums = new Set([newVersion, ...(await Promise.all(detail.bindings.map(({ asset_version_id: id }) => versions.find((one) => one.asset_version_id === id))))].filter(Boolean).map((one) => one.checksum));
   for (const checksum of checksums) await page.getByText(checksum).first().waitFor({ state: "attached" });
   const [approval] = await read(`${release.path}/approvals`);
   equal(await page.getByTestId("digest").textContent(), approval.subject_digest, "the digest is the approved one");
@@ -121,14 +121,14 @@ export async function console_changes_read() {
 
 /** An inactive release shows the gates and messages of the API, and the note of its reviewer. */
 export async function console_gates_read() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const note = `Name the customer ${Date.now()}.`;
   const page = await visit(`/releases/${release.id}`, PEOPLE.author);
   const rows = page.getByRole("region", { name: "Gates" }).locator("tbody tr");
   await rows.first().waitFor();
   const gates = await read(`${release.path}/gates`, PEOPLE.author);
-  const shown = await rows.evaluateAll((list) => list.map((row) => row.cells[3].textContent));
-  equal(shown, gates.map((gate) => (gate.verdict === "pass" ? "" : `${gate.message} (${gate.code})`)), "the gates are those of the API");
+  const displayedMessages = await rows.evaluateAll((list) => list.map((row) => row.cells[3].textContent));
+  equal(displayedMessages, gates.map((gate) => (gate.verdict === "pass" ? "" : `${gate.message} (${gate.code})`)), "the gates are those of the API");
   check(gates.some((gate) => gate.verdict !== "pass"), "something stands in the way");
   await api("POST", `${release.path}/approvals`, { outcome: "changes_requested", subject_kind: "release", subject_ref: release.id, note }, { as: PEOPLE.approver });
   await page.reload();
@@ -141,18 +141,18 @@ export async function console_gates_read() {
 
 /** A plan shows the pieces and gaps of the API, and creates no resources before its publication. */
 export async function console_plan_read() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const list = () => read(`/v1/use-cases?workspace_id=${WORKSPACE}&limit=200`);
   const connection = `books-${Date.now()}`;
   const before = await list();
   const page = await visit("/use-cases", PEOPLE.author);
-  const answer = page.waitForResponse((response) => response.url().includes("/v1/use-cases/generate") && response.ok());
+  const planResponse = page.waitForResponse((response) => response.url().includes("/v1/use-cases/generate") && response.ok());
   await page.getByLabel("Description").fill(`It gets a question of an agent, reads the connection \`${connection}\`, and returns one sentence about the customer.`);
   await page.getByRole("button", { name: "Show the plan" }).click();
-  const plan = await (await answer).json();
-  const shown = page.getByTestId("plan");
-  await shown.getByText(connection).first().waitFor();
-  const text = await shown.textContent();
+  const plan = await (await planResponse).json();
+  const planElement = page.getByTestId("plan");
+  await planElement.getByText(connection).first().waitFor();
+  const text = await planElement.textContent();
   for (const gap of plan.open_connection_gaps ?? []) check(text.includes(gap.ref ?? gap.name), `the gap ${JSON.stringify(gap)} is shown`);
   equal((await list()).length, before.length, "nothing is kept yet");
   equal((await read(`/v1/connections?workspace_id=${WORKSPACE}&limit=200`)).some((one) => one.name === connection), false, "no connection is made");
@@ -180,11 +180,11 @@ export async function console_can_read() {
   const page = await visit(`/access?tab=can&actor=${encodeURIComponent(PEOPLE.operator)}`, PEOPLE.admin);
   for (const operation of ["roll_back_release", "review_release"]) {
     await page.getByLabel("Operation").selectOption(operation);
-    const answer = await read(query(operation), PEOPLE.admin);
-    const shown = page.getByTestId("can");
-    await shown.getByText(`${PEOPLE.operator} ${answer.allowed ? "may" : "may not"}: ${operation}`).waitFor();
-    await shown.getByText(answer.permission).waitFor();
-    equal(await shown.locator("li").count(), answer.by.length, "the roles are those of the API");
+    const decision = await read(query(operation), PEOPLE.admin);
+    const decisionElement = page.getByTestId("can");
+    await decisionElement.getByText(`${PEOPLE.operator} ${decision.allowed ? "may" : "may not"}: ${operation}`).waitFor();
+    await decisionElement.getByText(decision.permission).waitFor();
+    equal(await decisionElement.locator("li").count(), decision.by.length, "the roles are those of the API");
   }
   await close(page);
   await refusedPage(`/access?tab=can&actor=${encodeURIComponent(PEOPLE.admin)}`, PEOPLE.operator, needs("workspace.manage"));
@@ -194,7 +194,7 @@ export async function console_can_read() {
  * The audit view of a resource shows the rows of the API, and the inclusion proof of a row with the root of the log.
  */
 export async function console_audit_read() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const list = () => read(`/v1/audit/events?workspace_id=${WORKSPACE}&subject_id=${release.id}&limit=200`, PEOPLE.auditor);
   // Waits, because the sequencer assigns events their index after the change is committed.
   await until(async () => (await list()).some((one) => one.kind === "release.transitioned"), "the log has the submission");
@@ -203,8 +203,8 @@ export async function console_audit_read() {
   const events = await list();
   equal(await page.getByTestId("filtered").count(), 0, "the whole log is searched");
   const rows = page.getByRole("region", { name: "Audit log" }).locator("tbody tr");
-  const shown = await rows.evaluateAll((list) => list.map((row) => [row.cells[0].textContent, row.cells[2].textContent, row.cells[3].textContent]));
-  equal(shown, events.map((one) => [String(one.index), one.kind, one.actor]), "the rows are those of the API");
+  const displayedRows = await rows.evaluateAll((list) => list.map((row) => [row.cells[0].textContent, row.cells[2].textContent, row.cells[3].textContent]));
+  equal(displayedRows, events.map((one) => [String(one.index), one.kind, one.actor]), "the rows are those of the API");
   check(events.some((one) => one.actor === PEOPLE.author), "the log names the author");
   await page.getByRole("button", { name: `Prove entry ${events[0].index}` }).or(page.getByRole("button", { name: /^Prove/ })).first().click();
   await page.getByTestId("proof").getByText(/This page checked the proof/).waitFor();
@@ -215,7 +215,7 @@ export async function console_audit_read() {
 
 /** The evidence of a run shows the nodes, the deciding rule and the outcome of the API. */
 export async function console_why_read() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   script("console-why", "An answer.");
   const id = await runOf("[[console-why]]");
   const path = `/v1/executions/${id}/evidence-graph`;

@@ -2,7 +2,7 @@
 // and deliveries of notifications.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
+import { activeWorkload, releaseInReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const TENANT = "00000000-0000-7000-8000-000000000001";
@@ -13,7 +13,7 @@ const ADMIN = "user:local";
  * CSSOM, and warns of a weak contrast.
  */
 export async function console_interface() {
-  const id = await desk("console-face");
+  const id = await activeWorkload("console-face");
   // Resets the interface, because an earlier test run on the same server may have changed it.
   await api("PATCH", `/v1/workloads/${id}`, { interface_config: { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] } });
   const path = `/workloads/${id}?tab=interface`;
@@ -63,7 +63,7 @@ export async function console_interface() {
 
 /** An administrator creates, changes and deletes the binding of a principal to a lane. An operator may not. */
 export async function console_principals() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   const weak = await visit(`/workloads/${id}?tab=principals`, PEOPLE.operator);
   await refused(weak, "Bind a principal", "You need the permission workspace.manage.");
   await close(weak);
@@ -107,13 +107,13 @@ export async function console_settings() {
   await page.getByText("You need the permission tenant.manage.", { exact: false }).waitFor();
   await close(page);
   await api("PATCH", `/v1/tenants/${TENANT}/settings`, { advanced_notifications_enabled: false }, { as: ADMIN });
-  const own = await visit("/access?tab=settings", ADMIN);
-  const settings = await act(own, "Change notifications");
+  const administratorPage = await visit("/access?tab=settings", ADMIN);
+  const settings = await act(administratorPage, "Change notifications");
   await settings.getByLabel(/^Advanced notifications/).check();
-  await confirm(own, settings, "Change");
+  await confirm(administratorPage, settings, "Change");
   equal((await api("GET", `/v1/tenants/${TENANT}/settings`, undefined, { as: ADMIN })).advanced_notifications_enabled, true);
-  await look(own, "console-settings");
-  await close(own);
+  await look(administratorPage, "console-settings");
+  await close(administratorPage);
 }
 
 /** Only platform administrators can list and create organizations. */
@@ -143,8 +143,8 @@ export async function console_can_all() {
   const row = (operation) => page.getByRole("region", { name: "All operations" }).getByRole("row").filter({ has: page.getByText(operation, { exact: true }) });
   check(/allowed/.test(await row("roll_back_release").textContent()) && /Operator/.test(await row("roll_back_release").textContent()), "an operator rolls back");
   check(/denied/.test(await row("review_release").textContent()), "an operator does not approve");
-  const answer = await api("GET", `/v1/session/can?operation=review_release&scope_kind=workspace&scope_ref=${WORKSPACE}&actor=${encodeURIComponent(PEOPLE.operator)}`, undefined, { as: PEOPLE.admin });
-  equal(answer.allowed, false);
+  const decision = await api("GET", `/v1/session/can?operation=review_release&scope_kind=workspace&scope_ref=${WORKSPACE}&actor=${encodeURIComponent(PEOPLE.operator)}`, undefined, { as: PEOPLE.admin });
+  equal(decision.allowed, false);
   await look(page, "console-can-all");
   await close(page);
   const weak = await visit(`/access?tab=can&actor=${encodeURIComponent(PEOPLE.admin)}`, PEOPLE.operator);
@@ -160,19 +160,19 @@ export async function console_deliveries() {
   const page = await visit("/notifications?tab=destinations", PEOPLE.admin);
   const base = `/v1/notifications/workspaces/${WORKSPACE}`;
   const name = `Nowhere ${Date.now()}`;
-  const made = await api("POST", `${base}/destinations`, { display_name: name, destination_type: "webhook", redacted_metadata: { url: "https://127.0.0.1:9/hook" } }, { as: ADMIN });
+  const destination = await api("POST", `${base}/destinations`, { display_name: name, destination_type: "webhook", redacted_metadata: { url: "https://127.0.0.1:9/hook" } }, { as: ADMIN });
   await page.reload();
   await page.getByRole("button", { name: `Test ${name}` }).click();
   await confirm(page, page.getByRole("dialog"), "Test");
   await page.getByTestId("tested").getByText(`${name} did not accept the test message: address_refused`).waitFor();
   await look(page, "console-destination-test");
   await api("PUT", `${base}/preferences`, [{ category: "approvals", channel: "webhook", enabled: true }], { as: ADMIN });
-  const path = `/v1/notifications/deliveries?workspace_id=${WORKSPACE}&destination_id=${made.destination_id}`;
+  const path = `/v1/notifications/deliveries?workspace_id=${WORKSPACE}&destination_id=${destination.destination_id}`;
   const list = () => api("GET", path, undefined, { as: ADMIN });
-  await inReview("console-desk");
+  await releaseInReview("console-desk");
   await until(async () => (await list())[0]?.status === "failed", "a delivery fails", 40_000);
   await api("PUT", `${base}/preferences`, [{ category: "approvals", channel: "webhook", enabled: false }], { as: ADMIN });
-  const address = `/notifications?tab=deliveries&destination=${made.destination_id}&status=failed`;
+  const address = `/notifications?tab=deliveries&destination=${destination.destination_id}&status=failed`;
   const weak = await visit(address, PEOPLE.operator);
   await weak.getByRole("button", { name: /^Choose Webhook/ }).first().click();
   await refused(weak, "Attempt once more", "You need the permission notification.destination.manage.");
@@ -189,7 +189,7 @@ export async function console_deliveries() {
     const [first] = await list();
     return first.attempt_count !== before || first.status !== "failed";
   }, "the delivery is attempted once more");
-  await api("DELETE", `${base}/destinations/${made.destination_id}`, undefined, { as: ADMIN });
+  await api("DELETE", `${base}/destinations/${destination.destination_id}`, undefined, { as: ADMIN });
   await close(page);
 }
 
@@ -234,20 +234,20 @@ export async function console_announce() {
   await page.goto(`${SERVER}/console/notifications?tab=announce`);
   await refused(page, "Announce", "You need the permission notification.destination.manage.");
   await close(page);
-  const own = await visit("/notifications?tab=announce", ADMIN);
-  await refused(own, "Announce", "Write a title and a message first.");
+  const administratorPage = await visit("/notifications?tab=announce", ADMIN);
+  await refused(administratorPage, "Announce", "Write a title and a message first.");
   const title = `Maintenance ${Date.now()}`;
-  await own.getByLabel("Title").fill(title);
-  await own.getByLabel("Message").fill("The service stops at noon.");
-  await own.getByLabel("Author", { exact: true }).check();
-  const announce = await act(own, "Announce");
+  await administratorPage.getByLabel("Title").fill(title);
+  await administratorPage.getByLabel("Message").fill("The service stops at noon.");
+  await administratorPage.getByLabel("Author", { exact: true }).check();
+  const announce = await act(administratorPage, "Announce");
   await announce.getByText("Roles: Author.", { exact: false }).waitFor();
-  await look(own, "console-announce");
-  await confirm(own, announce, "Announce");
-  await own.getByTestId("announced").waitFor();
-  await settled(own);
+  await look(administratorPage, "console-announce");
+  await confirm(administratorPage, announce, "Announce");
+  await administratorPage.getByTestId("announced").waitFor();
+  await settled(administratorPage);
   const inbox = () => api("GET", "/v1/notifications/inbox?limit=200", undefined, { as: PEOPLE.author });
   await until(async () => (await inbox()).some((one) => one.title === title), "the author is told");
   equal((await api("GET", "/v1/notifications/inbox?limit=200", undefined, { as: PEOPLE.viewer })).some((one) => one.title === title), false, "others are not");
-  await close(own);
+  await close(administratorPage);
 }

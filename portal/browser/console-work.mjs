@@ -1,18 +1,18 @@
 // Browser tests of the console: runs, reviews, use cases, connections, notifications, access, audit, and transfer size.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
+import { activeWorkload, releaseInReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const execute = async (slug, message) => {
-  const answer = await api("POST", `/v1/workloads/by-slug/${slug}/execute?mode=async`, { environment: "dev", inputs: { message } }, { as: "user:demo-author" });
-  return answer.execution_id;
+  const execution = await api("POST", `/v1/workloads/by-slug/${slug}/execute?mode=async`, { environment: "dev", inputs: { message } }, { as: "user:demo-author" });
+  return execution.execution_id;
 };
 const ended = (id) => until(async () => !["queued", "running"].includes((await api("GET", `/v1/executions/${id}`)).status), "the run ends");
 
 /** The address contains the filters, so a colleague sees the same rows. A run is shown as a timeline. */
 export async function console_runs() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   script("console-run", "An answer.");
   const id = await execute("console-desk", "[[console-run]]");
   await ended(id);
@@ -46,7 +46,7 @@ export async function console_runs() {
 
 /** The evidence graph can be navigated by keyboard and downloaded as a file. */
 export async function console_evidence() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   script("console-evidence", "An answer.");
   const id = await execute("console-desk", "[[console-evidence]]");
   await ended(id);
@@ -68,10 +68,10 @@ export async function console_evidence() {
 
 /** An operator cancels a hanging run. A viewer sees the missing permission. */
 export async function console_cancel() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const { holdAnswers } = await import("./harness.mjs");
   script("console-cancel", "Never.");
-  const free = holdAnswers();
+  const releaseAnswers = holdAnswers();
   const id = await execute("console-desk", "[[console-cancel]]");
   await until(async () => (await api("GET", `/v1/executions/${id}`)).status === "running", "the run starts");
   const weak = await visit(`/runs/${id}`, PEOPLE.viewer);
@@ -80,7 +80,7 @@ export async function console_cancel() {
   const page = await visit(`/runs/${id}`, PEOPLE.operator);
   const dialog = await act(page, "Cancel the run");
   await confirm(page, dialog, "Cancel the run");
-  free();
+  releaseAnswers();
   await until(async () => (await api("GET", `/v1/executions/${id}`)).status === "cancelled", "the run is cancelled");
   await close(page);
 }
@@ -95,9 +95,9 @@ export async function console_review() {
   const weak = await visit(`/runs/${ids[0]}`, PEOPLE.viewer);
   await refused(weak, "Release the answer", "You need the permission release.approve.");
   await close(weak);
-  const own = await visit(`/runs/${ids[0]}`, "user:demo-author");
-  await refused(own, "Release the answer", "You started this run, so somebody else must review it.");
-  await close(own);
+  const submitterPage = await visit(`/runs/${ids[0]}`, "user:demo-author");
+  await refused(submitterPage, "Release the answer", "You started this run, so somebody else must review it.");
+  await close(submitterPage);
   const page = await visit("/reviews", PEOPLE.approver);
   await page.getByRole("region", { name: "Review queue" }).getByRole("link").first().waitFor();
   await look(page, "console-reviews");
@@ -118,7 +118,7 @@ export async function console_review() {
 
 /** Home lists waiting tasks, failures and recent changes for the current person. */
 export async function console_home() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const page = await visit("", PEOPLE.approver);
   const waits = page.getByRole("list", { name: "Waits for you" });
   await waits.getByText("Approve or refuse").first().waitFor();
@@ -132,7 +132,7 @@ export async function console_home() {
   await close(author);
   // A change appears without a reload of the page.
   const live = await visit("", PEOPLE.operator);
-  const id = await desk("console-live");
+  const id = await activeWorkload("console-live");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
   await live.getByText("Suspended workload").first().waitFor({ timeout: 40_000 });
   await api("PATCH", `/v1/workloads/${id}`, { status: "registered" }, { as: "user:local" });
@@ -142,24 +142,24 @@ export async function console_home() {
 
 /** The preference matrix stores one choice at a scope, and the explanation shows which scope decides. */
 export async function console_preferences() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   const as = PEOPLE.operator;
   const page = await visit("/notifications?tab=preferences", as);
   const cell = page.getByLabel("Incidents, E-mail");
   await cell.waitFor();
-  const wanted = (await cell.inputValue()) === "on" ? "off" : "on";
-  await cell.selectOption(wanted);
+  const choice = (await cell.inputValue()) === "on" ? "off" : "on";
+  await cell.selectOption(choice);
   const effective = page.getByTestId("incidents email");
-  await until(async () => (await effective.textContent()) === `${wanted}, by you, everywhere`, "the explainer follows");
+  await until(async () => (await effective.textContent()) === `${choice}, by you, everywhere`, "the explainer follows");
   const stored = await api("GET", "/v1/notifications/preferences", undefined, { as });
-  equal(stored.find((one) => one.category === "incidents" && one.channel === "email").enabled, wanted === "on");
+  equal(stored.find((one) => one.category === "incidents" && one.channel === "email").enabled, choice === "on");
   await page.getByLabel("Scope").selectOption("workspace");
   const narrow = page.getByLabel("Incidents, E-mail");
-  const other = wanted === "on" ? "off" : "on";
+  const otherChoice = choice === "on" ? "off" : "on";
   // Waits for the caption, because the matrix of the previous scope stays briefly after the address has changed.
   await page.getByText(/^Choices for: Workspace /).waitFor();
-  await narrow.selectOption(other);
-  await until(async () => (await effective.textContent()) === `${other}, by the workspace`, "the narrower scope decides");
+  await narrow.selectOption(otherChoice);
+  await until(async () => (await effective.textContent()) === `${otherChoice}, by the workspace`, "the narrower scope decides");
   await look(page, "console-preferences");
   await page.goto(`${SERVER}/console/notifications?tab=preferences&workload=${id}&environment=dev`);
   await page.getByLabel("Incidents, E-mail").or(page.getByRole("alert")).first().waitFor();
@@ -169,7 +169,7 @@ export async function console_preferences() {
 
 /** Notifications in the inbox can be marked as read and archived. */
 export async function console_inbox() {
-  await inReview("console-desk");
+  await releaseInReview("console-desk");
   const as = "user:local";
   await until(async () => (await api("GET", "/v1/notifications/inbox?status=unread", undefined, { as })).length > 0, "a notification arrives");
   const page = await visit("/notifications?status=unread", as);
@@ -211,7 +211,7 @@ export async function console_destinations() {
 
 /** An administrator grants and revokes a role, and queries the permissions of a person. */
 export async function console_access() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const weak = await visit("/access", PEOPLE.operator);
   await refused(weak, "Give a role", "You need the permission workspace.manage.");
   await close(weak);
@@ -240,7 +240,7 @@ export async function console_access() {
 
 /** An auditor finds a change, and the page checks its proof. A viewer may not read the log. */
 export async function console_audit() {
-  await inReview("console-desk");
+  await releaseInReview("console-desk");
   const weak = await visit("/audit", PEOPLE.viewer);
   await weak.getByText("You may not do this. You need the permission audit.view.").waitFor();
   await look(weak, "console-audit-refused");
@@ -258,7 +258,7 @@ export async function console_audit() {
 
 /** An author describes a use case, answers a question and publishes the plan. An operator grants the missing access. */
 export async function console_use_case() {
-  await desk("console-desk");
+  await activeWorkload("console-desk");
   const weak = await visit("/use-cases", PEOPLE.viewer);
   await refused(weak, "Show the plan", "You need the permission use_case.author.");
   await close(weak);
@@ -329,7 +329,7 @@ export async function console_connection() {
 
 /** A person can approve a release with a note by keyboard alone. */
 export async function console_keyboard() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
   const approve = page.getByRole("button", { name: "Approve", exact: true });
   await until(async () => (await approve.getAttribute("aria-disabled")) === "false", "approving is allowed");
@@ -375,19 +375,19 @@ export async function console_long_lists() {
     new PerformanceObserver((list) => list.getEntries().forEach((entry) => (globalThis.longest = Math.max(globalThis.longest, entry.duration)))).observe({ entryTypes: ["longtask"] });
   });
   await page.route("**/v1/executions?**", (route) => {
-    const at = Number(new URL(route.request().url()).searchParams.get("cursor") ?? "0");
-    const headers = { "x-total-count": String(PAGES * 200), ...(at + 1 < PAGES ? { link: `</v1/executions?limit=200&cursor=${at + 1}>; rel="next"` } : {}) };
-    return route.fulfill({ headers, json: Array.from({ length: 200 }, (_, index) => rowOf(at * 200 + index)) });
+    const pageIndex = Number(new URL(route.request().url()).searchParams.get("cursor") ?? "0");
+    const headers = { "x-total-count": String(PAGES * 200), ...(pageIndex + 1 < PAGES ? { link: `</v1/executions?limit=200&cursor=${pageIndex + 1}>; rel="next"` } : {}) };
+    return route.fulfill({ headers, json: Array.from({ length: 200 }, (_, index) => rowOf(pageIndex * 200 + index)) });
   });
   await page.goto(`${SERVER}/console/runs`);
   const frame = page.getByRole("region", { name: "Runs" });
   await frame.waitFor();
   await page.evaluate(() => (globalThis.longest = 0));
-  let most = 0;
+  let maxRows = 0;
   await until(
     async () => {
       await frame.evaluate((element) => element.scrollTo(0, element.scrollHeight));
-      most = Math.max(most, await frame.locator("tbody tr").count());
+      maxRows = Math.max(maxRows, await frame.locator("tbody tr").count());
       return (await page.getByText(`Rows loaded: ${PAGES * 200} of ${PAGES * 200}`).count()) > 0;
     },
     "all rows are loaded",
@@ -395,8 +395,8 @@ export async function console_long_lists() {
   );
   await frame.evaluate((element) => element.scrollTo(0, element.scrollHeight));
   await frame.getByText(`user:n${PAGES * 200 - 1}`).waitFor();
-  check(most <= 200, `${most} rows are in the page`);
-  console.log(`        ${PAGES * 200} rows: at most ${most} in the page; longest task ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+  check(maxRows <= 200, `${maxRows} rows are in the page`);
+  console.log(`        ${PAGES * 200} rows: at most ${maxRows} in the page; longest task ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
   const events = Array.from({ length: 20_000 }, (_, index) => `id: ${index + 1}\nevent: ${index === 19_999 ? "execution.completed" : "step.started"}\ndata: {"step_id":"s${index}"}\n\n`).join("");
   await page.route(`**/v1/executions/${id(7)}`, (route) => route.fulfill({ json: rowOf(7) }));
   await page.route(`**/v1/executions/${id(7)}/events`, (route) => route.fulfill({ contentType: "text/event-stream", body: events }));
@@ -413,7 +413,7 @@ export async function console_long_lists() {
 
 /** No view scrolls horizontally at a width of 320 px. */
 export async function console_narrow() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   for (const path of ["", "/lanes", "/runs", "/assets", `/workloads/${id}`, `/workloads/${id}?tab=interface`, "/notifications?tab=preferences", "/audit", "/access?tab=erasures"]) {
     const page = await visit(path, "user:local", { viewport: { width: 320, height: 600 } });
     await settled(page);
@@ -449,7 +449,7 @@ export async function console_suppressed() {
   await people();
   const as = PEOPLE.approver;
   await api("PUT", "/v1/notifications/preferences", [{ category: "approvals", channel: "portal", enabled: false }], { as });
-  await inReview("console-desk");
+  await releaseInReview("console-desk");
   const list = () => api("GET", `/v1/notifications/suppressed-decisions?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
   await until(async () => (await list()).some((one) => one.recipient === as), "a decision is recorded", 30_000);
   const page = await visit("/notifications?tab=suppressed", PEOPLE.auditor);

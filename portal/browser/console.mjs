@@ -1,7 +1,7 @@
 // Browser tests of the console: releases, lanes, workloads and share links. A permitted role performs each job, and
 // the next weaker role is refused.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
-import { approved, desk, inReview, PEOPLE, settled, visit } from "./console-fixtures.mjs";
+import { approvedRelease, activeWorkload, releaseInReview, PEOPLE, settled, visit } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const reasonOf = (page, name) => page.getByRole("button", { name, exact: true }).locator("xpath=following-sibling::*[contains(@class,'reason')]");
@@ -9,13 +9,13 @@ const reasonOf = (page, name) => page.getByRole("button", { name, exact: true })
 export async function refused(page, name, reason) {
   const button = page.getByRole("button", { name, exact: true });
   await button.waitFor();
-  let said = "";
-  const isSaid = async () => {
-    said = await reasonOf(page, name).textContent({ timeout: 1_000 }).catch(() => "");
-    return said === reason;
+  let actualReason = "";
+  const isReasonShown = async () => {
+    actualReason = await reasonOf(page, name).textContent({ timeout: 1_000 }).catch(() => "");
+    return actualReason === reason;
   };
-  await until(isSaid, `${name} is refused with its reason`).catch((error) => {
-    throw new Error(`${error.message}, but says: ${said}`);
+  await until(isReasonShown, `${name} is refused with its reason`).catch((error) => {
+    throw new Error(`${error.message}, but says: ${actualReason}`);
   });
   equal(await button.getAttribute("aria-disabled"), "true", name);
   await button.click({ force: true });
@@ -38,8 +38,8 @@ const stateOf = async (id) => (await api("GET", `/v1/releases/${id}`)).state;
 
 /** Every view passes the accessibility check in both colour schemes. */
 export async function console_views() {
-  const id = await desk("console-desk");
-  const release = await inReview("console-desk");
+  const id = await activeWorkload("console-desk");
+  const release = await releaseInReview("console-desk");
   const views = {
     home: "", workloads: "/workloads", workload: `/workloads/${id}`, "workload-links": `/workloads/${id}?tab=links`, lanes: "/lanes", releases: "/releases", release: `/releases/${release.id}`,
     runs: "/runs", reviews: "/reviews", "use-cases": "/use-cases", connections: "/connections", requests: "/connections?tab=requests", inbox: "/notifications",
@@ -70,7 +70,7 @@ export async function console_views() {
  * The shell: navigation, workspace and language in the address, the command palette, and errors with their request id.
  */
 export async function console_shell() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   const page = await visit("/runs?status=failed&workspace=default", "user:local");
   equal(await page.getByLabel("State").inputValue(), "failed", "the address sets the filter");
   await page.getByLabel("State").selectOption("denied");
@@ -109,13 +109,13 @@ export async function console_shell() {
  * An approver sees the changed words and the digest, and approves this digest. A viewer sees the missing permission.
  */
 export async function console_approve() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const weak = await visit(`/releases/${release.id}`, PEOPLE.viewer);
   await refused(weak, "Approve", "You need the permission release.approve.");
   await close(weak);
-  const own = await visit(`/releases/${release.id}`, PEOPLE.author);
-  await refused(own, "Approve", "You need the permission release.approve.");
-  await close(own);
+  const authorPage = await visit(`/releases/${release.id}`, PEOPLE.author);
+  await refused(authorPage, "Approve", "You need the permission release.approve.");
+  await close(authorPage);
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
   await page.getByTestId("words").locator("ins").first().waitFor();
   const digest = await page.getByTestId("digest").textContent();
@@ -149,7 +149,7 @@ export async function console_approve() {
 
 /** A request for changes includes a comment, and returns the release to draft. */
 export async function console_changes() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
   const dialog = await act(page, "Ask for changes");
   await dialog.getByRole("button", { name: "Ask for changes", exact: true }).click({ force: true });
@@ -159,23 +159,23 @@ export async function console_changes() {
   await page.getByText("One sentence is enough.").waitFor();
   equal(await stateOf(release.id), "draft");
   await close(page);
-  const rejected = await inReview("console-desk");
-  const other = await visit(`/releases/${rejected.id}`, PEOPLE.approver);
-  const refusal = await act(other, "Reject");
+  const rejected = await releaseInReview("console-desk");
+  const secondPage = await visit(`/releases/${rejected.id}`, PEOPLE.approver);
+  const refusal = await act(secondPage, "Reject");
   await refusal.getByLabel("Comment").fill("Not in this tone.");
-  await confirm(other, refusal, "Reject");
+  await confirm(secondPage, refusal, "Reject");
   const verdicts = await api("GET", `${rejected.path}/approvals`);
   equal([verdicts[0].outcome, verdicts[0].note], ["rejected", "Not in this tone."]);
-  await close(other);
+  await close(secondPage);
 }
 
 /** The page announces a concurrent change, and blocks the approval until the approver has opened the current state. */
 export async function console_stale() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
   const approve = page.getByRole("button", { name: "Approve", exact: true });
   await until(async () => (await approve.getAttribute("aria-disabled")) === "false", "approving is allowed");
-  const shown = await page.getByTestId("digest").textContent();
+  const displayedDigest = await page.getByTestId("digest").textContent();
   const dialog = await act(page, "Approve");
   // The author replaces the prompt while the approver views the release.
   await api("POST", `${release.path}/transition`, { to_state: "draft" }, { as: PEOPLE.author });
@@ -194,13 +194,13 @@ export async function console_stale() {
   await look(page, "console-stale");
   await page.getByRole("button", { name: "Show the current state" }).click();
   await page.getByTestId("words").getByText("Reveal").first().waitFor();
-  check((await page.getByTestId("digest").textContent()) !== shown, "the digest is another");
+  check((await page.getByTestId("digest").textContent()) !== displayedDigest, "the digest is another");
   await close(page);
 }
 
 /** After an edit the page shows that the earlier approval no longer applies. */
 export async function console_voided() {
-  const release = await inReview("console-desk");
+  const release = await releaseInReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: PEOPLE.approver });
   await api("POST", `${release.path}/transition`, { to_state: "draft" }, { as: PEOPLE.author });
   const { bindings } = await api("GET", release.path);
@@ -213,7 +213,7 @@ export async function console_voided() {
 
 /** An author drafts a release, binds versions, sees the open gates, and submits the release. */
 export async function console_author() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   const weak = await visit(`/workloads/${id}`, PEOPLE.viewer);
   await refused(weak, "Draft a release", "You need the permission release.create.");
   await close(weak);
@@ -247,7 +247,7 @@ export async function console_author() {
 
 /** The suspension of a workload shows its consequences first. A person without the permission sees the reason. */
 export async function console_suspend() {
-  const id = await desk("console-halt");
+  const id = await activeWorkload("console-halt");
   await api("POST", `/v1/workloads/${id}/share-links`, { label: "halt", ttl_hours: 1 });
   const weak = await visit(`/workloads/${id}`, PEOPLE.author);
   await refused(weak, "Suspend", "You need the permission workload.suspend.");
@@ -267,7 +267,7 @@ export async function console_suspend() {
 
 /** A share link is created, shown once with its address, and revoked. */
 export async function console_links() {
-  const id = await desk("console-desk");
+  const id = await activeWorkload("console-desk");
   const page = await visit(`/workloads/${id}?tab=links`, "user:local");
   const dialog = await act(page, "Create a share link");
   const label = `For Tina ${Date.now()}`;
@@ -288,7 +288,7 @@ export async function console_links() {
 
 /** A release is activated lane by lane and advanced to its next lane. A rollback with a reason restores the lanes. */
 export async function console_lanes() {
-  const release = await approved("console-lanes");
+  const release = await approvedRelease("console-lanes");
   const first = await visit(`/releases/${release.id}`, PEOPLE.operator);
   const activate = await act(first, "Activate");
   await activate.getByLabel(/One lane after the other/).check();
@@ -317,17 +317,17 @@ export async function console_lanes() {
   const holders = async () => Object.fromEntries((await api("GET", `/v1/workloads/${release.workload}/lanes?environment=dev`)).map(({ lane, holder }) => [lane, holder]));
   await until(async () => (await holders()).guided === release.id, "the release holds the lane guided");
   check((await holders()).standard !== release.id, "it does not hold the last lane");
-  const own = await visit(`/releases/${release.id}`, PEOPLE.operator);
-  const back = await act(own, "Roll back");
+  const releasePage = await visit(`/releases/${release.id}`, PEOPLE.operator);
+  const back = await act(releasePage, "Roll back");
   await back.getByText("Give a reason first.").waitFor();
   await back.getByLabel("Reason").fill("Answers are worse.");
-  await look(own, "console-rollback");
-  await confirm(own, back, "Roll back");
+  await look(releasePage, "console-rollback");
+  await confirm(releasePage, back, "Roll back");
   await until(async () => (await holders()).guided !== release.id, "the lanes returned");
   await page.reload();
   await row(page).getByText("What served console-lanes@dev, and when").click();
   await row(page).getByText(/guided: Release .*\(rollback\)/).first().waitFor();
   await look(page, "console-served");
-  await close(own);
+  await close(releasePage);
   await close(page);
 }

@@ -1,5 +1,5 @@
 // Browser tests of runtime pages that are embedded in frames of other sites.
-import { api, check, equal, HOST, hostPage, look, newPage, script, SERVER, STRANGER, until, workload } from "./harness.mjs";
+import { api, check, equal, HOST, hostPage, look, newPage, script, SERVER, THIRD_ORIGIN, until, workload } from "./harness.mjs";
 import { readFileSync } from "node:fs";
 import { FIELDS } from "./forms.mjs";
 
@@ -40,7 +40,7 @@ export async function embed_handshake() {
   const ended = () => host.evaluate(() => globalThis.received.find((message) => message.type === "fairway:ended"));
   await until(async () => (await ended()) !== undefined, "the host hears of the end");
   equal((await ended()).status, "completed");
-  const inner = host.frames().find((each) => each.url().startsWith(SERVER));
+  const inner = host.frames().find((candidate) => candidate.url().startsWith(SERVER));
   await look(host, "embed", { frame: inner });
   await host.evaluate(() => globalThis.fairway.reset());
   await until(async () => (await frame.getByLabel("Message").inputValue()) === "", "reset clears the form");
@@ -75,7 +75,7 @@ export async function embed_refused() {
   const host = await newPage();
   await host.goto(`${HOST}/embed-link`);
   await host.frameLocator("iframe").getByRole("heading", { name: "Embedded by link" }).waitFor();
-  const inner = host.frames().find((each) => each.url().startsWith(SERVER));
+  const inner = host.frames().find((candidate) => candidate.url().startsWith(SERVER));
   check(!inner.url().includes("token"), "the token is not in the frame's address");
   await api("DELETE", `/v1/workloads/${id}/share-links/${link.share_link_id}`);
   await host.reload();
@@ -94,14 +94,14 @@ async function isFramed(origin, path, address) {
   const loaded = host.frames()[1];
   await until(() => loaded.url() !== "" && loaded.url() !== "about:blank", "the frame has loaded or was blocked");
   await host.waitForLoadState("networkidle");
-  const shown = loaded.url().startsWith(SERVER) && (await loaded.locator("h1, body :text('ok')").count().catch(() => 0)) > 0;
+  const isShown = loaded.url().startsWith(SERVER) && (await loaded.locator("h1, body :text('ok')").count().catch(() => 0)) > 0;
   await host.context().close();
-  return shown;
+  return isShown;
 }
 
 export async function embed_stranger() {
   check(await isFramed(HOST, "/framed", `${SERVER}/browser-embed`), "a listed origin may frame the page");
-  check(!(await isFramed(STRANGER, "/framed-by-stranger", `${SERVER}/browser-embed`)), "an unlisted origin may not");
+  check(!(await isFramed(THIRD_ORIGIN, "/framed-by-stranger", `${SERVER}/browser-embed`)), "an unlisted origin may not");
 }
 
 export async function no_other_page_framed() {

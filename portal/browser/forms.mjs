@@ -10,15 +10,15 @@ export const FIELDS = [
   { name: "urgent", label: "Urgent", type: "boolean", default: true },
   { name: "due", label: "Due", type: "date", required: true },
 ];
-let made;
-const everything = () => (made ??= workload("browser-form", { presentation_mode: "form", description: "All kinds of inputs.", input_fields: FIELDS }, { name: "Every field" }));
+let formWorkload;
+const createFormWorkload = () => (formWorkload ??= workload("browser-form", { presentation_mode: "form", description: "All kinds of inputs.", input_fields: FIELDS }, { name: "Every field" }));
 export const visit = async (page, slug, query = "") => {
   await page.goto(`${SERVER}/workload-runtime/${slug}${query}`);
   await page.getByRole("heading", { level: 1 }).waitFor();
 };
 
 export async function gallery() {
-  await everything();
+  await createFormWorkload();
   const page = await newPage();
   const response = await page.goto(SERVER);
   equal(new URL(page.url()).pathname, "/workload-runtime", "the root leads to the gallery");
@@ -69,9 +69,9 @@ export async function defaults() {
   check(await page.getByLabel("Urgent").isChecked(), "the default of a toggle");
   await page.getByLabel("Message").fill("[[defaults]]");
   await page.getByLabel("Due").fill("2028-02-29");
-  const sent = page.waitForRequest((request) => request.url().endsWith("/execute"));
+  const executeRequest = page.waitForRequest((request) => request.url().endsWith("/execute"));
   await page.getByRole("button", { name: "Run" }).click();
-  const body = (await sent).postDataJSON();
+  const body = (await executeRequest).postDataJSON();
   equal(body, { environment: "dev", inputs: { message: "[[defaults]]", tone: "short", urgent: true, due: "2028-02-29" } });
   await page.getByText("All defaults arrived.").waitFor();
   await page.context().close();

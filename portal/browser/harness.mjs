@@ -41,13 +41,13 @@ export function releaseAnswers() {
 /** Answers that tests send piece by piece, by the marker in the question. */
 const streams = new Map();
 /**
- * Creates an answer whose pieces the test sends. `asked` resolves when the stub receives the request, and `left`
- * when the server closes the connection before the end of the answer.
+ * Creates an answer whose pieces the test sends. `requested` resolves when the stub receives the request, and
+ * `disconnected` when the server closes the connection before the end of the answer.
  */
 export function streamOf(name) {
   const stream = { requests: 0, write: () => undefined };
-  stream.asked = new Promise((resolve) => (stream.begin = resolve));
-  stream.left = new Promise((resolve) => (stream.leave = resolve));
+  stream.requested = new Promise((resolve) => (stream.markRequested = resolve));
+  stream.disconnected = new Promise((resolve) => (stream.markDisconnected = resolve));
   stream.send = (content) => stream.write({ content });
   stream.end = () => stream.write({}, "stop");
   streams.set(name, stream);
@@ -63,13 +63,13 @@ const body = async (request) => {
 
 /** A stub of a model provider with OpenAI's protocol. It streams the first half of an answer, then waits for `gate`. */
 const provider = createServer(async (request, response) => {
-  const asked = JSON.parse(await body(request));
-  const question = asked.messages.map((message) => message.content).join("\n");
+  const providerRequest = JSON.parse(await body(request));
+  const question = providerRequest.messages.map((message) => message.content).join("\n");
   const marker = question.match(/\[\[([a-z0-9-]+)\]\]/g)?.at(-1)?.slice(2, -2);
   const text = answers.get(marker) ?? `No script for ${marker}.`;
-  const held = gate;
-  if (!asked.stream) {
-    await held;
+  const currentGate = gate;
+  if (!providerRequest.stream) {
+    await currentGate;
     response.setHeader("content-type", "application/json");
     response.end(JSON.stringify({ model: "stub", choices: [{ message: { role: "assistant", content: text }, finish_reason: "stop" }], usage: { prompt_tokens: 1, completion_tokens: 1 } }));
     return;
@@ -85,13 +85,13 @@ const provider = createServer(async (request, response) => {
       send(delta, finish);
       if (finish) response.end("data: [DONE]\n\n");
     };
-    response.on("close", () => response.writableEnded || stream.leave());
-    stream.begin();
+    response.on("close", () => response.writableEnded || stream.markDisconnected());
+    stream.markRequested();
     return;
   }
   const half = Math.ceil(text.length / 2);
   send({ role: "assistant", content: text.slice(0, half) });
-  await held;
+  await currentGate;
   send({ content: text.slice(half) });
   send({}, "stop");
   response.end("data: [DONE]\n\n");
@@ -114,14 +114,14 @@ const host = createServer((request, response) => {
   response.end();
 });
 /** A third origin, which is not permitted to frame pages of Fairway. */
-const stranger = createServer((request, response) => {
+const thirdOriginServer = createServer((request, response) => {
   response.setHeader("content-type", "text/html; charset=utf-8");
   response.end(pages.get(new URL(request.url, HOST).pathname) ?? "");
 });
 
 /** A TCP proxy with a second address of the server, whose connections the tests can cut. */
 const sockets = new Set();
-const line = createTcpServer((client) => {
+const proxy = createTcpServer((client) => {
   const upstream = connect(new URL(SERVER).port, "127.0.0.1");
   for (const socket of [client, upstream]) {
     sockets.add(socket);
@@ -135,19 +135,19 @@ const line = createTcpServer((client) => {
   client.pipe(upstream).pipe(client);
 });
 export const cutConnections = () => sockets.forEach((socket) => socket.destroy());
-export let LINE;
+export let PROXY;
 
 let browser;
-export let STRANGER;
+export let THIRD_ORIGIN;
 
 export async function open() {
   mkdirSync(PICTURES, { recursive: true });
   await listen(provider, PROVIDER);
   await listen(host, HOST);
-  await new Promise((resolve) => stranger.listen(0, "127.0.0.1", resolve));
-  await new Promise((resolve) => line.listen(0, "127.0.0.1", resolve));
-  LINE = `http://127.0.0.1:${line.address().port}`;
-  STRANGER = `http://127.0.0.1:${stranger.address().port}`;
+  await new Promise((resolve) => thirdOriginServer.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  PROXY = `http://127.0.0.1:${proxy.address().port}`;
+  THIRD_ORIGIN = `http://127.0.0.1:${thirdOriginServer.address().port}`;
   // Playwright starts Chromium with a new, empty profile.
   browser = await chromium.launch({
     executablePath: required("PORTAL_CHROMIUM"),
@@ -161,12 +161,12 @@ export async function open() {
 
 export async function close() {
   await browser?.close();
-  for (const server of [provider, host, stranger]) {
+  for (const server of [provider, host, thirdOriginServer]) {
     server.closeAllConnections();
     server.close();
   }
   cutConnections();
-  line.close();
+  proxy.close();
 }
 
 /**
@@ -177,8 +177,8 @@ export const violations = [];
 
 /** Opens a page in a separate browser profile. */
 export async function newPage(options = {}) {
-  const { expectsViolations = false, ...rest } = options;
-  const context = await browser.newContext({ locale: "en-GB", viewport: { width: 1000, height: 800 }, acceptDownloads: true, ...rest });
+  const { expectsViolations = false, ...contextOptions } = options;
+  const context = await browser.newContext({ locale: "en-GB", viewport: { width: 1000, height: 800 }, acceptDownloads: true, ...contextOptions });
   const page = await context.newPage();
   page.on("console", (message) => {
     if (/Content Security Policy|Trusted|Uncaught|Warning:/.test(message.text()) && !expectsViolations) {
@@ -188,7 +188,7 @@ export async function newPage(options = {}) {
   page.on("pageerror", (error) => violations.push(`${page.url()}: ${error}`));
   page.on("request", (request) => {
     const url = new URL(request.url());
-    if (![SERVER, HOST, STRANGER, LINE].includes(url.origin) && !["data:", "blob:"].includes(url.protocol)) violations.push(`request to ${url}`);
+    if (![SERVER, HOST, THIRD_ORIGIN, PROXY].includes(url.origin) && !["data:", "blob:"].includes(url.protocol)) violations.push(`request to ${url}`);
     if (request.headers()["referer"]?.includes("token=")) violations.push(`token in Referer to ${url}`);
   });
   page.setDefaultTimeout(20_000);
@@ -205,8 +205,8 @@ export function check(condition, message) {
 }
 export function equal(actual, expected, message = "") {
   asserted += 1;
-  const [left, right] = [JSON.stringify(actual), JSON.stringify(expected)];
-  if (left !== right) throw new Error(`${message}: ${left} instead of ${right}`);
+  const [actualText, expectedText] = [JSON.stringify(actual), JSON.stringify(expected)];
+  if (actualText !== expectedText) throw new Error(`${message}: ${actualText} instead of ${expectedText}`);
 }
 
 /** Waits until a condition holds; fails after the timeout. */
@@ -231,17 +231,17 @@ export async function look(page, name, { axe = true, frame = page } = {}) {
 }
 
 /** Sends a request to the API as an actor. */
-export async function api(method, path, sent, { as = "user:demo-author", status, headers = {} } = {}) {
+export async function api(method, path, requestBody, { as = "user:demo-author", status, headers = {} } = {}) {
   const response = await fetch(SERVER + path, {
     method,
-    headers: { "X-Actor-Ref": as, ...(sent === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
-    ...(sent === undefined ? {} : { body: JSON.stringify(sent) }),
+    headers: { "X-Actor-Ref": as, ...(requestBody === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+    ...(requestBody === undefined ? {} : { body: JSON.stringify(requestBody) }),
   });
   const text = await response.text();
-  const answer = text ? JSON.parse(text) : null;
-  const fits = status === undefined ? response.ok : response.status === status;
-  if (!fits) throw new Error(`${method} ${path}: ${response.status} ${text}`);
-  return answer;
+  const result = text ? JSON.parse(text) : null;
+  const isExpectedStatus = status === undefined ? response.ok : response.status === status;
+  if (!isExpectedStatus) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return result;
 }
 
 const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: "fine" }];
@@ -250,10 +250,10 @@ const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: 
  * Creates a workload with an active release and the model stub, unless an earlier test run on this server created it.
  */
 export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
-  const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
-  if (known.ok) return (await known.json()).workload_id;
+  const existing = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
+  if (existing.ok) return (await existing.json()).workload_id;
   // Status 401 means that the workload exists and requires a share link.
-  if (known.status === 401) return (await api("GET", "/v1/workloads?limit=200")).find((one) => one.slug === slug).workload_id;
+  if (existing.status === 401) return (await api("GET", "/v1/workloads?limit=200")).find((one) => one.slug === slug).workload_id;
   const version = async (suffix, kind, content) => {
     const asset = await api("POST", "/v1/assets", { slug: `${slug}-${suffix}`, asset_kind: kind, owner_ref: "team:browser" });
     return [kind, (await api("POST", `/v1/assets/${asset.asset_id}/versions`, { content })).asset_version_id];
@@ -272,8 +272,8 @@ export async function workload(slug, config, { rules = RULES, name = slug, envir
     await version("policy", "policy_bundle", { rules }),
     ...bindings,
   ];
-  const made = await api("POST", "/v1/workloads", { slug, owner_ref: "team:browser", invocation_mode: "form", name, description: `About ${slug}.` });
-  const id = made.workload_id;
+  const created = await api("POST", "/v1/workloads", { slug, owner_ref: "team:browser", invocation_mode: "form", name, description: `About ${slug}.` });
+  const id = created.workload_id;
   await api("PATCH", `/v1/workloads/${id}`, { interface_config: config });
   const release = await api("POST", "/v1/releases", { workload_id: id, environment, target_lane: "all" });
   const path = `/v1/releases/${release.release_id}`;

@@ -15,7 +15,7 @@ const MARKUP = [
 ].join("\n\n");
 
 /** Checks that an output has created no active element and sent no request. */
-async function inert(page) {
+async function checkInert(page) {
   await pause(300);
   const active = await page.evaluate(() => document.querySelectorAll("main script, main img, main svg, main iframe, main object, main embed, main link, main style, main meta, main form form, main [onerror], main [onload]").length);
   equal(active, 0, "active elements");
@@ -38,9 +38,9 @@ export async function hostile_markdown() {
   ].join("\n\n"));
   const page = await run("browser-markdown", "hostile-markdown");
   await page.getByText("[image: pixel]").waitFor();
-  await inert(page);
-  const shown = await page.getByRole("link", { name: "https://bank.example" }).evaluate((link) => link.nextElementSibling.textContent);
-  equal(shown, `(${new URL(HOST).host})`, "a disguised link shows its target");
+  await checkInert(page);
+  const displayedTarget = await page.getByRole("link", { name: "https://bank.example" }).evaluate((link) => link.nextElementSibling.textContent);
+  equal(displayedTarget, `(${new URL(HOST).host})`, "a disguised link shows its target");
   equal(await page.getByRole("link", { name: "user", exact: true }).count(), 0, "a link with a user name is text");
   await look(page, "hostile-markdown");
   await page.context().close();
@@ -51,7 +51,7 @@ export async function hostile_json() {
   script("hostile-json", JSON.stringify({ [MARKUP]: MARKUP, list: [MARKUP] }).replace("{", '{"__proto__": {"polluted": true}, "constructor": 1, '));
   const page = await run("browser-json", "hostile-json");
   await page.getByText("__proto__").waitFor();
-  await inert(page);
+  await checkInert(page);
   equal(await page.evaluate(() => ({}).polluted), undefined);
   await look(page, "hostile-json");
   await page.context().close();
@@ -62,7 +62,7 @@ export async function hostile_table() {
   script("hostile-table", `[{"__proto__": 1, "constructor": ${JSON.stringify(MARKUP)}, "toString": "x", ${JSON.stringify(MARKUP)}: 2}]`);
   const page = await run("browser-table", "hostile-table");
   await page.getByRole("columnheader", { name: "__proto__" }).waitFor();
-  await inert(page);
+  await checkInert(page);
   await page.getByRole("button", { name: "toString" }).click();
   await look(page, "hostile-table");
   await page.context().close();
@@ -88,18 +88,18 @@ export async function hostile_theme() {
   const page = await newPage();
   await page.route("**/v1/workloads/by-slug/browser-theme", async (route) => {
     const response = await route.fetch();
-    const answer = await response.json();
-    answer.interface_config.theme = {
+    const document = await response.json();
+    document.interface_config.theme = {
       accent_color: `url("${BAIT}/accent")`,
       background_color: `red; background-image: url("${BAIT}/background")`,
       font_family: `x; } body { background: url("${BAIT}/font") }`,
       border_radius: "4px !important",
     };
-    await route.fulfill({ response, json: answer });
+    await route.fulfill({ response, json: document });
   });
   await run("browser-theme", "theme", { page });
   await page.getByText("Themed.").waitFor();
-  await inert(page);
+  await checkInert(page);
   await look(page, "hostile-theme", { axe: false });
   await page.context().close();
 }

@@ -109,11 +109,11 @@ const ACCESSES = {
   authenticated: {
     isGuest: false,
     async open(slug) {
-      const stranger = await pageOf("anonymous");
-      await stranger.goto(address(slug));
-      await stranger.locator("[data-code=not_found]").waitFor();
-      equal(await stranger.getByLabel("Message").count(), 0, "a visitor without an identity does not see that it exists");
-      await stranger.context().close();
+      const visitor = await pageOf("anonymous");
+      await visitor.goto(address(slug));
+      await visitor.locator("[data-code=not_found]").waitFor();
+      equal(await visitor.getByLabel("Message").count(), 0, "a visitor without an identity does not see that it exists");
+      await visitor.context().close();
       const page = await pageOf("user:demo-author");
       await page.goto(address(slug));
       return page;
@@ -132,11 +132,11 @@ const ACCESSES = {
   link_shared: {
     isGuest: true,
     async open(slug, id) {
-      const stranger = await pageOf("anonymous");
-      await stranger.goto(address(slug));
-      await stranger.locator("[data-code=share_token_required]").waitFor();
-      equal(await stranger.getByLabel("Message").count(), 0, "without a link there is no form");
-      await stranger.context().close();
+      const visitor = await pageOf("anonymous");
+      await visitor.goto(address(slug));
+      await visitor.locator("[data-code=share_token_required]").waitFor();
+      equal(await visitor.getByLabel("Message").count(), 0, "without a link there is no form");
+      await visitor.context().close();
       const { token } = await api("POST", `/v1/workloads/${id}/share-links`, { max_uses: 2 });
       const page = await newPage();
       await page.goto(address(slug, `?token=${token}`));
@@ -154,29 +154,29 @@ const cellName = (mode, display, access) => `${mode}-${display}-${access}`;
 /** Tests one cell: opens the page, submits a run, checks the streamed text and the result, and reloads the page. */
 async function cell(mode, display, access) {
   const name = cellName(mode, display, access);
-  const [how, shows, who] = [MODES[mode], DISPLAYS[display], ACCESSES[access]];
+  const [presentation, output, caller] = [MODES[mode], DISPLAYS[display], ACCESSES[access]];
   const slug = `matrix-${name.replaceAll("_", "-")}`;
-  script(slug, shows.answer);
+  script(slug, output.answer);
   const id = await workload(slug, { presentation_mode: mode, output_display: display, access_mode: access, input_fields: MESSAGE });
-  const page = await who.open(slug, id);
-  const sent = page.waitForRequest((request) => request.url().endsWith("/execute"));
+  const page = await caller.open(slug, id);
+  const executeRequest = page.waitForRequest((request) => request.url().endsWith("/execute"));
   page.question = `[[${slug}]]`;
   await page.getByLabel("Message").fill(page.question);
   const release = holdAnswers();
-  await how.send(page);
-  const request = await sent;
+  await presentation.send(page);
+  const request = await executeRequest;
   const { "x-actor-ref": actor, "x-share-token": token, cookie } = request.headers();
-  who.check({ ...(actor && { actor }), ...(token && { token: true }), ...(cookie && { cookie }) });
+  caller.check({ ...(actor && { actor }), ...(token && { token: true }), ...(cookie && { cookie }) });
   const { inputs, session_id: session } = request.postDataJSON();
   equal(inputs, { message: page.question });
-  equal(session !== undefined, mode === "chat" && !who.isGuest, "only conversations of people with an identity have a session");
-  const half = shows.answer.slice(0, Math.ceil(shows.answer.length / 2));
-  await until(async () => (await page.locator(how.streamed).textContent().catch(() => "")) === half, `${name}: the first half is shown as text`);
+  equal(session !== undefined, mode === "chat" && !caller.isGuest, "only conversations of people with an identity have a session");
+  const half = output.answer.slice(0, Math.ceil(output.answer.length / 2));
+  await until(async () => (await page.locator(presentation.streamed).textContent().catch(() => "")) === half, `${name}: the first half is shown as text`);
   release();
-  const result = page.locator(how.result);
+  const result = page.locator(presentation.result);
   await result.getByText("Why this answer?").waitFor();
-  await how.check(page, who);
-  await shows.check(result, page);
+  await presentation.check(page, caller);
+  await output.check(result, page);
   await look(page, `matrix-${name}`);
   await page.reload();
   await result.getByText("Why this answer?").waitFor();

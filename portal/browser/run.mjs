@@ -59,7 +59,7 @@ const LANES = {
   console: ["operator", "work", "assets", "settings", "jobs", "reading"],
 };
 
-const only = process.argv.slice(2);
+const names = process.argv.slice(2);
 const failures = [];
 
 /** The tests of this run by module. */
@@ -71,7 +71,7 @@ function selected() {
   const tested = (process.env.PORTAL_LANES ?? "").split(" ");
   if (tested.toSorted().join() !== Object.keys(LANES).toSorted().join()) failures.push(`the lanes are ${Object.keys(LANES)}, tested are ${tested}`);
   for (const name of Object.keys(STATES)) {
-    if (Object.values(LANES).flat().filter((one) => one === name).length !== 1) failures.push(`${name} is not in exactly one lane`);
+    if (Object.values(LANES).flat().filter((other) => other === name).length !== 1) failures.push(`${name} is not in exactly one lane`);
   }
   return LANES[lane].map((name) => [name, STATES[name]]);
 }
@@ -92,15 +92,15 @@ async function attempt(state, test) {
   }
 }
 
-const known = new Set(Object.entries(STATES).flatMap(([name, states]) => [name, ...states]));
-const misspelt = only.filter((name) => !known.has(name));
+const knownNames = new Set(Object.entries(STATES).flatMap(([name, states]) => [name, ...states]));
+const misspelt = names.filter((name) => !knownNames.has(name));
 if (misspelt.length > 0) throw new Error(`no state or module is called ${misspelt.join(", ")}`);
 
 await open();
 try {
   for (const [name, states] of selected()) {
     for (const state of states) {
-      if (only.length > 0 && !only.includes(state) && !only.includes(name)) continue;
+      if (names.length > 0 && !names.includes(state) && !names.includes(name)) continue;
       const test = MODULES[name][state];
       if (!test) {
         failures.push(`${name}.mjs has no test of ${state}`);

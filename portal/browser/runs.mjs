@@ -1,17 +1,17 @@
 // Browser tests of runs: progress, outputs, lost connections, reviews and evidence.
-import { api, check, cutConnections, equal, holdAnswers, LINE, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
+import { api, check, cutConnections, equal, holdAnswers, PROXY, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { visit } from "./forms.mjs";
 
 const MESSAGE = [{ name: "message", label: "Message", type: "text", required: true }];
-const made = new Map();
+const workloads = new Map();
 /** Creates a workload with a form of one field and this output display. */
 export function simple(display, options = {}) {
   const slug = options.slug ?? `browser-${display}`;
-  if (!made.has(slug)) {
+  if (!workloads.has(slug)) {
     const config = { presentation_mode: "form", input_fields: MESSAGE, output_display: display, ...options.config };
-    made.set(slug, workload(slug, config, options));
+    workloads.set(slug, workload(slug, config, options));
   }
-  return made.get(slug);
+  return workloads.get(slug);
 }
 
 /** Opens a workload and runs it. The marker in the question selects the answer of the model stub. */
@@ -106,7 +106,7 @@ export async function reconnect() {
   script("reconnect", "It went on without this page.");
   const release = holdAnswers();
   const page = await newPage();
-  await page.goto(`${LINE}/workload-runtime/browser-text`);
+  await page.goto(`${PROXY}/workload-runtime/browser-text`);
   await page.getByLabel("Message").fill("[[reconnect]]");
   await page.getByRole("button", { name: "Run" }).click();
   await page.getByText("It went on").waitFor();
@@ -166,8 +166,8 @@ export async function review() {
   await page.getByText("Read by a person.").waitFor();
   const second = await run("browser-review", "review", { page: await newPage() });
   await second.getByRole("heading", { name: "A person reviews this answer" }).waitFor();
-  const other = (await second.locator("[data-state=review]").textContent()).match(/[0-9a-f-]{36}/)[0];
-  await api("POST", `/v1/executions/${other}/review`, { outcome: "rejected" }, { as: "user:demo-approver" });
+  const secondId = (await second.locator("[data-state=review]").textContent()).match(/[0-9a-f-]{36}/)[0];
+  await api("POST", `/v1/executions/${secondId}/review`, { outcome: "rejected" }, { as: "user:demo-approver" });
   await second.getByText("A reviewer rejected this answer").or(second.getByText("do not allow")).waitFor();
   await look(second, "review-rejected");
   await page.context().close();

@@ -30,8 +30,8 @@ class Operation(NamedTuple):
 
 def rows(document: str, table: str) -> list[list[list[str]]]:
     """The rows of a table; each cell is the list of its names."""
-    _, _, rest = document.partition(f"<!-- table:{table} -->\n")
-    lines = rest.split("\n\n", 1)[0].splitlines()
+    _, _, after_marker = document.partition(f"<!-- table:{table} -->\n")
+    lines = after_marker.split("\n\n", 1)[0].splitlines()
     return [[re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -57,11 +57,11 @@ class Caller:
 
     def holds(self, permission: str, at: str) -> bool:
         """Whether a role with the permission is bound at the scope or at a scope that contains it."""
-        around = {at}
+        enclosing_scopes = {at}
         while at != "platform":
             at = self.parents[at]
-            around.add(at)
-        return any(permission in self.permissions[role] and scope in around for role, scope in self.grants)
+            enclosing_scopes.add(at)
+        return any(permission in self.permissions[role] and scope in enclosing_scopes for role, scope in self.grants)
 
     def holds_in_namespace(self, permission: str, at: str) -> bool:
         """Whether the caller has the permission in a workspace of the namespace that contains the scope."""

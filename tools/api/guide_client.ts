@@ -11,35 +11,35 @@ type Schemas = components["schemas"];
 
 const address = process.argv[2];
 const name = `typescript-${randomUUID().slice(0, 8)}`;
-const acting = (actor: string) => createClient<paths>({ baseUrl: address, headers: { "X-Actor-Ref": actor } });
-const ada = acting("user:ada");
-const grace = acting("user:grace");
+const clientOf = (actor: string) => createClient<paths>({ baseUrl: address, headers: { "X-Actor-Ref": actor } });
+const ada = clientOf("user:ada");
+const grace = clientOf("user:grace");
 
 /** Returns the body; throws unless the response has this status. */
-function told<T>(answer: { data?: T; error?: unknown; response: Response }, status = 200): T {
-  if (answer.data === undefined || answer.response.status !== status) {
-    throw new Error(`unexpected response: ${answer.response.status} ${JSON.stringify(answer.error ?? answer.data)}`);
+function expectStatus<T>(result: { data?: T; error?: unknown; response: Response }, status = 200): T {
+  if (result.data === undefined || result.response.status !== status) {
+    throw new Error(`unexpected response: ${result.response.status} ${JSON.stringify(result.error ?? result.data)}`);
   }
-  return answer.data;
+  return result.data;
 }
 
-function refused(answer: { error?: Schemas["Error"]; response: Response }, status: number, code: string): Schemas["Error"] {
-  if (answer.error?.detail.error !== code || answer.response.status !== status) {
-    throw new Error(`unexpected refusal: ${answer.response.status} ${JSON.stringify(answer.error)}`);
+function expectRefusal(result: { error?: Schemas["Error"]; response: Response }, status: number, code: string): Schemas["Error"] {
+  if (result.error?.detail.error !== code || result.response.status !== status) {
+    throw new Error(`unexpected refusal: ${result.response.status} ${JSON.stringify(result.error)}`);
   }
-  return answer.error;
+  return result.error;
 }
 
-function holds(what: boolean, of: unknown): void {
-  if (!what) throw new Error(`unexpected value: ${JSON.stringify(of)}`);
+function expectThat(condition: boolean, value: unknown): void {
+  if (!condition) throw new Error(`unexpected value: ${JSON.stringify(value)}`);
 }
 
 async function version(asset_kind: Schemas["NewAsset"]["asset_kind"], content: Schemas["NewVersion"]["content"]) {
   const slug = `${name}-${asset_kind.replace("_", "-")}`;
-  const asset = told(await ada.POST("/v1/assets", { body: { slug, asset_kind, owner_ref: "team:support" } }), 201);
+  const asset = expectStatus(await ada.POST("/v1/assets", { body: { slug, asset_kind, owner_ref: "team:support" } }), 201);
   const path = { asset_id: asset.asset_id };
-  const made = told(await ada.POST("/v1/assets/{asset_id}/versions", { params: { path }, body: { content } }), 201);
-  return { asset_kind, asset, made };
+  const assetVersion = expectStatus(await ada.POST("/v1/assets/{asset_id}/versions", { params: { path }, body: { content } }), 201);
+  return { asset_kind, asset, assetVersion };
 }
 
 const versions = [
@@ -58,42 +58,42 @@ const versions = [
   }),
 ];
 
-const workload = told(
+const workload = expectStatus(
   await ada.POST("/v1/workloads", { body: { slug: name, owner_ref: "team:support", invocation_mode: "form" } }),
   201,
 );
 const { workload_id } = workload;
 const policy_bundle_id = versions[2].asset.asset_id;
-const release = told(
+const release = expectStatus(
   await ada.POST("/v1/releases", { body: { workload_id, environment: "dev", target_lane: "all", policy_bundle_id } }),
   201,
 );
 const path = { release_id: release.release_id };
-for (const { asset_kind, made } of versions) {
-  const body = { role: asset_kind, asset_version_id: made.asset_version_id };
-  told(await ada.POST("/v1/releases/{release_id}/bindings", { params: { path }, body }), 201);
+for (const { asset_kind, assetVersion } of versions) {
+  const body = { role: asset_kind, asset_version_id: assetVersion.asset_version_id };
+  expectStatus(await ada.POST("/v1/releases/{release_id}/bindings", { params: { path }, body }), 201);
 }
 
 const move = (client: typeof ada, to_state: Schemas["TransitionRequest"]["to_state"]) =>
   client.POST("/v1/releases/{release_id}/transition", { params: { path }, body: { to_state } });
 
-told(await move(ada, "review_ready"));
-refused(await move(grace, "approved"), 422, "approval_required");
+expectStatus(await move(ada, "review_ready"));
+expectRefusal(await move(grace, "approved"), 422, "approval_required");
 const verdict: Schemas["NewApproval"] = {
   outcome: "approved",
   subject_kind: "release",
   subject_ref: release.release_id,
   note: "Read all three.",
 };
-told(await grace.POST("/v1/releases/{release_id}/approvals", { params: { path }, body: verdict }), 201);
-told(await move(grace, "approved"));
-told(await move(grace, "active"));
-const active = told(
+expectStatus(await grace.POST("/v1/releases/{release_id}/approvals", { params: { path }, body: verdict }), 201);
+expectStatus(await move(grace, "approved"));
+expectStatus(await move(grace, "active"));
+const active = expectStatus(
   await ada.GET("/v1/workloads/{workload_id}/active-release", {
     params: { path: { workload_id }, query: { environment: "dev" } },
   }),
 );
-holds(active.release_id === release.release_id, active);
+expectThat(active.release_id === release.release_id, active);
 
 const run = (message: string) =>
   ada.POST("/v1/workloads/by-slug/{slug}/execute", {
@@ -101,33 +101,33 @@ const run = (message: string) =>
     body: { environment: "dev", inputs: { message } },
   });
 
-const first = told(await run("Thanks, I love it!"));
-const again = told(await run("Thanks, I love it!"));
+const first = expectStatus(await run("Thanks, I love it!"));
+const repeated = expectStatus(await run("Thanks, I love it!"));
 if (!("output" in first)) throw new Error("the run is still running");
-holds(first.output === "praise" && again.execution_id === first.execution_id, { first, again });
+expectThat(first.output === "praise" && repeated.execution_id === first.execution_id, { first, repeated });
 const execution_id = first.execution_id;
-const execution = told(await ada.GET("/v1/executions/{execution_id}", { params: { path: { execution_id } } }));
-holds(execution.outcome === "success" && execution.submitted_by === "user:ada", execution);
-const denied = refused(await run("x".repeat(501)), 403, "policy_denied");
-const refusal = told(
+const execution = expectStatus(await ada.GET("/v1/executions/{execution_id}", { params: { path: { execution_id } } }));
+expectThat(execution.outcome === "success" && execution.submitted_by === "user:ada", execution);
+const denied = expectRefusal(await run("x".repeat(501)), 403, "policy_denied");
+const refusal = expectStatus(
   await ada.GET("/v1/executions/{execution_id}", {
     params: { path: { execution_id: String(denied.detail["execution_id"]) } },
   }),
 );
-holds(refusal.reason_code === "too_long", refusal);
+expectThat(refusal.reason_code === "too_long", refusal);
 
-const graph = told(
+const graph = expectStatus(
   await grace.GET("/v1/executions/{execution_id}/evidence-graph", {
     params: { path: { execution_id }, query: { format: "graph" } },
   }),
 );
 if (!("nodes" in graph)) throw new Error("the response has no graph");
-holds(graph.nodes.length > 5 && graph.edges.length > 5, graph);
+expectThat(graph.nodes.length > 5 && graph.edges.length > 5, graph);
 
 const page = await ada.GET("/v1/assets", { params: { query: { limit: 2 } } });
-holds(told(page).length === 2 && (page.response.headers.get("link") ?? "").includes('rel="next"'), page.data);
-const events = told(await grace.GET("/v1/audit/events", { params: { query: { limit: 5 } } }));
-holds(events.length === 5 && events[0].index > events[4].index, events);
+expectThat(expectStatus(page).length === 2 && (page.response.headers.get("link") ?? "").includes('rel="next"'), page.data);
+const events = expectStatus(await grace.GET("/v1/audit/events", { params: { query: { limit: 5 } } }));
+expectThat(events.length === 5 && events[0].index > events[4].index, events);
 const nobody = { workload_id: randomUUID() };
-refused(await ada.GET("/v1/workloads/{workload_id}", { params: { path: nobody } }), 404, "not_found");
+expectRefusal(await ada.GET("/v1/workloads/{workload_id}", { params: { path: nobody } }), 404, "not_found");
 console.log(`typescript: ${name} answered \`${String(first.output)}\`; its evidence graph has ${graph.nodes.length} nodes`);

@@ -10,19 +10,19 @@ import sys
 from mcp import Client
 
 
-async def walk(address: str, mode: str, tool: str, execution: str) -> None:
+async def call_tools(address: str, mode: str, tool: str, execution: str) -> None:
     async with Client(address, mode=mode) as client:
-        listed = {entry.name: entry for entry in (await client.list_tools()).tools}
-        print("tools", " ".join(sorted(listed)))
-        assert listed[tool].input_schema["properties"]["ticket"]["type"] == "string", listed[tool]
-        ran = await client.call_tool(tool, {"ticket": "a refund"})
-        assert not ran.is_error, ran
-        print(tool, ran.structured_content["status"], ran.structured_content["result"]["status"])
+        tools = {entry.name: entry for entry in (await client.list_tools()).tools}
+        print("tools", " ".join(sorted(tools)))
+        assert tools[tool].input_schema["properties"]["ticket"]["type"] == "string", tools[tool]
+        result = await client.call_tool(tool, {"ticket": "a refund"})
+        assert not result.is_error, result
+        print(tool, result.structured_content["status"], result.structured_content["result"]["status"])
         evidence = await client.call_tool("inspect_evidence", {"execution_id": execution, "format": "graph"})
         print("inspect_evidence", evidence.structured_content["status"])
-        wrong = await client.call_tool("execute_flow", {"workload_slug": "nothing", "environment": "dev"})
-        assert wrong.is_error, wrong
-        print("execute_flow", wrong.structured_content["error"])
+        failure = await client.call_tool("execute_flow", {"workload_slug": "nothing", "environment": "dev"})
+        assert failure.is_error, failure
+        print("execute_flow", failure.structured_content["error"])
 
 
-asyncio.run(walk(*sys.argv[1:]))
+asyncio.run(call_tools(*sys.argv[1:]))

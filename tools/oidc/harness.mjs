@@ -11,17 +11,17 @@ const { chromium } = createRequire(join(required("PORTAL_MODULES"), "x.js"))("pl
 const PICTURES = required("OIDC_PICTURES");
 export const COOKIE = "__Host-fairway-session";
 /** Timeout of each wait for an event, in milliseconds. It is long, because only a hanging test reaches it. */
-const PATIENCE = 60_000;
+const TIMEOUT = 60_000;
 
 export function check(condition, message) {
   if (!condition) throw new Error(message);
 }
 export function equal(actual, expected, message = "") {
-  const [left, right] = [JSON.stringify(actual), JSON.stringify(expected)];
-  check(left === right, `${message}: ${left} instead of ${right}`);
+  const [actualText, expectedText] = [JSON.stringify(actual), JSON.stringify(expected)];
+  check(actualText === expectedText, `${message}: ${actualText} instead of ${expectedText}`);
 }
 export async function until(condition, message) {
-  const end = Date.now() + PATIENCE;
+  const end = Date.now() + TIMEOUT;
   while (!(await condition())) {
     check(Date.now() < end, `timed out: ${message}`);
     await pause(50);
@@ -29,7 +29,7 @@ export async function until(condition, message) {
 }
 
 let browser;
-const homes = [];
+const homeDirectories = [];
 /**
  * Defects that pages reported: violations of the content security policy, script errors, and requests to other sites.
  */
@@ -46,25 +46,25 @@ export async function open() {
 
 export async function close() {
   await browser?.close();
-  for (const home of homes) rmSync(home, { recursive: true, force: true });
+  for (const directory of homeDirectories) rmSync(directory, { recursive: true, force: true });
 }
 
 /** A page in a separate browser profile, which shares no cookies with other pages. */
 export async function newPage() {
   const context = await browser.newContext({ locale: "en-GB" });
   const page = await context.newPage();
-  const isOurs = () => page.url().startsWith(SERVER);
+  const isFairwayPage = () => page.url().startsWith(SERVER);
   page.on("console", (message) => {
-    if (isOurs() && /Content Security Policy|Trusted|Uncaught/.test(message.text())) violations.push(`${page.url()}: ${message.text()}`);
+    if (isFairwayPage() && /Content Security Policy|Trusted|Uncaught/.test(message.text())) violations.push(`${page.url()}: ${message.text()}`);
   });
-  page.on("pageerror", (error) => isOurs() && violations.push(`${page.url()}: ${error}`));
+  page.on("pageerror", (error) => isFairwayPage() && violations.push(`${page.url()}: ${error}`));
   // The provider's pages load a font from another site; Fairway's pages must load nothing from other sites.
-  const isElsewhere = (url) => ![SERVER, ISSUER].includes(url.origin) && !["data:", "blob:"].includes(url.protocol);
-  await context.route(isElsewhere, (route) => {
-    if (isOurs()) violations.push(`request to ${route.request().url()}`);
+  const isOtherSite = (url) => ![SERVER, ISSUER].includes(url.origin) && !["data:", "blob:"].includes(url.protocol);
+  await context.route(isOtherSite, (route) => {
+    if (isFairwayPage()) violations.push(`request to ${route.request().url()}`);
     return route.abort();
   });
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT);
   return page;
 }
 
@@ -128,36 +128,36 @@ export async function clientToken(client, secret, audience) {
     headers: { Authorization: `Basic ${Buffer.from(`${encode(client)}:${encode(secret)}`).toString("base64")}` },
     body: new URLSearchParams({ grant_type: "client_credentials", ...(audience ? { resource: audience } : {}) }),
   });
-  const answer = await response.json();
-  check(response.ok, `the provider refuses ${client}: ${JSON.stringify(answer)}`);
-  return answer.access_token;
+  const document = await response.json();
+  check(response.ok, `the provider refuses ${client}: ${JSON.stringify(document)}`);
+  return document.access_token;
 }
 
 /** A person's terminal with a separate home directory and configuration. */
 export class Terminal {
   constructor() {
     this.home = mkdtempSync(join(tmpdir(), "fairway-sign-in-"));
-    homes.push(this.home);
+    homeDirectories.push(this.home);
     this.config = join(this.home, "fairway", "config.toml");
   }
 
   /** Starts a program; calls `onCode` with the address of each device authorization that the program prints. */
-  start(program, words, { environment = {}, onCode } = {}) {
+  start(program, commandArguments, { environment = {}, onCode } = {}) {
     const path = `${dirname(FAIRWAY)}:${process.env.PATH}`;
-    const child = spawn(program, words, {
+    const child = spawn(program, commandArguments, {
       cwd: this.home,
       stdio: ["ignore", "pipe", "pipe"],
       env: { PATH: path, HOME: this.home, XDG_CONFIG_HOME: this.home, ...environment },
     });
     const result = { out: "", err: "" };
-    const seen = new Set();
+    const confirmedAddresses = new Set();
     const confirmations = [];
     child.stdout.on("data", (part) => (result.out += part));
     child.stderr.on("data", (part) => {
       result.err += part;
       for (const [, address] of result.err.matchAll(/open (http\S+) in a browser\n/g)) {
-        if (seen.has(address) || !onCode) continue;
-        seen.add(address);
+        if (confirmedAddresses.has(address) || !onCode) continue;
+        confirmedAddresses.add(address);
         confirmations.push(onCode(address).catch((error) => (child.kill(), Promise.reject(error))));
       }
     });
@@ -167,14 +167,14 @@ export class Terminal {
     });
   }
 
-  async run(words, { code = 0, ...options } = {}) {
-    const result = await this.start(FAIRWAY, words, options);
-    check(result.code === code, `fairway ${words.join(" ")}: exit code ${result.code}\n${result.out}${result.err}`);
+  async run(commandArguments, { code = 0, ...options } = {}) {
+    const result = await this.start(FAIRWAY, commandArguments, options);
+    check(result.code === code, `fairway ${commandArguments.join(" ")}: exit code ${result.code}\n${result.out}${result.err}`);
     return result;
   }
 
-  async json(words, options) {
-    return JSON.parse((await this.run([...words, "--output", "json"], options)).out);
+  async json(commandArguments, options) {
+    return JSON.parse((await this.run([...commandArguments, "--output", "json"], options)).out);
   }
 
   hasConfig() {
@@ -207,6 +207,6 @@ export async function asAdministrator() {
 /** Grants a role in the default workspace, unless the principal already has the role. */
 export async function grant(principal, role) {
   const terminal = await asAdministrator();
-  const known = await terminal.json(["role-bindings", "list", "--principal", principal]);
-  if (!known.some((binding) => binding.role === role)) await terminal.run(["role-bindings", "create", principal, role]);
+  const bindings = await terminal.json(["role-bindings", "list", "--principal", principal]);
+  if (!bindings.some((binding) => binding.role === role)) await terminal.run(["role-bindings", "create", principal, role]);
 }

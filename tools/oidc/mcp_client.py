@@ -34,24 +34,24 @@ class Storage:
         self.client = client
 
 
-async def walk(address: str, issuer: str, client: str, secret: str) -> None:
+async def call_tool(address: str, issuer: str, client: str, secret: str) -> None:
     requested = []
 
-    async def note(request):
+    async def record_request(request):
         requested.append(str(request.url))
 
     storage = Storage()
     auth = ClientCredentialsOAuthProvider(address, storage, client, secret, issuer=issuer)
-    async with httpx2.AsyncClient(auth=auth, event_hooks={"request": [note]}, timeout=60) as http:
-        async with Client(streamable_http_client(address, http_client=http)) as connected:
-            tools = {tool.name for tool in (await connected.list_tools()).tools}
+    async with httpx2.AsyncClient(auth=auth, event_hooks={"request": [record_request]}, timeout=60) as http:
+        async with Client(streamable_http_client(address, http_client=http)) as session:
+            tools = {tool.name for tool in (await session.list_tools()).tools}
             assert "run_ticket_classifier" in tools, tools
-            wanted = {"workload_slug": "ticket-classifier", "environment": "dev", "inputs": {"ticket": "a refund"}}
-            ran = await connected.call_tool("execute_flow", wanted)
-            assert not ran.is_error, ran
-            ran = ran.structured_content["result"]
-            print(ran["status"], ran["execution_id"])
+            arguments = {"workload_slug": "ticket-classifier", "environment": "dev", "inputs": {"ticket": "a refund"}}
+            result = await session.call_tool("execute_flow", arguments)
+            assert not result.is_error, result
+            result = result.structured_content["result"]
+            print(result["status"], result["execution_id"])
     assert storage.tokens is not None, requested
 
 
-asyncio.run(walk(*sys.argv[1:]))
+asyncio.run(call_tool(*sys.argv[1:]))

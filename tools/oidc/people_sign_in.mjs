@@ -14,17 +14,17 @@ export async function two_people() {
   await bob.getByText("Signed in as Bob <Desk>").waitFor();
   await bob.getByRole("link", { name: "Ticket classifier" }).waitFor();
   await look(bob, "gallery");
-  const his = await session(bob);
-  equal([his.actor, his.groups, his.roles.map(({ role }) => role)], ["user:bob", ["group:all-staff", "group:support"], ["runtime_user"]]);
-  check(!his.permissions.includes("platform.manage"), "support administers the platform");
+  const bobSession = await session(bob);
+  equal([bobSession.actor, bobSession.groups, bobSession.roles.map(({ role }) => role)], ["user:bob", ["group:all-staff", "group:support"], ["runtime_user"]]);
+  check(!bobSession.permissions.includes("platform.manage"), "support administers the platform");
   const cookie = await cookieOf(bob);
   check(cookie.httpOnly && cookie.secure && cookie.sameSite === "Lax" && cookie.path === "/", JSON.stringify(cookie));
 
   const ada = await signIn("ada");
-  const hers = await session(ada);
+  const adaSession = await session(ada);
   // Ada is a bootstrap administrator. The test `chapter` may also have granted the same role to her group, so that the
   // role can occur twice.
-  equal([hers.actor, hers.groups, [...new Set(hers.roles.map(({ role }) => role))]], ["user:ada", ["group:platform"], ["platform_admin"]]);
+  equal([adaSession.actor, adaSession.groups, [...new Set(adaSession.roles.map(({ role }) => role))]], ["user:ada", ["group:platform"], ["platform_admin"]]);
 
   await bob.goto(SERVER + FORM);
   await bob.getByLabel("Ticket").fill("I was charged twice, please send a refund.");
@@ -66,18 +66,18 @@ async function signOutFrom(path) {
 export async function backchannel_logout() {
   await grant("group:support", "runtime_user");
   const page = await signIn("bob");
-  const other = await signIn("bob");
-  const [cookie, kept] = [(await cookieOf(page)).value, (await cookieOf(other)).value];
-  const before = provider.confirmedLogouts;
+  const otherPage = await signIn("bob");
+  const [cookie, otherCookie] = [(await cookieOf(page)).value, (await cookieOf(otherPage)).value];
+  const logouts = provider.confirmedLogouts;
   await page.goto(`${ISSUER}/session/end`);
   await page.getByRole("button", { name: "Yes, sign me out" }).click();
-  await until(() => provider.confirmedLogouts > before, "the provider's logout");
+  await until(() => provider.confirmedLogouts > logouts, "the provider's logout");
   equal((await request("GET", "/v1/session", { cookie })).status, 401);
-  equal((await request("GET", "/v1/session", { cookie: kept })).status, 200, "another session of the same person");
+  equal((await request("GET", "/v1/session", { cookie: otherCookie })).status, 200, "another session of the same person");
   await page.goto(`${SERVER}/workload-runtime`);
   await page.getByRole("link", { name: "Sign in" }).waitFor();
   await page.context().close();
-  await other.context().close();
+  await otherPage.context().close();
   // A logout token without the provider's signature is refused and ends no session.
   const forged = await fetch(`${SERVER}/sign-out/backchannel`, { method: "POST", body: new URLSearchParams({ logout_token: "e30.e30.AA" }) });
   equal(forged.status, 400);
@@ -106,21 +106,21 @@ export async function stolen_cookie() {
 export async function foreign_callback() {
   const page = await newPage();
   let callback;
-  page.on("request", (sent) => {
-    if (sent.url().startsWith(`${SERVER}/sign-in/callback`)) callback = sent.url();
+  page.on("request", (request) => {
+    if (request.url().startsWith(`${SERVER}/sign-in/callback`)) callback = request.url();
   });
   await page.goto(`${SERVER}/sign-in?return_to=//evil.example`);
   await confirmAtProvider(page, "bob");
   // A return target of another site is replaced.
   await page.waitForURL(`${SERVER}/workload-runtime`);
   check(callback, "the browser was not sent to the callback");
-  const stranger = await newPage();
-  for (const visitor of [stranger, page]) {
+  const otherPage = await newPage();
+  for (const visitor of [otherPage, page]) {
     await visitor.goto(callback);
     await visitor.getByRole("heading", { name: "Sign-in failed" }).waitFor();
   }
-  equal(await cookieOf(stranger), undefined);
-  await stranger.context().close();
+  equal(await cookieOf(otherPage), undefined);
+  await otherPage.context().close();
   await page.context().close();
 }
 
@@ -159,19 +159,19 @@ export async function test_sign_in() {
   await bob.context().close();
 
   const page = await signIn("ada");
-  const before = (await cookieOf(page)).value;
+  const cookie = (await cookieOf(page)).value;
   await page.goto(`${SERVER}/sign-in/test`);
   await page.getByRole("link", { name: "localhost" }).click();
   await confirmAtProvider(page, "ada", { hasConsented: true });
   await page.getByText("A sign-in would succeed.").waitFor();
   const text = await page.locator("main").innerText();
-  for (const shown of ["the subject is pinned as user:ada", "group:platform", "platform_admin on platform", "Ada Lovelace", "ada@people.example"]) {
-    check(text.includes(shown), `the report lacks ${shown}:\n${text}`);
+  for (const line of ["the subject is pinned as user:ada", "group:platform", "platform_admin on platform", "Ada Lovelace", "ada@people.example"]) {
+    check(text.includes(line), `the report lacks ${line}:\n${text}`);
   }
   await look(page, "test");
-  equal((await cookieOf(page)).value, before, "the session of the administrator");
+  equal((await cookieOf(page)).value, cookie, "the session of the administrator");
   // The test sends the request outside the browser, because the content security policy of the page permits no script.
-  const isStillAda = async () => equal((await request("GET", "/v1/session", { cookie: before })).json.actor, "user:ada");
+  const isStillAda = async () => equal((await request("GET", "/v1/session", { cookie })).json.actor, "user:ada");
   await isStillAda();
   // The provider permits one account for each browser. A sign-in with another account ends the administrator's
   // session, so the page shows no claims.
@@ -180,6 +180,6 @@ export async function test_sign_in() {
   await confirmAtProvider(page, "bob");
   await page.getByRole("heading", { name: "Sign in first" }).waitFor();
   check(!(await page.locator("main").innerText()).includes("Bob"), "claims without an administrator");
-  equal((await request("GET", "/v1/session", { cookie: before })).status, 401);
+  equal((await request("GET", "/v1/session", { cookie })).status, 401);
   await page.context().close();
 }

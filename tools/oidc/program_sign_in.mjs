@@ -21,8 +21,8 @@ export async function chapter() {
   writeFileSync(join(terminal.home, "ci.secret"), SECRETS.ci);
   const result = await terminal.start("bash", ["-euc", script], { onCode: confirmDevice("ada") });
   check(result.code === 0, `the chapter fails:\n${result.out}${result.err}`);
-  for (const shown of ["user:ada at", "platform_admin", "service:ci at", "billing", "deleted the tokens"]) {
-    check(result.out.includes(shown), `the chapter does not show ${shown}:\n${result.out}${result.err}`);
+  for (const expected of ["user:ada at", "platform_admin", "service:ci at", "billing", "deleted the tokens"]) {
+    check(result.out.includes(expected), `the chapter does not show ${expected}:\n${result.out}${result.err}`);
   }
 }
 
@@ -41,14 +41,14 @@ export async function command_line() {
   const slug = `made-by-bob-${Date.now()}`;
   await terminal.run(["workloads", "create", slug, "--owner", "user:bob"]);
   const events = (await request("GET", "/v1/audit/events?limit=50", { token: tokenOf(administrator) })).json;
-  const made = events.find((event) => event.kind === "workload.created" && event.actor === "user:bob");
-  check(made, `the audit log names bob: ${JSON.stringify(events.map(({ kind, actor }) => [kind, actor]))}`);
+  const creation = events.find((event) => event.kind === "workload.created" && event.actor === "user:bob");
+  check(creation, `the audit log names bob: ${JSON.stringify(events.map(({ kind, actor }) => [kind, actor]))}`);
   await administrator.run(["role-bindings", "delete", binding.role_binding_id]);
   const revoked = await terminal.run(["workloads", "create", `${slug}-2`, "--owner", "user:bob"], { code: 1 });
   check(revoked.err.includes("workload.create"), revoked.err);
   const token = tokenOf(terminal);
-  const out = await terminal.run(["logout"]);
-  check(out.out.includes("deleted the tokens"), out.out);
+  const logout = await terminal.run(["logout"]);
+  check(logout.out.includes("deleted the tokens"), logout.out);
   check(!readFileSync(terminal.config, "utf8").includes("token"), "the file still has tokens");
   check(token.split(".").length === 3, "access tokens of this provider are JWTs");
   const after = await terminal.run(["whoami"], { code: 1 });
@@ -67,13 +67,13 @@ export async function service() {
   await grant("group:pipelines", "runtime_user");
   const token = await clientToken("ci", SECRETS.ci, SERVER);
   equal(JSON.parse(Buffer.from(token.split(".")[0], "base64url")).typ, "at+jwt");
-  const ran = await request("POST", EXECUTE, { token, body: TICKET });
-  equal([ran.status, ran.json.status], [200, "completed"], ran.text);
+  const run = await request("POST", EXECUTE, { token, body: TICKET });
+  equal([run.status, run.json.status], [200, "completed"], run.text);
   check(!terminal.hasConfig(), "a pipeline stores nothing");
   const wrong = await terminal.run(["whoami"], { code: 1, environment: { ...environment, FAIRWAY_CLIENT_SECRET: "wrong-secret" } });
   check(wrong.err.includes("invalid_client") && !wrong.err.includes("wrong-secret"), wrong.err);
-  const named = await request("GET", "/v1/session", { token, headers: { "X-Actor-Ref": "user:ada" } });
-  equal([named.status, named.json.detail.error], [403, "actor_ref_not_allowed"]);
+  const withActorHeader = await request("GET", "/v1/session", { token, headers: { "X-Actor-Ref": "user:ada" } });
+  equal([withActorHeader.status, withActorHeader.json.detail.error], [403, "actor_ref_not_allowed"]);
 }
 
 /** An MCP client discovers the token endpoint from the 401 response. A token for another audience is refused. */
@@ -85,13 +85,13 @@ export async function mcp() {
   equal(address, SERVER + METADATA);
   const metadata = (await request("GET", address)).json;
   equal([metadata.resource, metadata.authorization_servers], [SERVER, [ISSUER]]);
-  const words = [new URL("mcp_client.py", import.meta.url).pathname, `${SERVER}/mcp`, ISSUER, "assistant", SECRETS.assistant];
-  const ran = await new Terminal().start(required("OIDC_PYTHON"), words, { environment: { PYTHONDONTWRITEBYTECODE: "1" } });
-  check(ran.code === 0, `the MCP client fails:\n${ran.out}${ran.err}`);
-  const [status, execution] = ran.out.trim().split(" ");
+  const clientArguments = [new URL("mcp_client.py", import.meta.url).pathname, `${SERVER}/mcp`, ISSUER, "assistant", SECRETS.assistant];
+  const result = await new Terminal().start(required("OIDC_PYTHON"), clientArguments, { environment: { PYTHONDONTWRITEBYTECODE: "1" } });
+  check(result.code === 0, `the MCP client fails:\n${result.out}${result.err}`);
+  const [status, execution] = result.out.trim().split(" ");
   equal(status, "completed");
-  const seen = await request("GET", `/v1/executions/${execution}`, { token: tokenOf(await asAdministrator()) });
-  equal(seen.json.submitted_by, "service:assistant", seen.text);
+  const executionResponse = await request("GET", `/v1/executions/${execution}`, { token: tokenOf(await asAdministrator()) });
+  equal(executionResponse.json.submitted_by, "service:assistant", executionResponse.text);
   const foreign = await clientToken("assistant", SECRETS.assistant, provider.OTHER_AUDIENCE);
   for (const path of ["/mcp", EXECUTE]) {
     const refused = await request("POST", path, { token: foreign, body: {} });
@@ -112,9 +112,9 @@ export async function known_keys() {
   try {
     const fresh = await request("POST", EXECUTE, { token, body: TICKET });
     equal(fresh.status, 200, fresh.text);
-    const [, ...rest] = token.split(".");
+    const [, ...otherParts] = token.split(".");
     const header = Buffer.from(JSON.stringify({ alg: "ES256", typ: "at+jwt", kid: "unknown" })).toString("base64url");
-    const unknown = await request("GET", "/v1/session", { token: [header, ...rest].join(".") });
+    const unknown = await request("GET", "/v1/session", { token: [header, ...otherParts].join(".") });
     // The server does not reread the key set within a short time, and then refuses the unknown key with 401.
     // Otherwise it tries to read the key set, fails, and responds with 503.
     check([401, 503].includes(unknown.status), `an unknown key gets ${unknown.status}`);

@@ -107,21 +107,21 @@ struct AdvisoryReport {
 ///
 /// # Errors
 /// When the check fails, or a file cannot be read or parsed.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let read = |path: &str| fs::read_to_string(paths.root.join(path)).with_context(|| format!("reading {path}"));
     let database = parse_database(&read(DATABASE_COPY)?)?;
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");
     }
-    let verdict = evaluate(
+    let report = evaluate(
         &findings(&database, &locked_packages(&read("Cargo.lock")?)?),
         &accepted_reasons(&read(ACCEPTED_LIST)?)?,
     );
-    for line in &verdict.accepted {
+    for line in &report.accepted {
         println!("{line}");
     }
-    if !verdict.failures.is_empty() {
-        bail!("{} advisories:\n  {}", verdict.failures.len(), verdict.failures.join("\n  "));
+    if !report.failures.is_empty() {
+        bail!("{} advisories:\n  {}", report.failures.len(), report.failures.join("\n  "));
     }
     Ok(())
 }
@@ -165,17 +165,17 @@ fn findings(database: &Database, packages: &[LockedPackage]) -> Vec<MatchedAdvis
 }
 
 fn evaluate(findings: &[MatchedAdvisory], reasons: &BTreeMap<String, String>) -> AdvisoryReport {
-    let mut verdict = AdvisoryReport::default();
+    let mut report = AdvisoryReport::default();
     for finding in findings {
         let MatchedAdvisory { id, package, version, informational } = finding;
         let reason = reasons.get(id).filter(|reason| !reason.trim().is_empty());
         match (informational, reason) {
-            (None, _) => verdict.failures.push(format!("{id}: {package} {version} is vulnerable")),
+            (None, _) => report.failures.push(format!("{id}: {package} {version} is vulnerable")),
             (Some(kind), Some(reason)) => {
-                verdict.accepted.push(format!("{id}: {package} {version} is {kind}: {reason}"))
+                report.accepted.push(format!("{id}: {package} {version} is {kind}: {reason}"))
             }
             (Some(kind), None) => {
-                verdict
+                report
                     .failures
                     .push(format!("{id}: {package} {version} is {kind}; {ACCEPTED_LIST} gives no reason for it"));
             }
@@ -183,10 +183,10 @@ fn evaluate(findings: &[MatchedAdvisory], reasons: &BTreeMap<String, String>) ->
     }
     let found: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
     let unused = reasons.keys().filter(|id| !found.contains(id));
-    verdict
+    report
         .failures
         .extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {ACCEPTED_LIST}")));
-    verdict
+    report
 }
 
 /// A warning when the copy is older than [`MAX_AGE_DAYS`] days.
@@ -200,8 +200,8 @@ fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
 impl Advisory {
     /// Whether the advisory is not withdrawn and concerns a supported platform.
     fn is_relevant(&self) -> bool {
-        let concerns = |named: &[String], ours: &[&str]| {
-            named.is_empty() || named.iter().any(|name| ours.contains(&name.as_str()))
+        let concerns = |listed: &[String], supported: &[&str]| {
+            listed.is_empty() || listed.iter().any(|name| supported.contains(&name.as_str()))
         };
         self.withdrawn.is_none() && concerns(&self.affected.os, &SYSTEMS) && concerns(&self.affected.arch, &PROCESSORS)
     }
@@ -226,7 +226,7 @@ mod tests {
         format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = \"registry\"\n")
     }
 
-    fn found(advisories: &str, name: &str, version: &str) -> usize {
+    fn finding_count(advisories: &str, name: &str, version: &str) -> usize {
         findings(&copy(advisories), &locked_packages(&package(name, version)).unwrap()).len()
     }
 
@@ -237,22 +237,22 @@ mod tests {
         for (version, affected) in
             [("0.3.1", 0), ("0.3.2", 1), ("0.3.4", 0), ("0.4.0", 1), ("0.6.3", 0), ("0.6.3-rc.1", 1), ("1.0.0", 0)]
         {
-            assert_eq!(found(advisory, "x", version), affected, "{version}");
+            assert_eq!(finding_count(advisory, "x", version), affected, "{version}");
         }
-        assert_eq!(found(advisory, "y", "0.4.0"), 0);
+        assert_eq!(finding_count(advisory, "y", "0.4.0"), 0);
     }
 
     #[test]
     fn skips_withdrawn_advisories_and_foreign_platforms() {
-        let with =
-            |more: &str| format!(r#"{{ "id": "R-1", "package": "x", "patched": [], "unaffected": [], {more} }}"#);
-        for (more, affected) in [
+        let advisory_with =
+            |members: &str| format!(r#"{{ "id": "R-1", "package": "x", "patched": [], "unaffected": [], {members} }}"#);
+        for (members, affected) in [
             (r#""withdrawn": "2026-01-01""#, 0),
             (r#""affected": { "os": ["windows"] }"#, 0),
             (r#""affected": { "arch": ["x86"] }"#, 0),
             (r#""affected": { "os": ["windows", "linux"], "arch": ["x86_64"] }"#, 1),
         ] {
-            assert_eq!(found(&with(more), "x", "1.0.0"), affected, "{more}");
+            assert_eq!(finding_count(&advisory_with(members), "x", "1.0.0"), affected, "{members}");
         }
     }
 
@@ -306,12 +306,12 @@ mod tests {
             (parse_database(&read(DATABASE_COPY)).unwrap(), accepted_reasons(&read(ACCEPTED_LIST)).unwrap());
         assert!(database.advisories.len() > 1_000);
         let lock = read("Cargo.lock");
-        let today = findings(&database, &locked_packages(&lock).unwrap());
-        assert_eq!(evaluate(&today, &reasons).failures, [""; 0]);
-        let unmaintained: BTreeSet<&str> = today.iter().map(|finding| finding.package.as_str()).collect();
+        let current_findings = findings(&database, &locked_packages(&lock).unwrap());
+        assert_eq!(evaluate(&current_findings, &reasons).failures, [""; 0]);
+        let unmaintained: BTreeSet<&str> = current_findings.iter().map(|finding| finding.package.as_str()).collect();
         assert_eq!(unmaintained, BTreeSet::from(["derivative", "fxhash", "paste"]));
-        let spoiled = format!("{lock}\n{}", package("h2", "0.3.17"));
-        let verdict = evaluate(&findings(&database, &locked_packages(&spoiled).unwrap()), &reasons);
-        assert!(verdict.failures.contains(&"RUSTSEC-2026-0258: h2 0.3.17 is vulnerable".to_owned()), "{verdict:?}");
+        let lock_with_vulnerability = format!("{lock}\n{}", package("h2", "0.3.17"));
+        let report = evaluate(&findings(&database, &locked_packages(&lock_with_vulnerability).unwrap()), &reasons);
+        assert!(report.failures.contains(&"RUSTSEC-2026-0258: h2 0.3.17 is vulnerable".to_owned()), "{report:?}");
     }
 }

@@ -23,17 +23,17 @@ pub(crate) struct Arguments {
     benchmark: Vec<String>,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let binaries = install_postgres::ensure()?;
-    let built = children::run(place.programs_build_command(Profile::Release), &signals)?;
+    let built = children::run(paths.programs_build_command(Profile::Release), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    let mut command = place.cargo();
+    let mut command = paths.cargo();
     command.args(["run", "--release", "--quiet", "--package", "fairway-bench", "--"]).args(&arguments.benchmark);
-    command.env(SERVER_VARIABLE, place.server_executable(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
-    match litellm_gateway::ensure(place) {
+    command.env(SERVER_VARIABLE, paths.server_executable(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
+    match litellm_gateway::ensure(paths) {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);
         }

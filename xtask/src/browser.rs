@@ -39,24 +39,24 @@ pub(crate) enum Selection<'a> {
     States(&'a [String]),
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let selection = match arguments {
         Arguments { long: true, .. } => Selection::Long,
         Arguments { states, .. } if states.is_empty() => Selection::Required,
         Arguments { states, .. } => Selection::States(states),
     };
     let mut steps = Steps::default();
-    check(place, &mut steps, selection)?;
+    check(paths, &mut steps, selection)?;
     Ok(steps.finish())
 }
 
 /// Runs the tests. Screenshots are stored in `browser` of the target directory.
-pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) -> Result<()> {
-    let npm = portal::install_packages(place)?;
-    portal::ensure_built(place)?;
+pub(crate) fn check(paths: &Paths, steps: &mut Steps, selection: Selection<'_>) -> Result<()> {
+    let npm = portal::install_packages(paths)?;
+    portal::ensure_built(paths)?;
     let browser = ensure_chromium()?;
     let signals = Signals::catch()?;
-    let built = children::run(place.checked_programs_build_command(), &signals)?;
+    let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -64,9 +64,9 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
         Selection::Required => &LANES.map(Some),
         Selection::Long | Selection::States(_) => &[None],
     };
-    let lanes = lanes.iter().map(|lane| Lane::start(place, &signals, *lane)).collect::<Result<Vec<_>>>()?;
-    let program = Program { place, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
-    steps.run("pages in Chromium", || program.test_side_by_side(&lanes));
+    let lanes = lanes.iter().map(|lane| Lane::start(paths, &signals, *lane)).collect::<Result<Vec<_>>>()?;
+    let program = Program { paths, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
+    steps.run("pages in Chromium", || program.test_in_parallel(&lanes));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(place: &Paths, signals: &Signals, name: Option<&'static str>) -> Result<Self> {
+    fn start(paths: &Paths, signals: &Signals, name: Option<&'static str>) -> Result<Self> {
         let (host, provider) = (unused_address()?, unused_address()?);
         let settings = [
             ("FAIRWAY_EMBED_ANCESTORS", format!("'self' http://{host}")),
@@ -94,13 +94,13 @@ impl Lane {
             ("FAIRWAY_PROVIDERS__STUB__BASE_URL", format!("http://{provider}/v1")),
             ("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "30".to_owned()),
         ];
-        Ok(Self { name, server: DemoServer::start(place, signals, &settings)?, host, provider })
+        Ok(Self { name, server: DemoServer::start(paths, signals, &settings)?, host, provider })
     }
 }
 
 /// The Node program `portal/browser/run.mjs`, which runs the tests in the browser.
 struct Program<'a> {
-    place: &'a Paths,
+    paths: &'a Paths,
     node: &'a Path,
     modules: &'a Path,
     browser: &'a Path,
@@ -109,11 +109,11 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// Tests all lanes in parallel; the error contains the failures of all lanes.
-    fn test_side_by_side(&self, lanes: &[Lane]) -> Result<()> {
+    fn test_in_parallel(&self, lanes: &[Lane]) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.test(lane))).collect();
-            let join = |one: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                one.join().unwrap_or_else(|_| bail!("a lane of the browser tests panicked"))
+            let join = |handle: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                handle.join().unwrap_or_else(|_| bail!("a lane of the browser tests panicked"))
             };
             running.into_iter().map(join).collect()
         });
@@ -123,10 +123,10 @@ impl Program<'_> {
     }
 
     fn test(&self, lane: &Lane) -> Result<()> {
-        let pictures = self.place.target.join("browser");
-        let failures = pictures.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
+        let screenshots = self.paths.target.join("browser");
+        let failures = screenshots.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
         let mut command = Command::new(self.node);
-        command.arg(self.place.root.join("portal/browser/run.mjs"));
+        command.arg(self.paths.root.join("portal/browser/run.mjs"));
         match self.selection {
             Selection::Required => {}
             Selection::Long => {
@@ -142,7 +142,7 @@ impl Program<'_> {
         command.env("PORTAL_MODULES", self.modules).env("PORTAL_SERVER", format!("http://{}", lane.server.address));
         command.env("PORTAL_CHROMIUM", self.browser).env("PORTAL_HOST", format!("http://{}", lane.host));
         command.env("PORTAL_PROVIDER", format!("http://{}", lane.provider));
-        command.env("PORTAL_PICTURES", &pictures).env("PORTAL_FAILURES", &failures);
+        command.env("PORTAL_PICTURES", &screenshots).env("PORTAL_FAILURES", &failures);
         // Removes the failures of an earlier run, which would otherwise appear in the error of this run.
         let _ = fs::remove_file(&failures);
         run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())

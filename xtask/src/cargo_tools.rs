@@ -8,24 +8,24 @@ use crate::paths::{Paths, find_on_path};
 use crate::step::run_checked;
 
 /// Ensures that `cargo nextest` is installed.
-pub(crate) fn ensure_nextest(place: &Paths) -> Result<()> {
-    ensure(place, "cargo-nextest")
+pub(crate) fn ensure_nextest(paths: &Paths) -> Result<()> {
+    ensure(paths, "cargo-nextest")
 }
 
 /// Ensures that `cargo deny` is installed.
-pub(crate) fn ensure_deny(place: &Paths) -> Result<()> {
-    ensure(place, "cargo-deny")
+pub(crate) fn ensure_deny(paths: &Paths) -> Result<()> {
+    ensure(paths, "cargo-deny")
 }
 
-fn ensure(place: &Paths, tool: &str) -> Result<()> {
-    if place.tools.join("bin").join(tool).is_file() || find_on_path(tool).is_some() {
+fn ensure(paths: &Paths, tool: &str) -> Result<()> {
+    if paths.tools.join("bin").join(tool).is_file() || find_on_path(tool).is_some() {
         return Ok(());
     }
     println!("xtask: installing {tool} (once, takes some minutes)");
-    let build = place.tools.join("build");
-    let mut install = place.cargo();
+    let build = paths.tools.join("build");
+    let mut install = paths.cargo();
     // An unoptimized tool is fast enough, and compiling it takes half the time.
-    install.args(["install", tool, "--locked", "--debug", "--quiet", "--root"]).arg(&place.tools);
+    install.args(["install", tool, "--locked", "--debug", "--quiet", "--root"]).arg(&paths.tools);
     install.env("CARGO_TARGET_DIR", &build).env("CARGO_PROFILE_DEV_DEBUG", "false");
     run_checked(install)
         .with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;

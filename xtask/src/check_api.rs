@@ -40,53 +40,53 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Arguments whose seed is derived from the OpenAPI document. The same API receives the same requests, so that the
     /// result depends only on the change under test. `cargo xtask check-api` uses new seeds.
-    pub(crate) fn for_required_checks(place: &Paths) -> Result<Self> {
-        let document = fs::read(document_path(place)).context("reading the OpenAPI document")?;
+    pub(crate) fn for_required_checks(paths: &Paths) -> Result<Self> {
+        let document = fs::read(document_path(paths)).context("reading the OpenAPI document")?;
         let mut hasher = DefaultHasher::new();
         document.hash(&mut hasher);
         Ok(Self { long: false, seed: Some(hasher.finish()) })
     }
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let mut steps = Steps::default();
-    check(place, arguments, &mut steps)?;
+    check(paths, arguments, &mut steps)?;
     Ok(steps.finish())
 }
 
-pub(crate) fn check(place: &Paths, arguments: &Arguments, steps: &mut Steps) -> Result<()> {
-    let files = place.root.join(TOOLS_FOLDER);
-    let npm = external_tools::install_npm_packages(place, &files)?;
-    let python = external_tools::install_python_packages(place, &files)?;
-    steps.run("lint of the OpenAPI document", || lint(place, &npm, &files));
+pub(crate) fn check(paths: &Paths, arguments: &Arguments, steps: &mut Steps) -> Result<()> {
+    let files = paths.root.join(TOOLS_FOLDER);
+    let npm = external_tools::install_npm_packages(paths, &files)?;
+    let python = external_tools::install_python_packages(paths, &files)?;
+    steps.run("lint of the OpenAPI document", || lint(paths, &npm, &files));
     let work = tempfile::tempdir().context("creating the output directory")?;
     let signals = Signals::catch()?;
-    let built = children::run(place.checked_programs_build_command(), &signals)?;
+    let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
-    let running = DemoServer::start(place, &signals, &[])?;
-    steps.run("a generated TypeScript client", || typescript_client(place, &npm, &files, &work, running.address));
-    steps.run("a generated Python client", || python_client(place, &python, &files, &work, running.address));
-    steps.run("properties of every operation", || property_tests(&python, &files, &work, running.address, arguments));
-    drop(running);
+    let server = DemoServer::start(paths, &signals, &[])?;
+    steps.run("a generated TypeScript client", || typescript_client(paths, &npm, &files, &work, server.address));
+    steps.run("a generated Python client", || python_client(paths, &python, &files, &work, server.address));
+    steps.run("properties of every operation", || property_tests(&python, &files, &work, server.address, arguments));
+    drop(server);
     Ok(())
 }
 
-fn document_path(place: &Paths) -> PathBuf {
-    place.root.join("docs/openapi.json")
+fn document_path(paths: &Paths) -> PathBuf {
+    paths.root.join("docs/openapi.json")
 }
 
-fn lint(place: &Paths, npm: &NpmInstallation, files: &Path) -> Result<()> {
+fn lint(paths: &Paths, npm: &NpmInstallation, files: &Path) -> Result<()> {
     let mut command = npm.program("redocly");
     command.arg("lint").arg("--config").arg(files.join("redocly.yaml")).args(["--max-problems", "50"]);
-    command.arg(document_path(place)).env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
+    command.arg(document_path(paths)).env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
     run_checked(command)
 }
 
 /// Generates TypeScript types from the document, compiles the client script against them, and runs it.
 fn typescript_client(
-    place: &Paths,
+    paths: &Paths,
     npm: &NpmInstallation,
     files: &Path,
     work: &TempDir,
@@ -100,19 +100,19 @@ fn typescript_client(
     fs::write(folder.join("package.json"), "{\"type\": \"module\"}")?;
     std::os::unix::fs::symlink(&npm.modules, folder.join("node_modules"))?;
     let mut generate = npm.program("openapi-typescript");
-    generate.arg(document_path(place)).arg("--output").arg(folder.join("fairway.d.ts"));
+    generate.arg(document_path(paths)).arg("--output").arg(folder.join("fairway.d.ts"));
     run_checked(generate)?;
     let mut compile = npm.program("tsc");
     compile.arg("--project").arg(&folder);
     run_checked(compile)?;
-    let mut walk = Command::new(&npm.node);
-    walk.arg(folder.join("guide_client.js")).arg(format!("http://{server}"));
-    run_checked(walk)
+    let mut run_client = Command::new(&npm.node);
+    run_client.arg(folder.join("guide_client.js")).arg(format!("http://{server}"));
+    run_checked(run_client)
 }
 
 /// Generates a Python package from the document, and runs the client script with it.
 fn python_client(
-    place: &Paths,
+    paths: &Paths,
     python: &PythonEnvironment,
     files: &Path,
     work: &TempDir,
@@ -120,16 +120,17 @@ fn python_client(
 ) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
-    generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document_path(place));
+    generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document_path(paths));
     generate.arg("--output-path").arg(&package).arg("--config").arg(files.join("python-client.yaml"));
     fs::create_dir_all(package.parent().context("the package has a parent")?)?;
     run_checked(generate)?;
-    let mut walk = Command::new(&python.interpreter);
-    walk.arg(files.join("guide_client.py"))
+    let mut run_client = Command::new(&python.interpreter);
+    run_client
+        .arg(files.join("guide_client.py"))
         .arg(format!("http://{server}"))
         .env("PYTHONPATH", work.path().join("python"));
-    walk.env("PYTHONDONTWRITEBYTECODE", "1");
-    run_checked(walk)
+    run_client.env("PYTHONDONTWRITEBYTECODE", "1");
+    run_checked(run_client)
 }
 
 /// Sends generated valid and invalid requests to the server with Schemathesis, and applies all its checks.
@@ -140,15 +141,15 @@ fn property_tests(
     server: SocketAddr,
     arguments: &Arguments,
 ) -> Result<()> {
-    let mut ask = python.program("schemathesis");
-    ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
-    ask.arg(format!("http://{server}/openapi.json"));
+    let mut command = python.program("schemathesis");
+    command.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
+    command.arg(format!("http://{server}/openapi.json"));
     let seed = arguments.seed.map_or_else(fresh_seed, Ok)?;
     println!("seed {seed}: `cargo xtask check-api --seed {seed}` sends the same requests");
-    ask.args(generation_arguments(arguments.long, seed)).current_dir(work.path());
+    command.args(generation_arguments(arguments.long, seed)).current_dir(work.path());
     // `hooks.py` defines the codec `visible`, which schemathesis.toml names.
-    ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
-    run_checked(ask)
+    command.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
+    run_checked(command)
 }
 
 /// A new seed from the current time.
@@ -185,8 +186,8 @@ mod tests {
         let short = generation_arguments(false, 7);
         assert_eq!(short, ["--max-examples", "24", "--seed", "7"]);
         assert_eq!(generation_arguments(true, 7)[1], "200");
-        let first = fresh_seed().unwrap();
-        assert!(first > 1_700_000_000, "{first}");
+        let seed = fresh_seed().unwrap();
+        assert!(seed > 1_700_000_000, "{seed}");
     }
 
     #[test]
@@ -254,14 +255,14 @@ mod tests {
         assert_eq!(accepted(&configuration["checks"]).unwrap(), READS);
         for group in configuration["operations"].as_array().unwrap() {
             let Some(statuses) = group.get("checks").and_then(accepted) else { continue };
-            let named = |status: &&str| *status == "2xx" || status.parse::<u16>().is_ok();
-            assert!(statuses.iter().all(named), "{group}");
+            let is_specific = |status: &&str| *status == "2xx" || status.parse::<u16>().is_ok();
+            assert!(statuses.iter().all(is_specific), "{group}");
             let operations = ["include-name", "include-name-regex"].iter().find_map(|key| group.get(*key)?.as_str());
             let asks_generator = operations.is_some_and(|name| name.contains("/generate"));
             assert!(asks_generator || statuses.iter().all(|status| !status.starts_with('5')), "{group}");
-            let reads =
+            let is_read =
                 group.get("include-name-regex").and_then(Value::as_str).is_some_and(|name| name.starts_with("^GET"));
-            assert!(!reads || !statuses.contains(&"409") && !statuses.contains(&"412"), "{group}");
+            assert!(!is_read || !statuses.contains(&"409") && !statuses.contains(&"412"), "{group}");
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::install_postgres;
 use crate::paths::Paths;
 use crate::signals::Signals;
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    let options = Options::of_data_directory(install_postgres::ensure()?, &place.data_directory());
+    let options = Options::of_data_directory(install_postgres::ensure()?, &paths.data_directory());
     let mut server = ManagedServer::start(options)?;
     println!("{}", server.url("postgres"));
     eprintln!("xtask: data in {}; Ctrl-C stops the server", server.data_dir().display());

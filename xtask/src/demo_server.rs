@@ -22,35 +22,35 @@ pub(crate) struct DemoServer {
     // Fields are dropped in this order, so the server stops before its database.
     _server: Server,
     _database: ManagedServer,
-    _home: TempDir,
+    _data_directory: TempDir,
 }
 
 impl DemoServer {
     /// Starts a server on an unused port with additional settings, and seeds the demo.
-    pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
+    pub(crate) fn start(paths: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
         // If another process binds the port before the server does, the server reports the conflict.
         let address = unused_address()?;
         let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        Self::start_at(address, place, signals, &settings)
+        Self::start_at(address, paths, signals, &settings)
     }
 
     /// Starts a server at this address with additional settings, and seeds the demo.
     pub(crate) fn start_at(
         address: SocketAddr,
-        place: &Paths,
+        paths: &Paths,
         signals: &Signals,
         settings: &[(String, String)],
     ) -> Result<Self> {
         let binaries = install_postgres::ensure()?;
         let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
-        let home = tempfile::tempdir()?;
-        let configured = |mut command: Command| {
+        let data_directory = tempfile::tempdir()?;
+        let with_settings = |mut command: Command| {
             command
                 // A settings file of the checkout must not change the checks.
                 .args(["--config", "/dev/null"])
                 .env("FAIRWAY_BIND", address.to_string())
                 .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
-                .env("FAIRWAY_DATA_DIR", home.path())
+                .env("FAIRWAY_DATA_DIR", data_directory.path())
                 .env("FAIRWAY_LOG", "error")
                 // The property-based tests read each response to its end, so event streams must end soon.
                 .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1s")
@@ -58,14 +58,14 @@ impl DemoServer {
                 .envs(settings.iter().map(|(name, value)| (name, value)));
             command
         };
-        let mut serve = configured(up::serve_command(place, Profile::Dev));
+        let mut serve = with_settings(up::serve_command(paths, Profile::Dev));
         let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
         match server.wait_until_ready(address, signals)? {
             ChildEvent::Running => {}
             ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
             ChildEvent::StopRequested => bail!("stopped"),
         }
-        run_checked(configured(demo::seed_command(place, Profile::Dev)))?;
-        Ok(Self { address, _server: server, _database: database, _home: home })
+        run_checked(with_settings(demo::seed_command(paths, Profile::Dev)))?;
+        Ok(Self { address, _server: server, _database: database, _data_directory: data_directory })
     }
 }

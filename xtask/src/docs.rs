@@ -13,26 +13,26 @@ const DOCUMENT: &str = "docs/release-states.md";
 const BEGIN: &str = "<!-- moves: written by `cargo xtask docs` -->\n";
 const END: &str = "<!-- end of moves -->";
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
-    fs::write(place.root.join(DOCUMENT), rendered_document(place)?).with_context(|| format!("writing {DOCUMENT}"))?;
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
+    fs::write(paths.root.join(DOCUMENT), rendered_document(paths)?).with_context(|| format!("writing {DOCUMENT}"))?;
     println!("wrote {DOCUMENT}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks that the table in the document equals the snapshot.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    if read(place, DOCUMENT)? != rendered_document(place)? {
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    if read(paths, DOCUMENT)? != rendered_document(paths)? {
         bail!("{DOCUMENT} differs from the snapshot: run `cargo xtask docs`");
     }
     Ok(())
 }
 
-fn rendered_document(place: &Paths) -> Result<String> {
-    replace_table(&read(place, DOCUMENT)?, table(&read(place, SNAPSHOT)?)?)
+fn rendered_document(paths: &Paths) -> Result<String> {
+    replace_table(&read(paths, DOCUMENT)?, table(&read(paths, SNAPSHOT)?)?)
 }
 
-fn read(place: &Paths, path: &str) -> Result<String> {
-    fs::read_to_string(PathBuf::from(&place.root).join(path)).with_context(|| format!("reading {path}"))
+fn read(paths: &Paths, path: &str) -> Result<String> {
+    fs::read_to_string(PathBuf::from(&paths.root).join(path)).with_context(|| format!("reading {path}"))
 }
 
 /// The body of a snapshot, below its header.

@@ -46,27 +46,27 @@ impl PythonEnvironment {
 
 /// Returns an installation, and creates it when missing. A hash of `content` identifies it.
 pub(crate) fn ensure_installed(
-    place: &Paths,
+    paths: &Paths,
     name: &str,
     content: &[u8],
-    make: impl FnOnce(&Path) -> Result<()>,
+    install: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     let name = format!("{name}-{:016x}", hasher.finish());
-    let folder = place.tools.join(&name);
+    let folder = paths.tools.join(&name);
     if folder.is_dir() {
         return Ok(folder);
     }
     println!("xtask: installing {name} (once)");
     // Installs into a temporary folder and moves it when complete, so that the next run repeats an
     // interrupted installation.
-    let unfinished = place.tools.join(format!("{name}.{}", std::process::id()));
+    let unfinished = paths.tools.join(format!("{name}.{}", std::process::id()));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;
     }
-    fs::create_dir_all(&place.tools).context("creating the tools folder")?;
-    make(&unfinished)?;
+    fs::create_dir_all(&paths.tools).context("creating the tools folder")?;
+    install(&unfinished)?;
     match fs::rename(&unfinished, &folder) {
         // A concurrent run completed the same installation first, so this one is removed.
         Err(_) if folder.is_dir() => fs::remove_dir_all(&unfinished).context("removing a second installation")?,
@@ -76,10 +76,10 @@ pub(crate) fn ensure_installed(
 }
 
 /// Installs the packages of `package-lock.json` in this folder.
-pub(crate) fn install_npm_packages(place: &Paths, files: &Path) -> Result<NpmInstallation> {
+pub(crate) fn install_npm_packages(paths: &Paths, files: &Path) -> Result<NpmInstallation> {
     let lock = fs::read(files.join("package-lock.json")).context("reading package-lock.json")?;
-    let node = Node::ensure(place)?;
-    let folder = ensure_installed(place, "npm", &lock, |folder| {
+    let node = Node::ensure(paths)?;
+    let folder = ensure_installed(paths, "npm", &lock, |folder| {
         fs::create_dir_all(folder)?;
         for name in ["package.json", "package-lock.json"] {
             fs::copy(files.join(name), folder.join(name)).with_context(|| format!("copying {name}"))?;
@@ -93,22 +93,22 @@ pub(crate) fn install_npm_packages(place: &Paths, files: &Path) -> Result<NpmIns
 }
 
 /// Installs the packages of `requirements.txt` in this folder.
-pub(crate) fn install_python_packages(place: &Paths, files: &Path) -> Result<PythonEnvironment> {
+pub(crate) fn install_python_packages(paths: &Paths, files: &Path) -> Result<PythonEnvironment> {
     let requirements = files.join("requirements.txt");
     let content = fs::read(&requirements).context("reading requirements.txt")?;
     let requirements = requirements.to_str().context("the checkout's path is not valid UTF-8")?;
     // The file lists all packages, including indirect dependencies.
-    install_with_pip(place, "python", &content, &["--no-deps", "--requirement", requirements])
+    install_with_pip(paths, "python", &content, &["--no-deps", "--requirement", requirements])
 }
 
 /// Returns a Python environment with the packages that `pip install` installs for these arguments.
 pub(crate) fn install_with_pip(
-    place: &Paths,
+    paths: &Paths,
     name: &str,
     content: &[u8],
     arguments: &[&str],
 ) -> Result<PythonEnvironment> {
-    let folder = ensure_installed(place, name, content, |folder| {
+    let folder = ensure_installed(paths, name, content, |folder| {
         create_environment(folder)
             .context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
         let mut install = Command::new(folder.join("bin/python"));
@@ -120,18 +120,18 @@ pub(crate) fn install_with_pip(
 
 /// Creates an empty Python environment; installs the distribution's venv package when missing.
 fn create_environment(folder: &Path) -> Result<()> {
-    let make = || -> Result<()> {
+    let create = || -> Result<()> {
         let python = find_on_path("python3").context("python3 is not installed")?;
         let mut command = Command::new(python);
         command.args(["-m", "venv"]).arg(folder);
         run_checked(command)
     };
-    make().or_else(|missing| {
-        println!("xtask: {missing:#}; installing python3-venv");
+    create().or_else(|error| {
+        println!("xtask: {error:#}; installing python3-venv");
         apt::install("python3-venv")?;
         if folder.exists() {
             fs::remove_dir_all(folder).context("removing an incomplete environment")?;
         }
-        make()
+        create()
     })
 }

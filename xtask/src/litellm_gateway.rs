@@ -12,6 +12,6 @@ use crate::paths::Paths;
 const FOLDER: &str = "tools/gateway";
 
 /// The Python interpreter that runs the gateway; installs the packages when missing.
-pub(crate) fn ensure(place: &Paths) -> Result<PathBuf> {
-    Ok(external_tools::install_python_packages(place, &place.root.join(FOLDER))?.interpreter)
+pub(crate) fn ensure(paths: &Paths) -> Result<PathBuf> {
+    Ok(external_tools::install_python_packages(paths, &paths.root.join(FOLDER))?.interpreter)
 }

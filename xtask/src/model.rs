@@ -27,22 +27,22 @@ pub(crate) struct Arguments {
     seed: Option<u64>,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
     println!("seed {seed}");
-    let selection = nextest_filter(&long_forms::listed_tests(&place.root)?);
+    let selection = nextest_filter(&long_forms::listed_tests(&paths.root)?);
     // Without output capture nextest runs the tests sequentially, because each test uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
-    let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
-    let code = test::run_selected(place, &nextest.map(str::to_owned), &asked)?;
+    let variables = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
+    let code = test::run_selected(paths, &nextest.map(str::to_owned), &variables)?;
     if code != ExitCode::SUCCESS || arguments.seed.is_some() {
         return Ok(code);
     }
     let mut steps = Steps::default();
-    browser::check(place, &mut steps, browser::Selection::Long)?;
+    browser::check(paths, &mut steps, browser::Selection::Long)?;
     Ok(steps.finish())
 }
 

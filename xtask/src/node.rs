@@ -22,12 +22,12 @@ pub(crate) struct Node {
 
 impl Node {
     /// The installed Node if it is recent enough, else one from PyPI.
-    pub(crate) fn ensure(place: &Paths) -> Result<Node> {
+    pub(crate) fn ensure(paths: &Paths) -> Result<Node> {
         let installed = find_on_path("node").zip(find_on_path("npm"));
         if let Some((program, npm)) = installed.filter(|(program, _)| is_recent(program)) {
             return Ok(Node { program, npm: vec![npm] });
         }
-        let environment = external_tools::install_with_pip(place, "node", PACKAGE.as_bytes(), &[PACKAGE])
+        let environment = external_tools::install_with_pip(paths, "node", PACKAGE.as_bytes(), &[PACKAGE])
             .context("Node 20.19 or newer is missing: install it, or Python 3 to install it from PyPI")?;
         let script = |name| environment.interpreter.with_file_name(name);
         Ok(Node { program: script("node"), npm: vec![environment.interpreter.clone(), script("npm")] })
@@ -35,9 +35,9 @@ impl Node {
 
     /// A command that runs npm.
     pub(crate) fn npm(&self) -> Result<Command> {
-        let (first, rest) = self.npm.split_first().context("npm is not installed")?;
-        let mut command = Command::new(first);
-        command.args(rest);
+        let (program, arguments) = self.npm.split_first().context("npm is not installed")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
         Ok(command)
     }
 }

@@ -25,7 +25,7 @@ enum AuditResult {
 ///
 /// # Errors
 /// When packages have high or critical advisories.
-pub(crate) fn check(place: &Paths) -> Result<()> {
+pub(crate) fn check(paths: &Paths) -> Result<()> {
     let Some(npm) = find_on_path("npm") else {
         println!("npm is not installed: its lock files were not audited");
         return Ok(());
@@ -34,7 +34,7 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
     for folder in FOLDERS {
         let mut audit = Command::new(&npm);
         audit.args(["audit", "--json", "--package-lock-only", "--fetch-retries=0", FETCH_TIMEOUT]);
-        audit.current_dir(place.root.join(folder));
+        audit.current_dir(paths.root.join(folder));
         let output = audit.output().with_context(|| format!("starting npm in {folder}"))?;
         match parse_report(&output.stdout) {
             AuditResult::Unsupported => println!("{folder}: the registry does not support `npm audit`"),

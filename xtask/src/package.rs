@@ -13,14 +13,14 @@ use crate::step::run_checked;
 /// Maximum size of the executable in bytes, because CI pipelines download it.
 const MAX_BYTES: u64 = 15 << 20;
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
-    portal::ensure_built(place)?;
-    let mut build = place.cargo();
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
+    portal::ensure_built(paths)?;
+    let mut build = paths.cargo();
     build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
     run_checked(build)?;
-    let built = place.target.join("small/fairway");
+    let built = paths.target.join("small/fairway");
     check_size(&built, MAX_BYTES)?;
-    let folder = place.target.join("package");
+    let folder = paths.target.join("package");
     fs::create_dir_all(folder.join("completions"))?;
     let program = folder.join("fairway");
     fs::copy(&built, &program).context("copying the program")?;

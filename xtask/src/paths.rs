@@ -26,7 +26,7 @@ impl Paths {
         let root = package.parent().context("xtask has no parent directory")?.to_owned();
         let cache = cache_directory().context("neither XDG_CACHE_HOME nor HOME is set to a directory")?.join("fairway");
         let target = match env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()) {
-            Some(set) => std::path::absolute(PathBuf::from(set))?,
+            Some(path) => std::path::absolute(PathBuf::from(path))?,
             None => cache.join("target"),
         };
         Ok(Paths { root, target, tools: cache.join("tools") })
@@ -91,17 +91,17 @@ impl Paths {
 
     /// Fairway's data directory, which xtask determines by the same rules as the server.
     pub(crate) fn data_directory(&self) -> PathBuf {
-        let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
-        self.root.join(set.unwrap_or_else(|| ".fairway".into()))
+        let configured = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
+        self.root.join(configured.unwrap_or_else(|| ".fairway".into()))
     }
 
     /// The value of `PATH` for commands: the installed tools, then the caller's path.
     fn path(&self) -> OsString {
-        let own = self.tools.join("bin");
-        let callers = env::var_os("PATH").unwrap_or_default();
-        let folders = std::iter::once(own).chain(env::split_paths(&callers));
+        let installed_tools = self.tools.join("bin");
+        let caller_path = env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(installed_tools).chain(env::split_paths(&caller_path));
         // Joining fails only for a folder with a colon in its name; then the installed tools are omitted.
-        env::join_paths(folders).unwrap_or(callers)
+        env::join_paths(folders).unwrap_or(caller_path)
     }
 }
 

@@ -22,31 +22,31 @@ const TEST_INPUTS: [&str; 2] = ["crates/domain/src/asset/schemas", "examples/ass
 /// Entries that are not sources: build results and browser tests.
 const NO_SOURCES: [&str; 5] = ["node_modules", "dist", "build-output", "schema.d.ts", "browser"];
 /// The file in `portal/dist` with the name of the copied build.
-const STAMP: &str = ".build";
+const BUILD_NAME_FILE: &str = ".build";
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
-    ensure_built(place)?;
-    println!("{} contains the portal; the next build of the server embeds it", dist(place).display());
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
+    ensure_built(paths)?;
+    println!("{} contains the portal; the next build of the server embeds it", dist(paths).display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds the portal if its sources changed, and copies it to `portal/dist`.
-pub(crate) fn ensure_built(place: &Paths) -> Result<()> {
-    let sources = Sources::collect(place)?;
-    let built = external_tools::ensure_installed(place, "portal", &sources.content, |folder| {
-        let npm = install_packages(place)?;
-        build(place, &npm, &sources, folder)
+pub(crate) fn ensure_built(paths: &Paths) -> Result<()> {
+    let sources = Sources::collect(paths)?;
+    let built = external_tools::ensure_installed(paths, "portal", &sources.content, |folder| {
+        let npm = install_packages(paths)?;
+        build(paths, &npm, &sources, folder)
     })?;
-    publish(&built, &dist(place))
+    publish(&built, &dist(paths))
 }
 
 /// Installs the packages of the portal and of its browser tests.
-pub(crate) fn install_packages(place: &Paths) -> Result<NpmInstallation> {
-    external_tools::install_npm_packages(place, &place.root.join(FOLDER))
+pub(crate) fn install_packages(paths: &Paths) -> Result<NpmInstallation> {
+    external_tools::install_npm_packages(paths, &paths.root.join(FOLDER))
 }
 
-fn dist(place: &Paths) -> PathBuf {
-    place.root.join(FOLDER).join("dist")
+fn dist(paths: &Paths) -> PathBuf {
+    paths.root.join(FOLDER).join("dist")
 }
 
 /// The source files of a build.
@@ -58,17 +58,17 @@ struct Sources {
 }
 
 impl Sources {
-    fn collect(place: &Paths) -> Result<Sources> {
+    fn collect(paths: &Paths) -> Result<Sources> {
         let mut files = vec![PathBuf::from(API_DOCUMENT)];
         let mut folders: Vec<_> = [FOLDER].into_iter().chain(TEST_INPUTS).map(PathBuf::from).collect();
         while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(place.root.join(&folder)).context("reading the portal's sources")? {
+            for entry in fs::read_dir(paths.root.join(&folder)).context("reading the portal's sources")? {
                 let name = entry?.file_name();
-                if NO_SOURCES.iter().any(|other| *name == **other) {
+                if NO_SOURCES.iter().any(|excluded| *name == **excluded) {
                     continue;
                 }
                 let path = folder.join(name);
-                if place.root.join(&path).is_dir() { folders.push(path) } else { files.push(path) }
+                if paths.root.join(&path).is_dir() { folders.push(path) } else { files.push(path) }
             }
         }
         files.sort();
@@ -76,7 +76,7 @@ impl Sources {
         for file in &files {
             content.extend(file.as_os_str().as_encoded_bytes());
             content.push(0);
-            content.extend(fs::read(place.root.join(file)).with_context(|| format!("reading {}", file.display()))?);
+            content.extend(fs::read(paths.root.join(file)).with_context(|| format!("reading {}", file.display()))?);
             content.push(0);
         }
         Ok(Sources { files, content })
@@ -84,12 +84,12 @@ impl Sources {
 }
 
 /// Builds a copy of the sources, so that the checkout stays free of generated files.
-fn build(place: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path) -> Result<()> {
+fn build(paths: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path) -> Result<()> {
     let work = tempfile::tempdir().context("creating the build directory")?;
     for file in &sources.files {
         let copy = work.path().join(file);
         fs::create_dir_all(copy.parent().context("a file has a parent")?)?;
-        fs::copy(place.root.join(file), copy).with_context(|| format!("copying {}", file.display()))?;
+        fs::copy(paths.root.join(file), copy).with_context(|| format!("copying {}", file.display()))?;
     }
     let folder = work.path().join(FOLDER);
     std::os::unix::fs::symlink(&npm.modules, folder.join("node_modules")).context("linking the packages")?;
@@ -113,7 +113,7 @@ fn build(place: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path)
 /// Replaces the files of `portal/dist`, unless they already are a copy of this build.
 fn publish(built: &Path, dist: &Path) -> Result<()> {
     let name = built.file_name().context("a build has a name")?.as_encoded_bytes();
-    if fs::read(dist.join(STAMP)).is_ok_and(|stamp| stamp == name) {
+    if fs::read(dist.join(BUILD_NAME_FILE)).is_ok_and(|published_name| published_name == name) {
         return Ok(());
     }
     for entry in fs::read_dir(dist).context("reading portal/dist")? {
@@ -123,7 +123,7 @@ fn publish(built: &Path, dist: &Path) -> Result<()> {
         }
     }
     copy_files(built, dist)?;
-    fs::write(dist.join(STAMP), name).context("writing the name of the build")
+    fs::write(dist.join(BUILD_NAME_FILE), name).context("writing the name of the build")
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<()> {

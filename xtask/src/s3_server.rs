@@ -12,6 +12,6 @@ use crate::paths::Paths;
 const SERVER: &str = "moto[server]==5.2.5";
 
 /// The Python interpreter that runs the server; installs the package when missing.
-pub(crate) fn ensure(place: &Paths) -> Result<PathBuf> {
-    Ok(external_tools::install_with_pip(place, "moto", SERVER.as_bytes(), &[SERVER])?.interpreter)
+pub(crate) fn ensure(paths: &Paths) -> Result<PathBuf> {
+    Ok(external_tools::install_with_pip(paths, "moto", SERVER.as_bytes(), &[SERVER])?.interpreter)
 }

@@ -12,29 +12,29 @@ use crate::step::{run_checked, run_for_output};
 
 const PATH: &str = "adapters/postgres/src/schema.rs";
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
-    fs::write(place.root.join(PATH), printed_schema(place)?).with_context(|| format!("writing {PATH}"))?;
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
+    fs::write(paths.root.join(PATH), printed_schema(paths)?).with_context(|| format!("writing {PATH}"))?;
     println!("wrote {PATH}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks that the committed table definitions equal those of a migrated database.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let committed = fs::read_to_string(place.root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
-    if committed != printed_schema(place)? {
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let committed = fs::read_to_string(paths.root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
+    if committed != printed_schema(paths)? {
         bail!("{PATH} differs from a migrated database: run `cargo xtask schema`");
     }
     Ok(())
 }
 
-fn printed_schema(place: &Paths) -> Result<String> {
+fn printed_schema(paths: &Paths) -> Result<String> {
     // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(install_postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
-    let mut build = place.checked_programs_build_command();
+    let mut build = paths.checked_programs_build_command();
     build.arg("--quiet");
     run_checked(build)?;
-    let mut command = Command::new(place.print_schema_executable());
+    let mut command = Command::new(paths.print_schema_executable());
     command.arg(server.url("postgres"));
     run_for_output(command)
 }

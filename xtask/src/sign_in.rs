@@ -30,45 +30,45 @@ const SECRET_VARIABLE: &str = "PORTAL_CLIENT_SECRET";
 /// (RFC 6749, 2.3.1).
 const SECRET: &str = "portal secret+/%";
 
-pub(crate) fn run(place: &Paths, only: &[String]) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, states: &[String]) -> Result<ExitCode> {
     let mut steps = Steps::default();
-    check(place, only, &mut steps)?;
+    check(paths, states, &mut steps)?;
     Ok(steps.finish())
 }
 
 /// Runs all tests (states), or those with the given names. Screenshots are stored in `browser` of the target directory.
-pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result<()> {
-    let provider = external_tools::install_npm_packages(place, &place.root.join(FOLDER))?;
-    let tools = portal::install_packages(place)?;
-    portal::ensure_built(place)?;
-    let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(place)?);
+pub(crate) fn check(paths: &Paths, states: &[String], steps: &mut Steps) -> Result<()> {
+    let provider = external_tools::install_npm_packages(paths, &paths.root.join(FOLDER))?;
+    let tools = portal::install_packages(paths)?;
+    portal::ensure_built(paths)?;
+    let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(paths)?);
     let signals = Signals::catch()?;
-    let built = children::run(place.checked_programs_build_command(), &signals)?;
+    let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
     let (address, issuer) = (unused_address()?, unused_address()?);
     let addresses = Addresses::new(address, issuer);
-    let chapter = fs::read_to_string(place.root.join(CHAPTER)).with_context(|| format!("reading {CHAPTER}"))?;
+    let chapter = fs::read_to_string(paths.root.join(CHAPTER)).with_context(|| format!("reading {CHAPTER}"))?;
     let mut settings = addresses.settings(&chapter)?;
     settings.push((SECRET_VARIABLE.to_owned(), SECRET.to_owned()));
-    let running = DemoServer::start_at(address, place, &signals, &settings)?;
+    let server = DemoServer::start_at(address, paths, &signals, &settings)?;
     steps.run("sign-in with a certified provider", || {
         let mut command = Command::new(&provider.node);
-        command.arg(place.root.join(FOLDER).join("run.mjs")).args(only);
+        command.arg(paths.root.join(FOLDER).join("run.mjs")).args(states);
         command.env("OIDC_SERVER", &addresses.server).env("OIDC_ISSUER", &addresses.issuer);
         command.env("OIDC_MODULES", &provider.modules).env("PORTAL_MODULES", &tools.modules);
         command.env("OIDC_CHROMIUM", &chromium).env("OIDC_PYTHON", &python);
-        command.env("OIDC_FAIRWAY", command_line(place)).env("OIDC_PICTURES", place.target.join("browser"));
+        command.env("OIDC_FAIRWAY", command_line(paths)).env("OIDC_PICTURES", paths.target.join("browser"));
         command.env(SECRET_VARIABLE, SECRET);
         run_checked(command)
     });
-    drop(running);
+    drop(server);
     Ok(())
 }
 
-fn command_line(place: &Paths) -> PathBuf {
-    place.command_line_executable(Profile::Dev)
+fn command_line(paths: &Paths) -> PathBuf {
+    paths.command_line_executable(Profile::Dev)
 }
 
 /// The addresses of the server and of the identity provider in one run.

@@ -29,14 +29,14 @@ impl Signals {
     }
 
     /// Waits for the next signal; `None` after the timeout.
-    pub(crate) fn recv_timeout(&self, time: Duration) -> Option<Signal> {
-        match self.received.recv_timeout(time) {
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Option<Signal> {
+        match self.received.recv_timeout(timeout) {
             Ok(signal) => Some(signal),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 // Unreachable, because the signal thread ends after its receiver. The sleep prevents a busy loop of
                 // the caller in any case.
-                thread::sleep(time);
+                thread::sleep(timeout);
                 None
             }
         }

@@ -17,14 +17,14 @@ const PACKAGE: &str = "typos==1.52.0";
 ///
 /// # Errors
 /// When a word is misspelled or the tool cannot be installed.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let mut command = Command::new(ensure(place)?);
-    command.args(["--format", "brief", "--force-exclude"]).current_dir(&place.root);
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let mut command = Command::new(ensure(paths)?);
+    command.args(["--format", "brief", "--force-exclude"]).current_dir(&paths.root);
     run_checked(command)
 }
 
 /// The executable; installs the package when missing.
-fn ensure(place: &Paths) -> Result<PathBuf> {
-    let environment = external_tools::install_with_pip(place, "typos", PACKAGE.as_bytes(), &["--no-deps", PACKAGE])?;
+fn ensure(paths: &Paths) -> Result<PathBuf> {
+    let environment = external_tools::install_with_pip(paths, "typos", PACKAGE.as_bytes(), &["--no-deps", PACKAGE])?;
     Ok(environment.interpreter.with_file_name("typos"))
 }

@@ -45,22 +45,22 @@ pub(crate) struct Arguments {
     nextest: Vec<String>,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
-    run_selected(place, &arguments.nextest, &[])
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+    run_selected(paths, &arguments.nextest, &[])
 }
 
 /// Runs the tests that the nextest arguments select, with additional environment variables.
-pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
+pub(crate) fn run_selected(paths: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    cargo_tools::ensure_nextest(place)?;
+    cargo_tools::ensure_nextest(paths)?;
     let binaries = install_postgres::ensure()?;
-    let python = s3_server::ensure(place)?;
-    let gateway = litellm_gateway::ensure(place)?;
+    let python = s3_server::ensure(paths)?;
+    let gateway = litellm_gateway::ensure(paths)?;
     let vectors = postgres_with_vectors::ensure(&python)?;
-    let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
-    let receivers = place.root.join(RECEIVERS_FOLDER);
-    let receivers_python = external_tools::install_python_packages(place, &receivers)?.interpreter;
-    let receivers_modules = external_tools::install_npm_packages(place, &receivers)?.modules;
+    let inspector = external_tools::install_npm_packages(paths, &paths.root.join(INSPECTOR_FOLDER))?;
+    let receivers = paths.root.join(RECEIVERS_FOLDER);
+    let receivers_python = external_tools::install_python_packages(paths, &receivers)?.interpreter;
+    let receivers_modules = external_tools::install_npm_packages(paths, &receivers)?.modules;
     // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
@@ -74,28 +74,26 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
         command
     };
 
-    let mut nextest = place.cargo();
+    let mut nextest = paths.cargo();
     // At the workspace root, nextest tests all packages unless the arguments select some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !install_postgres::ensure_clients(&binaries) {
-        let wanted = binaries.major();
-        println!(
-            "xtask: pg_dump {wanted} is missing: skipping the backup tests (install `postgresql-client-{wanted}`)"
-        );
+        let major = binaries.major();
+        println!("xtask: pg_dump {major} is missing: skipping the backup tests (install `postgresql-client-{major}`)");
         nextest.args(["-E", "not test(/^restore::/)"]);
     }
-    let tested = children::run(with_database(nextest), &signals)?;
-    if !tested.success() || !arguments.is_empty() {
-        return Ok(children::exit_code(tested));
+    let status = children::run(with_database(nextest), &signals)?;
+    if !status.success() || !arguments.is_empty() {
+        return Ok(children::exit_code(status));
     }
-    let documented: Vec<Package> = packages(place)?
+    let documented: Vec<Package> = packages(paths)?
         .into_iter()
         .filter(|package| package.is_library && has_example(&package.source_folder()))
         .collect();
     if documented.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut examples = place.cargo();
+    let mut examples = paths.cargo();
     examples.args(["test", "--doc", "--quiet"]);
     for package in &documented {
         examples.args(["--package", &package.name]);

@@ -20,18 +20,18 @@ const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
 
 /// Compares the document's rows with the expected rows and the existing tests.
-pub(crate) fn check(place: &Paths) -> Result<()> {
-    let document = fs::read_to_string(place.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let document = fs::read_to_string(paths.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
     let mut tests = BTreeSet::new();
-    for package in packages(place)? {
-        test_names::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
+    for package in packages(paths)? {
+        test_names::collect(&paths.root.join(&package.folder), &package.name, &mut tests)?;
     }
     for file in BROWSER_TESTS {
-        test_names::collect_browser_states(&place.root.join(file), &mut tests)?;
+        test_names::collect_browser_states(&paths.root.join(file), &mut tests)?;
     }
-    let faults = find_errors(&document, &tests);
-    if !faults.is_empty() {
-        bail!("{} faults in {DOCUMENT}:\n  {}", faults.len(), faults.join("\n  "));
+    let errors = find_errors(&document, &tests);
+    if !errors.is_empty() {
+        bail!("{} errors in {DOCUMENT}:\n  {}", errors.len(), errors.join("\n  "));
     }
     Ok(())
 }
@@ -45,39 +45,39 @@ fn expected_rows() -> Vec<String> {
 /// All errors in the document's rows.
 fn find_errors(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let rows: Vec<(&str, &str)> = document.lines().filter_map(parse_row).collect();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for id in expected_rows() {
         match rows.iter().filter(|(found, _)| *found == id).count() {
             1 => {}
-            0 => faults.push(format!("{id}: no row")),
-            count => faults.push(format!("{id}: {count} rows")),
+            0 => errors.push(format!("{id}: no row")),
+            count => errors.push(format!("{id}: {count} rows")),
         }
     }
-    let known: BTreeSet<String> = expected_rows().into_iter().collect();
+    let expected_ids: BTreeSet<String> = expected_rows().into_iter().collect();
     for (id, cell) in rows {
-        if !known.contains(id) {
-            faults.push(format!("{id}: no such threat or promise"));
+        if !expected_ids.contains(id) {
+            errors.push(format!("{id}: no such threat or promise"));
         }
         for evidence in cell.split([',', ';']).map(str::trim) {
-            if let Some(fault) = evidence_error(evidence, tests) {
-                faults.push(format!("{id}: {fault}"));
+            if let Some(error) = evidence_error(evidence, tests) {
+                errors.push(format!("{id}: {error}"));
             }
         }
     }
-    faults
+    errors
 }
 
 /// The identifier and the last cell of a threat's or promise's row.
 fn parse_row(line: &str) -> Option<(&str, &str)> {
     let cells = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-    let (id, rest) = cells.split_once('|')?;
+    let (id, other_cells) = cells.split_once('|')?;
     let id = id.trim();
     let number = id.strip_prefix(['T', 'R'])?;
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let (_, last) = rest.rsplit_once('|')?;
-    Some((id, last.trim()))
+    let (_, evidence) = other_cells.rsplit_once('|')?;
+    Some((id, evidence.trim()))
 }
 
 /// The error of one entry of the evidence cell, if any.
@@ -98,9 +98,9 @@ mod tests {
         ["fairway-api::body::refuses", "fairway-domain::json::bounds"].map(str::to_owned).into()
     }
 
-    /// A document with a valid row for every identifier, where `instead` replaces some rows.
-    fn document(instead: &[(&str, &str)]) -> String {
-        let line = |id: String| match instead.iter().find(|(replaced, _)| *replaced == id) {
+    /// A document with a valid row for every identifier. `replacements` replaces some rows.
+    fn document(replacements: &[(&str, &str)]) -> String {
+        let line = |id: String| match replacements.iter().find(|(replaced, _)| *replaced == id) {
             Some((_, row)) => (*row).to_owned(),
             None => format!("| {id} | a fact | `fairway-api::body::refuses` |"),
         };
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn rejects_unknown_tests_and_undescribed_missing_evidence() {
-        for (cell, expected_rows) in [
+        for (cell, expected_error) in [
             ("`fairway-api::body::gone`", "T3: there is no test `fairway-api::body::gone`"),
             ("", "T3: `` is neither a test nor `open:` with what is missing"),
             ("open", "T3: `open` is neither a test nor `open:` with what is missing"),
@@ -136,7 +136,7 @@ mod tests {
             ("`fairway-api::body::refuses`, later", "T3: `later` is neither a test nor `open:` with what is missing"),
         ] {
             let row = format!("| T3 | a fact | {cell} |");
-            assert_eq!(find_errors(&document(&[("T3", &row)]), &tests()), [expected_rows]);
+            assert_eq!(find_errors(&document(&[("T3", &row)]), &tests()), [expected_error]);
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     // The server's working directory is the checkout, so a path relative to this process is made absolute.
@@ -43,15 +43,15 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         .as_deref()
         .map(|file| file.canonicalize().with_context(|| format!("{} cannot be read", file.display())));
     let config = config.transpose()?;
-    portal::ensure_built(place).context("building the portal")?;
-    let built = children::run(place.programs_build_command(profile), &signals)?;
+    portal::ensure_built(paths).context("building the portal")?;
+    let built = children::run(paths.programs_build_command(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    let configured = |command| with_config(command, config.as_deref());
-    let settings = ServerSettings::load(configured(check_command(place, profile)))?;
+    let with_settings_file = |command| with_config(command, config.as_deref());
+    let settings = ServerSettings::load(with_settings_file(check_command(paths, profile)))?;
     let address = settings.address()?;
-    let command = settings.with_database(configured(serve_command(place, profile)))?;
+    let command = settings.with_database(with_settings_file(serve_command(paths, profile)))?;
     // Checks the address after the build, which may take minutes. The server would also report a used address, but
     // later and among its log lines.
     if TcpListener::bind(address).is_err() {
@@ -63,7 +63,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
-    let seeded = settings.with_database(configured(demo::seed_command(place, profile))).and_then(|mut seed| {
+    let seeded = settings.with_database(with_settings_file(demo::seed_command(paths, profile))).and_then(|mut seed| {
         seed.stdout(Stdio::null());
         children::run(settings.with_quiet_log(seed), &signals)
     });
@@ -78,8 +78,8 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
             return Err(error.context("seeding the demo"));
         }
     }
-    let data = place.root.join(settings.value("data_dir")?.0);
-    let program = link_command_line(&data.join("bin"), &place.command_line_executable(profile))?;
+    let data = paths.root.join(settings.value("data_dir")?.0);
+    let program = link_command_line(&data.join("bin"), &paths.command_line_executable(profile))?;
     println!("{}", ready_message(address, &program, &data));
     loop {
         match children::poll(&mut server.child, &signals)? {
@@ -96,9 +96,9 @@ fn link_command_line(directory: &Path, program: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     let link = directory.join("fairway");
     // The new link replaces an old one atomically, because another terminal may start `fairway` at this moment.
-    let fresh = directory.join(format!("fairway.{}", std::process::id()));
-    symlink(program, &fresh)
-        .and_then(|()| std::fs::rename(&fresh, &link))
+    let temporary_link = directory.join(format!("fairway.{}", std::process::id()));
+    symlink(program, &temporary_link)
+        .and_then(|()| std::fs::rename(&temporary_link, &link))
         .with_context(|| format!("linking {}", link.display()))?;
     Ok(link)
 }
@@ -106,14 +106,14 @@ fn link_command_line(directory: &Path, program: &Path) -> Result<PathBuf> {
 /// The message to the user when the server is ready: its address, a command to try, and how to stop.
 fn ready_message(address: SocketAddr, program: &Path, data: &Path) -> String {
     let current = std::env::current_dir().unwrap_or_default();
-    let shown = |path: &Path| path.strip_prefix(&current).unwrap_or(path).display().to_string();
+    let displayed = |path: &Path| path.strip_prefix(&current).unwrap_or(path).display().to_string();
     let server = if address == DEFAULT_ADDRESS { String::new() } else { format!(" --server http://{address}") };
     format!(
         "Fairway listens on http://{address} (documentation: http://{address}/docs)\n\
          Try: {} run ticket-classifier --env dev --input ticket='I was charged twice'{server}\n\
          Stop: Ctrl-C; the data stays in {}",
-        shown(program),
-        shown(data),
+        displayed(program),
+        displayed(data),
     )
 }
 
@@ -126,9 +126,9 @@ fn with_config(mut command: Command, config: Option<&Path>) -> Command {
 }
 
 /// The command that validates and prints the settings.
-pub(crate) fn check_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = Command::new(place.server_executable(profile));
-    command.args(["config", "check"]).current_dir(&place.root);
+pub(crate) fn check_command(paths: &Paths, profile: Profile) -> Command {
+    let mut command = Command::new(paths.server_executable(profile));
+    command.args(["config", "check"]).current_dir(&paths.root);
     command
 }
 
@@ -185,9 +185,9 @@ impl ServerSettings {
 
 /// The command that starts the server in a separate process group. Ctrl-C then reaches only this process, which
 /// forwards it once.
-pub(crate) fn serve_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = parent_death::command(place.server_executable(profile), DeathSignal::Terminate);
-    command.arg("serve").current_dir(&place.root).process_group(0);
+pub(crate) fn serve_command(paths: &Paths, profile: Profile) -> Command {
+    let mut command = parent_death::command(paths.server_executable(profile), DeathSignal::Terminate);
+    command.arg("serve").current_dir(&paths.root).process_group(0);
     command
 }
 
@@ -198,8 +198,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<ChildEvent> {
-        let since = Instant::now();
-        while since.elapsed() < READY_TIMEOUT {
+        let start = Instant::now();
+        while start.elapsed() < READY_TIMEOUT {
             match children::poll(&mut self.child, signals)? {
                 ChildEvent::Running if is_ready(address) => return Ok(ChildEvent::Running),
                 ChildEvent::Running => {}
@@ -244,18 +244,18 @@ impl Drop for Server {
 
 /// Requests `/readyz`; any result except status 200 means that the server is not ready.
 fn is_ready(address: SocketAddr) -> bool {
-    let patience = Duration::from_secs(2);
-    let answer = || -> std::io::Result<Vec<u8>> {
-        let mut stream = TcpStream::connect_timeout(&address, patience)?;
-        stream.set_read_timeout(Some(patience))?;
+    let timeout = Duration::from_secs(2);
+    let read_status = || -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
         // One write sends the whole request, because a second write would fail if the server responds and closes early.
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
-        let mut start = vec![0; b"HTTP/1.1 200".len()];
-        stream.read_exact(&mut start)?;
-        Ok(start)
+        let mut status = vec![0; b"HTTP/1.1 200".len()];
+        stream.read_exact(&mut status)?;
+        Ok(status)
     };
-    answer().is_ok_and(|start| start == b"HTTP/1.1 200")
+    read_status().is_ok_and(|status| status == b"HTTP/1.1 200")
 }
 
 #[cfg(test)]
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     /// The address of a server that sends this response to its first connection, then stops.
-    fn server_with_response(answer: &'static str) -> SocketAddr {
+    fn server_with_response(response: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -271,7 +271,7 @@ mod tests {
             let mut request = [0; 512];
             let length = stream.read(&mut request).unwrap();
             assert!(request[..length].starts_with(b"GET /readyz"));
-            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(response.as_bytes()).unwrap();
         });
         address
     }
@@ -282,12 +282,13 @@ mod tests {
         let settings = ServerSettings { text: text.to_owned() };
         assert_eq!(settings.address().unwrap(), "127.0.0.1:8081".parse().unwrap());
         assert_eq!(settings.value("database_url").unwrap(), ("postgres", "environment"));
-        let named = |command: &Command| command.get_envs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-        assert!(named(&settings.with_database(Command::new("x")).unwrap()).is_empty());
-        assert_eq!(named(&settings.with_quiet_log(Command::new("x"))), ["FAIRWAY_LOG"]);
+        let variable_names =
+            |command: &Command| command.get_envs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        assert!(variable_names(&settings.with_database(Command::new("x")).unwrap()).is_empty());
+        assert_eq!(variable_names(&settings.with_quiet_log(Command::new("x"))), ["FAIRWAY_LOG"]);
         assert!(settings.value("data_dir").is_err());
-        let open = ServerSettings { text: "bind = 127.0.0.1:0 (file)\n".to_owned() };
-        assert!(open.address().is_err());
+        let without_port = ServerSettings { text: "bind = 127.0.0.1:0 (file)\n".to_owned() };
+        assert!(without_port.address().is_err());
     }
 
     #[test]
@@ -302,11 +303,11 @@ mod tests {
             assert_eq!(std::fs::read_link(&link).unwrap(), program);
             let message = ready_message(DEFAULT_ADDRESS, &link, &data);
             assert_eq!(message.lines().count(), 3, "{message}");
-            let tried = message.lines().nth(1).unwrap();
-            assert_eq!(tried.split(' ').nth(1), link.to_str());
-            assert!(!tried.contains("--server"), "{tried}");
-            let other = ready_message("127.0.0.1:9".parse().unwrap(), &link, &data);
-            assert!(other.contains("twice' --server http://127.0.0.1:9\n"), "{other}");
+            let command_line = message.lines().nth(1).unwrap();
+            assert_eq!(command_line.split(' ').nth(1), link.to_str());
+            assert!(!command_line.contains("--server"), "{command_line}");
+            let other_message = ready_message("127.0.0.1:9".parse().unwrap(), &link, &data);
+            assert!(other_message.contains("twice' --server http://127.0.0.1:9\n"), "{other_message}");
         }
     }
 

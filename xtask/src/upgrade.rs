@@ -24,39 +24,39 @@ pub(crate) struct Arguments {
     seconds: u64,
 }
 
-pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let binaries = install_postgres::ensure()?;
     let commit = match &arguments.from {
-        Some(name) => git(&place.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
+        Some(name) => git(&paths.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
         // The default is the parent of the last commit that changed a migration.
-        None => git(&place.root, &["rev-list", "--max-count=1", "HEAD", "--", "migrations"])
-            .and_then(|last| git(&place.root, &["rev-parse", &format!("{last}^")]))?,
+        None => git(&paths.root, &["rev-list", "--max-count=1", "HEAD", "--", "migrations"])
+            .and_then(|last| git(&paths.root, &["rev-parse", &format!("{last}^")]))?,
     };
-    let checkout = place.target.join("upgrade").join(&commit);
+    let checkout = paths.target.join("upgrade").join(&commit);
     if !checkout.join("Cargo.toml").is_file() {
         let path = checkout.to_str().context("the target directory is not UTF-8")?;
-        git(&place.root, &["worktree", "prune"])?;
-        git(&place.root, &["worktree", "add", "--detach", "--force", path, &commit])?;
+        git(&paths.root, &["worktree", "prune"])?;
+        git(&paths.root, &["worktree", "add", "--detach", "--force", path, &commit])?;
     }
-    let kept = place.target.join("upgrade").join(format!("fairway-server-{commit}"));
-    if !kept.is_file() {
-        let mut build = place.programs_build_command(Profile::Dev);
+    let earlier_server = paths.target.join("upgrade").join(format!("fairway-server-{commit}"));
+    if !earlier_server.is_file() {
+        let mut build = paths.programs_build_command(Profile::Dev);
         build.current_dir(&checkout);
         let built = children::run(build, &signals)?;
         if !built.success() {
             return Ok(children::exit_code(built));
         }
-        fs::copy(place.server_executable(Profile::Dev), &kept).context("copying the earlier server")?;
+        fs::copy(paths.server_executable(Profile::Dev), &earlier_server).context("copying the earlier server")?;
     }
-    let built = children::run(place.programs_build_command(Profile::Dev), &signals)?;
+    let built = children::run(paths.programs_build_command(Profile::Dev), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
     println!("xtask: upgrading from {commit}");
-    let mut command = place.cargo();
-    command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&kept);
-    command.arg("--to").arg(place.server_executable(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
+    let mut command = paths.cargo();
+    command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&earlier_server);
+    command.arg("--to").arg(paths.server_executable(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
     command.env(BIN_VARIABLE, binaries.directory());
     Ok(children::exit_code(children::run(command, &signals)?))
 }

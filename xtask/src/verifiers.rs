@@ -21,34 +21,34 @@ const TEST_KEY: &str = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 const KEY_VARIABLE: &str = "VERIFY_KEY";
 
 /// Writes docs/verify.html.
-pub(crate) fn write_page(place: &Paths) -> Result<ExitCode> {
-    let npm = install(place)?;
-    run_checked(build_command(place, &npm))?;
+pub(crate) fn write_page(paths: &Paths) -> Result<ExitCode> {
+    let npm = install(paths)?;
+    run_checked(build_command(paths, &npm))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs all tests of the verifiers.
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
     let mut steps = Steps::default();
-    check(place, &mut steps)?;
+    check(paths, &mut steps)?;
     Ok(steps.finish())
 }
 
 /// Checks that docs/verify.html matches its sources, then compares the verdicts of all verifiers on changed bundles.
-pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
+pub(crate) fn check(paths: &Paths, steps: &mut Steps) -> Result<()> {
     let tools = Tools {
-        npm: install(place)?,
-        python: external_tools::install_python_packages(place, &place.root.join(FOLDER))?,
+        npm: install(paths)?,
+        python: external_tools::install_python_packages(paths, &paths.root.join(FOLDER))?,
         browser: browser::ensure_chromium()?,
         bundles: tempfile::tempdir().context("creating the folder of the bundles")?,
     };
     steps.run("docs/verify.html is built from its sources", || {
-        let mut compare = build_command(place, &tools.npm);
+        let mut compare = build_command(paths, &tools.npm);
         compare.arg("--check");
         run_checked(compare)
     });
     let signals = Signals::catch()?;
-    let built = children::run(place.checked_programs_build_command(), &signals)?;
+    let built = children::run(paths.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -57,14 +57,14 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
         ("FAIRWAY_CHECKPOINT_KEY_REF", format!("env:{KEY_VARIABLE}")),
         (KEY_VARIABLE, TEST_KEY.to_owned()),
     ];
-    let running = DemoServer::start(place, &signals, &settings)?;
-    let mut export = script(place, &tools.npm, "export.mjs");
-    export.arg(format!("http://{}", running.address)).arg(tools.bundles.path());
+    let server = DemoServer::start(paths, &signals, &settings)?;
+    let mut export = script(paths, &tools.npm, "export.mjs");
+    export.arg(format!("http://{}", server.address)).arg(tools.bundles.path());
     run_checked(export).context("exporting bundles")?;
     // The server stops here, because the following steps use only the exported bundles.
-    drop(running);
-    steps.run("verifiers agree on changed bundles", || run_checked(tools.command(place, "compare_verifiers.mjs")));
-    steps.run("docs/verify.html in Chromium", || run_checked(tools.command(place, "browser.mjs")));
+    drop(server);
+    steps.run("verifiers agree on changed bundles", || run_checked(tools.command(paths, "compare_verifiers.mjs")));
+    steps.run("docs/verify.html in Chromium", || run_checked(tools.command(paths, "browser.mjs")));
     Ok(())
 }
 
@@ -78,30 +78,30 @@ struct Tools {
 
 impl Tools {
     /// A command that runs a test script with its environment variables.
-    fn command(&self, place: &Paths, name: &str) -> Command {
-        let mut command = script(place, &self.npm, name);
+    fn command(&self, paths: &Paths, name: &str) -> Command {
+        let mut command = script(paths, &self.npm, name);
         command.env("VERIFY_MODULES", &self.npm.modules).env("VERIFY_PYTHON", &self.python.interpreter);
         command
-            .env("VERIFY_COMMAND", place.command_line_executable(Profile::Dev))
+            .env("VERIFY_COMMAND", paths.command_line_executable(Profile::Dev))
             .env("VERIFY_BUNDLES", self.bundles.path());
-        command.env("VERIFY_CHROMIUM", &self.browser).env("VERIFY_PICTURES", place.target.join("browser"));
+        command.env("VERIFY_CHROMIUM", &self.browser).env("VERIFY_PICTURES", paths.target.join("browser"));
         command.env(KEY_VARIABLE, TEST_KEY);
         command
     }
 }
 
-fn install(place: &Paths) -> Result<NpmInstallation> {
-    external_tools::install_npm_packages(place, &place.root.join(FOLDER))
+fn install(paths: &Paths) -> Result<NpmInstallation> {
+    external_tools::install_npm_packages(paths, &paths.root.join(FOLDER))
 }
 
-fn build_command(place: &Paths, npm: &NpmInstallation) -> Command {
-    let mut build = node(npm, &place.root.join(FOLDER).join("build.mjs"));
+fn build_command(paths: &Paths, npm: &NpmInstallation) -> Command {
+    let mut build = node(npm, &paths.root.join(FOLDER).join("build.mjs"));
     build.arg(&npm.modules);
     build
 }
 
-fn script(place: &Paths, npm: &NpmInstallation, name: &str) -> Command {
-    node(npm, &place.root.join(FOLDER).join("test").join(name))
+fn script(paths: &Paths, npm: &NpmInstallation, name: &str) -> Command {
+    node(npm, &paths.root.join(FOLDER).join("test").join(name))
 }
 
 fn node(npm: &NpmInstallation, program: &Path) -> Command {

@@ -35,12 +35,12 @@ impl Package {
 }
 
 /// All packages, from cargo's metadata.
-pub(crate) fn packages(place: &Paths) -> Result<Vec<Package>> {
-    let mut command = place.cargo();
+pub(crate) fn packages(paths: &Paths) -> Result<Vec<Package>> {
+    let mut command = paths.cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: Value = serde_json::from_str(&run_for_output(command)?).context("reading cargo's metadata")?;
-    let listed = metadata.get("packages").and_then(Value::as_array).context("the metadata lists no packages")?;
-    listed.iter().map(|entry| package(entry, &place.root)).collect()
+    let entries = metadata.get("packages").and_then(Value::as_array).context("the metadata lists no packages")?;
+    entries.iter().map(|entry| package(entry, &paths.root)).collect()
 }
 
 fn package(entry: &Value, root: &Path) -> Result<Package> {

@@ -10,21 +10,21 @@ use object_store::{GetResult, GetResultPayload, Result};
 ///
 /// # Errors
 /// When the store fails, or the data ends before the size that the store reported.
-pub(crate) async fn collect(found: GetResult, expected_len: usize) -> Result<UnverifiedBytes> {
-    if usize::try_from(found.meta.size).map_or(true, |size| size > expected_len) {
+pub(crate) async fn collect(object: GetResult, expected_len: usize) -> Result<UnverifiedBytes> {
+    if usize::try_from(object.meta.size).map_or(true, |size| size > expected_len) {
         return Ok(UnverifiedBytes::too_long());
     }
-    let mut stream = match found.payload {
+    let mut stream = match object.payload {
         // One blocking task reads exactly the reported size, even if the file has changed since.
-        GetResultPayload::File(..) => return Ok(UnverifiedBytes::new(found.bytes().await?.into())),
+        GetResultPayload::File(..) => return Ok(UnverifiedBytes::new(object.bytes().await?.into())),
         GetResultPayload::Stream(stream) => stream,
     };
     let mut bytes = Vec::new();
-    while let Some(portion) = stream.try_next().await? {
-        if portion.len() > expected_len - bytes.len() {
+    while let Some(part) = stream.try_next().await? {
+        if part.len() > expected_len - bytes.len() {
             return Ok(UnverifiedBytes::too_long());
         }
-        bytes.extend_from_slice(&portion);
+        bytes.extend_from_slice(&part);
     }
     Ok(UnverifiedBytes::new(bytes))
 }

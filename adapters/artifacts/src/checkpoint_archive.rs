@@ -62,16 +62,16 @@ impl ObjectCheckpointArchive {
     }
 
     async fn read(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
-        let found = self.store.get(path).await.map_err(unavailable)?;
-        if found.meta.size > MAX_BYTES {
+        let object = self.store.get(path).await.map_err(unavailable)?;
+        if object.meta.size > MAX_BYTES {
             return Err(unavailable(io::Error::other("an archived checkpoint is too long")));
         }
-        Ok(found.bytes().await.map_err(unavailable)?.to_vec())
+        Ok(object.bytes().await.map_err(unavailable)?.to_vec())
     }
 
     async fn list_tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
-        let listed = self.store.list_with_delimiter(Some(&Path::from(PREFIX))).await.map_err(unavailable)?;
-        let names = listed.common_prefixes.iter().filter_map(|prefix| prefix.filename()?.parse::<Uuid>().ok());
+        let listing = self.store.list_with_delimiter(Some(&Path::from(PREFIX))).await.map_err(unavailable)?;
+        let names = listing.common_prefixes.iter().filter_map(|prefix| prefix.filename()?.parse::<Uuid>().ok());
         let mut tenants: Vec<TenantId> = names.map(TenantId::from).collect();
         tenants.sort_unstable();
         Ok(tenants)
@@ -92,11 +92,11 @@ impl ObjectCheckpointArchive {
     async fn list_from(&self, tenant: TenantId, size: u64) -> Result<Option<u64>, ArchiveError> {
         let prefix = tenant_path(tenant);
         // `list_with_offset` excludes its offset, so the offset is one below `size`.
-        let listed = match size.checked_sub(1) {
+        let listing = match size.checked_sub(1) {
             None => self.store.list(Some(&prefix)),
-            Some(before) => self.store.list_with_offset(Some(&prefix), &object_path(tenant, before)),
+            Some(offset) => self.store.list_with_offset(Some(&prefix), &object_path(tenant, offset)),
         };
-        let newest = listed.try_fold(None, |newest: Option<u64>, object| async move {
+        let newest = listing.try_fold(None, |newest: Option<u64>, object| async move {
             Ok(newest.max(size_of(tenant, &object.location)))
         });
         newest.await.map_err(unavailable)
@@ -105,18 +105,18 @@ impl ObjectCheckpointArchive {
     /// Finds the largest archived size. A crash can leave a folder without a checkpoint, so the search skips such
     /// folders.
     async fn last_of_folders(&self, tenant: TenantId) -> Result<Option<u64>, ArchiveError> {
-        let mut waiting = vec![tenant_path(tenant)];
-        while let Some(folder) = waiting.pop() {
-            let listed = self.store.list_with_delimiter(Some(&folder)).await.map_err(unavailable)?;
-            let newest = listed.objects.iter().filter_map(|object| size_of(tenant, &object.location)).max();
+        let mut unsearched = vec![tenant_path(tenant)];
+        while let Some(folder) = unsearched.pop() {
+            let listing = self.store.list_with_delimiter(Some(&folder)).await.map_err(unavailable)?;
+            let newest = listing.objects.iter().filter_map(|object| size_of(tenant, &object.location)).max();
             if newest.is_some() {
                 return Ok(newest);
             }
             let is_folder =
                 |path: &Path| path.filename().is_some_and(|name| name.bytes().all(|digit| digit.is_ascii_digit()));
-            let mut folders: Vec<Path> = listed.common_prefixes.into_iter().filter(is_folder).collect();
+            let mut folders: Vec<Path> = listing.common_prefixes.into_iter().filter(is_folder).collect();
             folders.sort_unstable();
-            waiting.append(&mut folders);
+            unsearched.append(&mut folders);
         }
         Ok(None)
     }
@@ -142,14 +142,14 @@ fn size_of(tenant: TenantId, path: &Path) -> Option<u64> {
 impl CheckpointArchive for ObjectCheckpointArchive {
     async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         let path = object_path(tenant, size);
-        let kept = async {
+        let store_checkpoint = async {
             match self.store.put_opts(&path, note.to_owned().into(), PutOptions::from(PutMode::Create)).await {
                 Ok(_) => Ok(note.as_bytes().to_vec()),
                 Err(StoreFailure::AlreadyExists { .. }) => self.read(&path).await,
                 Err(failure) => Err(unavailable(failure)),
             }
         };
-        with_timeout(CALL_TIMEOUT, kept).await
+        with_timeout(CALL_TIMEOUT, store_checkpoint).await
     }
 
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {

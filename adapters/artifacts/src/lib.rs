@@ -102,7 +102,7 @@ impl ObjectArtifactStore {
         match self.store.put_opts(path, bytes.clone().into(), create).await {
             Ok(_) => Ok(PutOutcome::Created),
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
-                Some(there) if there.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
+                Some(stored) if stored.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
                 Some(_) => Err(ArtifactError::Conflict),
                 // The other writer's put is unfinished or was rolled back; the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
@@ -159,13 +159,13 @@ impl ArtifactStore for ObjectArtifactStore {
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        let gone = async {
+        let delete = async {
             match self.store.delete(&path).await {
                 Ok(()) | Err(StoreFailure::NotFound { .. }) => Ok(()),
                 Err(failure) => Err(unavailable(failure)),
             }
         };
-        with_timeout(CALL_TIMEOUT, gone).instrument(span("artifact delete")).await
+        with_timeout(CALL_TIMEOUT, delete).instrument(span("artifact delete")).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
@@ -181,7 +181,7 @@ struct Listing {
 #[async_trait]
 impl ObjectListing for Listing {
     async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
-        let portion = async {
+        let page = async {
             let mut objects = Vec::new();
             while objects.len() < limit
                 && let Some(object) = self.objects.next().await
@@ -196,7 +196,7 @@ impl ObjectListing for Listing {
             }
             Ok(objects)
         };
-        with_timeout(PAGE_TIMEOUT, portion).await
+        with_timeout(PAGE_TIMEOUT, page).await
     }
 }
 

@@ -74,10 +74,10 @@ impl Location {
 }
 
 impl fmt::Display for Location {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Directory(directory) => write!(out, "file:{}", directory.display()),
-            Self::Bucket(bucket) => write!(out, "s3://{}/{}", bucket.bucket, bucket.prefix),
+            Self::Directory(directory) => write!(formatter, "file:{}", directory.display()),
+            Self::Bucket(bucket) => write!(formatter, "s3://{}/{}", bucket.bucket, bucket.prefix),
         }
     }
 }
@@ -106,8 +106,8 @@ impl S3Location {
 
 fn endpoint(text: &str) -> Result<String, LocationRefusal> {
     let url = Url::parse(text).map_err(|_| LocationRefusal::Endpoint)?;
-    let plain = matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
-    if plain { Ok(text.trim_end_matches('/').to_owned()) } else { Err(LocationRefusal::Endpoint) }
+    let is_plain = matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    if is_plain { Ok(text.trim_end_matches('/').to_owned()) } else { Err(LocationRefusal::Endpoint) }
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn reads_buckets() {
-        let found =
+        let location =
             Location::parse("s3://b-1/some/prefix/?endpoint=http://127.0.0.1:9000/&region=eu-1&path_style=true");
         let bucket = S3Location {
             bucket: "b-1".into(),
@@ -134,7 +134,7 @@ mod tests {
             region: Some("eu-1".into()),
             path_style: true,
         };
-        assert_eq!(found, Ok(Location::Bucket(bucket.clone())));
+        assert_eq!(location, Ok(Location::Bucket(bucket.clone())));
         assert_eq!(Location::Bucket(bucket).to_string(), "s3://b-1/some/prefix");
         for (bad, refusal) in [
             ("s3://", LocationRefusal::Form),

@@ -70,13 +70,13 @@ async fn is_ready_until_the_directory_is_removed() {
 
 #[tokio::test]
 async fn is_not_ready_if_a_prefix_is_not_writable() {
-    for place in ["assets", "evidence"] {
+    for prefix in ["assets", "evidence"] {
         let directory = tempfile::tempdir().unwrap();
-        let (store, place) = (in_directory(directory.path()), directory.path().join(place));
+        let (store, prefix) = (in_directory(directory.path()), directory.path().join(prefix));
         store.ready().await.unwrap();
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&prefix).unwrap();
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-        fs::write(&place, "a file").unwrap();
+        fs::write(&prefix, "a file").unwrap();
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
         // A new process fails too.
         assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactError::Unavailable(_))));
@@ -93,8 +93,8 @@ fn in_bucket(address: &str) -> ObjectArtifactStore {
 #[tokio::test]
 async fn silent_bucket_times_out() {
     // The socket accepts connections in its backlog, but no response ever arrives.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let unresponsive_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", unresponsive_listener.local_addr().unwrap());
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let before = Instant::now();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
@@ -103,8 +103,8 @@ async fn silent_bucket_times_out() {
 
 #[tokio::test]
 async fn unreachable_bucket_is_unavailable() {
-    let gone = fairway_testkit::unused_address().unwrap();
-    let store = in_bucket(&format!("s3://bucket?endpoint=http://{gone}&region=x-1&path_style=true"));
+    let unused_address = fairway_testkit::unused_address().unwrap();
+    let store = in_bucket(&format!("s3://bucket?endpoint=http://{unused_address}&region=x-1&path_style=true"));
     let before = Instant::now();
     assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));
     assert!(matches!(store.read(&path(), 7).await, Err(ArtifactError::Unavailable(_))));
@@ -115,11 +115,11 @@ async fn unreachable_bucket_is_unavailable() {
 async fn truncated_response_is_unavailable() {
     let endpoint = ScriptedEndpoint::start().await;
     let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
-    let script = ScriptedResponse::status(200, "{\"a\":1}").header("ETag", "\"x\"");
-    endpoint.respond_with(script.clone());
+    let response = ScriptedResponse::status(200, "{\"a\":1}").header("ETag", "\"x\"");
+    endpoint.respond_with(response.clone());
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
-    for cut in [script.clone().truncated(), script.reset_before_end()] {
-        endpoint.respond_with(cut);
+    for incomplete_response in [response.clone().truncated(), response.reset_before_end()] {
+        endpoint.respond_with(incomplete_response);
         // The response announces the recorded length, but its body ends early.
         let read = store.read(&path(), 1024).await;
         assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");

@@ -34,19 +34,19 @@ fn count_tokens(text: &str) -> usize {
 pub struct TextSplitter;
 
 impl Chunker for TextSplitter {
-    fn split(&self, text: &str, how: Chunking) -> Vec<ChunkRange> {
-        let mut packing = ChunkBuilder::of(text, how.chunk_tokens);
-        match how.strategy {
-            ChunkStrategy::Fixed => packing.add_words(0..text.len()),
-            ChunkStrategy::Sentence => packing.add_sentences(0..text.len()),
+    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkRange> {
+        let mut builder = ChunkBuilder::of(text, chunking.chunk_tokens);
+        match chunking.strategy {
+            ChunkStrategy::Fixed => builder.add_words(0..text.len()),
+            ChunkStrategy::Sentence => builder.add_sentences(0..text.len()),
             ChunkStrategy::Heading => {
                 for section in sections(text) {
-                    packing.add_sentences(section);
-                    packing.close();
+                    builder.add_sentences(section);
+                    builder.close();
                 }
             }
         }
-        packing.finish()
+        builder.finish()
     }
 }
 
@@ -54,12 +54,12 @@ impl Chunker for TextSplitter {
 fn sections(text: &str) -> Vec<Range<usize>> {
     let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
     let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
-    let begins = headings.map(|(_, range)| range.start);
+    let heading_starts = headings.map(|(_, range)| range.start);
     let mut sections = Vec::new();
-    let mut from = 0;
-    for begin in begins.chain([text.len()]).filter(|begin| *begin > 0) {
-        sections.push(from..begin);
-        from = begin;
+    let mut section_start = 0;
+    for heading_start in heading_starts.chain([text.len()]).filter(|heading_start| *heading_start > 0) {
+        sections.push(section_start..heading_start);
+        section_start = heading_start;
     }
     sections
 }
@@ -68,7 +68,7 @@ fn sections(text: &str) -> Vec<Range<usize>> {
 struct ChunkBuilder<'t> {
     text: &'t str,
     max_tokens: usize,
-    pieces: Vec<ChunkRange>,
+    chunks: Vec<ChunkRange>,
     /// The chunk in progress and the total tokens of its parts.
     current: Range<usize>,
     current_tokens: usize,
@@ -77,7 +77,7 @@ struct ChunkBuilder<'t> {
 impl<'t> ChunkBuilder<'t> {
     fn of(text: &'t str, limit: u32) -> Self {
         let max_tokens = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-        Self { text, max_tokens, pieces: Vec::new(), current: 0..0, current_tokens: 0 }
+        Self { text, max_tokens, chunks: Vec::new(), current: 0..0, current_tokens: 0 }
     }
 
     fn text_of(&self, range: &Range<usize>) -> &'t str {
@@ -86,9 +86,9 @@ impl<'t> ChunkBuilder<'t> {
 
     /// Adds sentences, with the boundaries of Unicode (UAX 29). A sentence longer than a chunk is split into words.
     fn add_sentences(&mut self, range: Range<usize>) {
-        for (at, sentence) in self.text_of(&range).split_sentence_bound_indices() {
-            let from = range.start.saturating_add(at);
-            let sentence = from..from.saturating_add(sentence.len());
+        for (offset, sentence) in self.text_of(&range).split_sentence_bound_indices() {
+            let start = range.start.saturating_add(offset);
+            let sentence = start..start.saturating_add(sentence.len());
             let size = count_tokens(self.text_of(&sentence));
             if size > self.max_tokens {
                 self.close();
@@ -102,16 +102,16 @@ impl<'t> ChunkBuilder<'t> {
 
     /// Adds words with their preceding whitespace, because tokens include it. A word longer than a chunk is split.
     fn add_words(&mut self, range: Range<usize>) {
-        let (mut from, mut in_word) = (range.start, false);
-        for (at, character) in self.text_of(&range).char_indices() {
-            let at = range.start.saturating_add(at);
+        let (mut start, mut in_word) = (range.start, false);
+        for (offset, character) in self.text_of(&range).char_indices() {
+            let offset = range.start.saturating_add(offset);
             if character.is_whitespace() && in_word {
-                self.add_word(from..at);
-                from = at;
+                self.add_word(start..offset);
+                start = offset;
             }
             in_word = !character.is_whitespace();
         }
-        self.add_word(from..range.end);
+        self.add_word(start..range.end);
     }
 
     fn add_word(&mut self, range: Range<usize>) {
@@ -121,19 +121,19 @@ impl<'t> ChunkBuilder<'t> {
             return;
         }
         self.close();
-        let mut from = range.start;
-        while from < range.end {
+        let mut start = range.start;
+        while start < range.end {
             let mut length = self.max_tokens.saturating_mul(BYTES_PER_TOKEN);
             let part = loop {
-                let remaining = self.text_of(&(from..range.end));
+                let remaining = self.text_of(&(start..range.end));
                 let end = remaining.ceil_char_boundary(length.max(1).min(remaining.len()));
-                let part = from..from.saturating_add(end);
+                let part = start..start.saturating_add(end);
                 if length <= 1 || count_tokens(self.text_of(&part)) <= self.max_tokens {
                     break part;
                 }
                 length /= 2;
             };
-            from = part.end;
+            start = part.end;
             let size = count_tokens(self.text_of(&part));
             self.add(part, size);
             self.close();
@@ -162,13 +162,13 @@ impl<'t> ChunkBuilder<'t> {
         self.current = 0..0;
         if !trimmed.is_empty() {
             let tokens = u32::try_from(count_tokens(trimmed)).unwrap_or(u32::MAX);
-            self.pieces.push(ChunkRange { start, end: start.saturating_add(trimmed.len()), tokens });
+            self.chunks.push(ChunkRange { start, end: start.saturating_add(trimmed.len()), tokens });
         }
     }
 
     fn finish(mut self) -> Vec<ChunkRange> {
         self.close();
-        self.pieces
+        self.chunks
     }
 }
 

@@ -1,17 +1,17 @@
 use super::*;
 
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
-    let pieces = TextSplitter.split(text, Chunking { strategy, chunk_tokens });
+    let chunks = TextSplitter.split(text, Chunking { strategy, chunk_tokens });
     // With every strategy, chunks are in order and disjoint, and together omit only whitespace.
-    let mut end_of_last = 0;
-    for piece in &pieces {
-        assert!(piece.start >= end_of_last && piece.start < piece.end, "{piece:?} of {pieces:?}");
-        assert!(text[end_of_last..piece.start].trim().is_empty(), "{:?} is lost", &text[end_of_last..piece.start]);
-        assert!(piece.tokens > 0 && piece.tokens <= chunk_tokens, "{piece:?}");
-        end_of_last = piece.end;
+    let mut last_end = 0;
+    for chunk in &chunks {
+        assert!(chunk.start >= last_end && chunk.start < chunk.end, "{chunk:?} of {chunks:?}");
+        assert!(text[last_end..chunk.start].trim().is_empty(), "{:?} is lost", &text[last_end..chunk.start]);
+        assert!(chunk.tokens > 0 && chunk.tokens <= chunk_tokens, "{chunk:?}");
+        last_end = chunk.end;
     }
-    assert!(text[end_of_last..].trim().is_empty(), "{:?} is lost", &text[end_of_last..]);
-    pieces.iter().map(|piece| (piece.tokens, &text[piece.start..piece.end])).collect()
+    assert!(text[last_end..].trim().is_empty(), "{:?} is lost", &text[last_end..]);
+    chunks.iter().map(|chunk| (chunk.tokens, &text[chunk.start..chunk.end])).collect()
 }
 
 #[test]
@@ -31,16 +31,16 @@ fn fixed_chunks_have_the_maximum_length() {
 #[test]
 fn keeps_sentences_whole() {
     let text = "The cat sat on the mat. The dog lay under the table. Both slept.";
-    let pieces = split(ChunkStrategy::Sentence, 8, text);
-    let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
+    let chunks = split(ChunkStrategy::Sentence, 8, text);
+    let texts: Vec<&str> = chunks.iter().map(|(_, text)| *text).collect();
     assert_eq!(texts, ["The cat sat on the mat.", "The dog lay under the table.", "Both slept."]);
 }
 
 #[test]
 fn chunks_begin_at_headings() {
     let text = "# Leave\n\nThirty days a year.\n\n# Travel\n\nBook early, by train.\n";
-    let pieces = split(ChunkStrategy::Heading, 12, text);
-    let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
+    let chunks = split(ChunkStrategy::Heading, 12, text);
+    let texts: Vec<&str> = chunks.iter().map(|(_, text)| *text).collect();
     assert_eq!(texts, ["# Leave\n\nThirty days a year.", "# Travel\n\nBook early, by train."]);
 }
 
@@ -58,12 +58,12 @@ fn detects_headings_by_markdown_rules() {
 fn cuts_texts_without_word_boundaries() {
     let long = "x".repeat(1_000);
     let emoji = "🦀👩‍👩‍👧‍👦é日本語のテキスト".repeat(20);
-    let nothing = " \n\t ";
+    let whitespace = " \n\t ";
     for strategy in ChunkStrategy::ALL {
         for text in [&*long, &*emoji] {
             assert!(split(strategy, 16, text).len() > 3, "{strategy:?}");
         }
-        assert_eq!(split(strategy, 16, nothing), []);
+        assert_eq!(split(strategy, 16, whitespace), []);
         assert_eq!(split(strategy, 16, ""), []);
     }
 }
@@ -71,21 +71,21 @@ fn cuts_texts_without_word_boundaries() {
 /// The time must be linear in the text length for any content, so that a few documents cannot occupy a processor.
 #[test]
 fn time_is_linear_in_text_length() {
-    let took = |text: &str, chunk_tokens: u32| {
-        let at = std::time::Instant::now();
+    let duration_of = |text: &str, chunk_tokens: u32| {
+        let start = std::time::Instant::now();
         for strategy in ChunkStrategy::ALL {
             assert!(!TextSplitter.split(text, Chunking { strategy, chunk_tokens }).is_empty());
         }
-        at.elapsed()
+        start.elapsed()
     };
     let times = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
     for unit in ["one two three four. ", "x", "aB1!é日", "# a\n", "a.b?", "- a\n", "> ", "```\n", "\u{301}", "*_["] {
         for chunk_tokens in [16, 512] {
             let (short, long) = (times(unit, 4_000) + " x", times(unit, 32_000) + " x");
-            let (short, long) = (took(&short, chunk_tokens), took(&long, chunk_tokens));
+            let (short, long) = (duration_of(&short, chunk_tokens), duration_of(&long, chunk_tokens));
             // The long text has eight times the length, so quadratic time would be 64 times as long.
-            let most = short * 30 + std::time::Duration::from_millis(800);
-            assert!(long < most, "{unit:?} {chunk_tokens}: {short:?}, then {long:?}");
+            let max_duration = short * 30 + std::time::Duration::from_millis(800);
+            assert!(long < max_duration, "{unit:?} {chunk_tokens}: {short:?}, then {long:?}");
         }
     }
 }

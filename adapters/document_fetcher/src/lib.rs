@@ -53,13 +53,14 @@ impl DocumentFetcher for GuardedFetcher {
             headers: header::HeaderMap::from_iter([(header::ACCEPT, accept)]),
             body: Vec::new().into(),
         };
-        let answer = endpoint.send(call).await.map_err(fetch_error)?;
-        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.to_ascii_lowercase();
-        if !answer.status().is_success() || !TEXT_TYPES.iter().any(|text| kind.starts_with(text)) {
+        let response = endpoint.send(call).await.map_err(fetch_error)?;
+        let content_type =
+            response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.to_ascii_lowercase();
+        if !response.status().is_success() || !TEXT_TYPES.iter().any(|text| content_type.starts_with(text)) {
             return Err(FetchError::NoText);
         }
-        let whole = answer.read_all().await.map_err(fetch_error)?;
-        String::from_utf8(whole.into()).map_err(|_| FetchError::NoText)
+        let body = response.read_all().await.map_err(fetch_error)?;
+        String::from_utf8(body.into()).map_err(|_| FetchError::NoText)
     }
 }

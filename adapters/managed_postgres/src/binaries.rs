@@ -68,7 +68,7 @@ impl Binaries {
     pub fn find(state_directory: &Path) -> Result<Binaries, FindError> {
         Search {
             explicit: env::var_os(BIN_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
-            npm_alone: env::var_os(SOURCE_VARIABLE).is_some_and(|source| source == "npm"),
+            is_npm_only: env::var_os(SOURCE_VARIABLE).is_some_and(|source| source == "npm"),
             path: env::var_os("PATH"),
             distribution: distribution_folders(),
             npm: npm_directory(state_directory).map(|package| package.join("native/bin")),
@@ -79,9 +79,9 @@ impl Binaries {
     /// The programs in exactly this directory; `None` if they are missing, do not run or report no version.
     pub fn at(directory: &Path) -> Option<Binaries> {
         let directory = directory.canonicalize().ok()?;
-        let complete = ["initdb", "pg_ctl", "postgres"].iter().all(|name| directory.join(name).is_file());
+        let has_all_programs = ["initdb", "pg_ctl", "postgres"].iter().all(|name| directory.join(name).is_file());
         let account = Account::choose().ok()?;
-        if !complete || !account.can_enter(&directory) {
+        if !has_all_programs || !account.can_enter(&directory) {
             return None;
         }
         let major = read_major(&directory.join("postgres"))?;
@@ -128,7 +128,7 @@ pub fn npm_package() -> Option<&'static str> {
 /// The inputs of a search. They are explicit, so that tests do not depend on this process's environment.
 struct Search {
     explicit: Option<PathBuf>,
-    npm_alone: bool,
+    is_npm_only: bool,
     path: Option<OsString>,
     distribution: Vec<PathBuf>,
     npm: Option<PathBuf>,
@@ -137,36 +137,39 @@ struct Search {
 impl Search {
     fn find(self) -> Result<Binaries, FindError> {
         if let Some(directory) = self.explicit {
-            let found = Binaries::at(&directory).ok_or(FindError::NotPostgres(directory))?;
-            return first_new_enough([found]);
+            let binaries = Binaries::at(&directory).ok_or(FindError::NotPostgres(directory))?;
+            return first_new_enough([binaries]);
         }
-        let elsewhere = if self.npm_alone {
+        let directories = if self.is_npm_only {
             Vec::new()
         } else {
             let on_path = self.path.iter().flat_map(env::split_paths).filter(|folder| folder.is_absolute());
             on_path.chain(self.distribution).collect()
         };
-        first_new_enough(elsewhere.iter().chain(self.npm.as_ref()).filter_map(|folder| Binaries::at(folder)))
+        first_new_enough(directories.iter().chain(self.npm.as_ref()).filter_map(|folder| Binaries::at(folder)))
     }
 }
 
 fn first_new_enough(candidates: impl IntoIterator<Item = Binaries>) -> Result<Binaries, FindError> {
-    let mut newest_old: Option<Binaries> = None;
+    let mut newest_unsupported: Option<Binaries> = None;
     for candidate in candidates {
         if candidate.major >= OLDEST_MAJOR {
             return Ok(candidate);
         }
-        if newest_old.as_ref().is_none_or(|old| old.major < candidate.major) {
-            newest_old = Some(candidate);
+        if newest_unsupported.as_ref().is_none_or(|unsupported| unsupported.major < candidate.major) {
+            newest_unsupported = Some(candidate);
         }
     }
-    Err(newest_old.map_or(FindError::Missing, |old| FindError::TooOld { directory: old.directory, major: old.major }))
+    Err(newest_unsupported.map_or(FindError::Missing, |unsupported| FindError::TooOld {
+        directory: unsupported.directory,
+        major: unsupported.major,
+    }))
 }
 
 /// Existing program folders of Debian, the PostgreSQL project's RPMs and Homebrew, newest version first.
 fn distribution_folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    for (parent, prefix, below) in [
+    for (parent, prefix, subfolder) in [
         ("/usr/lib/postgresql", "", "bin"),
         ("/usr", "pgsql-", "bin"),
         ("/usr/libexec", "postgresql", ""),
@@ -174,21 +177,21 @@ fn distribution_folders() -> Vec<PathBuf> {
         ("/usr/local/opt", "postgresql@", "bin"),
         ("/home/linuxbrew/.linuxbrew/opt", "postgresql@", "bin"),
     ] {
-        folders.extend(versioned(Path::new(parent), prefix, below));
+        folders.extend(versioned_folders(Path::new(parent), prefix, subfolder));
     }
     folders.sort_by_key(|(major, _)| std::cmp::Reverse(*major));
     folders.into_iter().map(|(_, folder)| folder).collect()
 }
 
 /// Finds the subfolders whose name is `prefix` and an integer. Returns each folder with its integer.
-fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
+fn versioned_folders(parent: &Path, prefix: &str, subfolder: &str) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
             let major = name.to_str()?.strip_prefix(prefix)?.parse().ok()?;
-            Some((major, entry.path().join(below)))
+            Some((major, entry.path().join(subfolder)))
         })
         .collect()
 }
@@ -204,8 +207,8 @@ fn read_major(postgres: &Path) -> Option<u32> {
 }
 
 /// Parses the number after `postgres (PostgreSQL) `, up to the first non-digit (18 for `18beta1`, 15 for `15.18`).
-fn parse_major(answer: &str) -> Option<u32> {
-    let version = answer.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+fn parse_major(output: &str) -> Option<u32> {
+    let version = output.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
     let digits = version.find(|character: char| !character.is_ascii_digit()).map_or(version, |end| {
         let (digits, _) = version.split_at(end);
         digits
@@ -221,7 +224,7 @@ mod tests {
     use super::*;
 
     /// Creates a folder with stub programs that report `version`.
-    fn pretend(folder: &Path, version: &str) -> PathBuf {
+    fn write_stub_programs(folder: &Path, version: &str) -> PathBuf {
         fs::create_dir_all(folder).unwrap();
         for name in ["initdb", "pg_ctl", "postgres"] {
             let program = folder.join(name);
@@ -238,66 +241,67 @@ mod tests {
         folder
     }
 
-    fn nowhere() -> Search {
-        Search { explicit: None, npm_alone: false, path: None, distribution: Vec::new(), npm: None }
+    fn empty_search() -> Search {
+        Search { explicit: None, is_npm_only: false, path: None, distribution: Vec::new(), npm: None }
     }
 
     #[test]
     fn parses_the_version_that_the_program_reports() {
-        for (answer, major) in [
+        for (output, major) in [
             ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some(15)),
             ("postgres (PostgreSQL) 18beta1\n", Some(18)),
             ("postgres (PostgreSQL) 9.6.24\n", Some(9)),
             ("no such thing\n", None),
         ] {
-            assert_eq!(parse_major(answer), major, "{answer}");
+            assert_eq!(parse_major(output), major, "{output}");
         }
     }
 
     #[test]
     fn prefers_path_then_distribution_then_npm() {
         let folder = open_folder();
-        let on_path = pretend(&folder.path().join("path"), "16.1");
-        let distribution = pretend(&folder.path().join("distribution"), "17.1");
-        let npm = pretend(&folder.path().join("npm"), "18.1");
-        let found = |path: Option<&Path>, distribution: Option<&Path>| {
+        let on_path = write_stub_programs(&folder.path().join("path"), "16.1");
+        let distribution = write_stub_programs(&folder.path().join("distribution"), "17.1");
+        let npm = write_stub_programs(&folder.path().join("npm"), "18.1");
+        let found_major = |path: Option<&Path>, distribution: Option<&Path>| {
             let search = Search {
                 path: path.map(|path| path.as_os_str().to_owned()),
                 distribution: distribution.map(Path::to_owned).into_iter().collect(),
                 npm: Some(npm.clone()),
-                ..nowhere()
+                ..empty_search()
             };
             search.find().unwrap().major()
         };
-        assert_eq!(found(Some(&on_path), Some(&distribution)), 16);
-        assert_eq!(found(None, Some(&distribution)), 17);
-        assert_eq!(found(None, None), 18);
+        assert_eq!(found_major(Some(&on_path), Some(&distribution)), 16);
+        assert_eq!(found_major(None, Some(&distribution)), 17);
+        assert_eq!(found_major(None, None), 18);
     }
 
     #[test]
     fn skips_old_programs_and_reports_the_newest_of_them() {
         let folder = open_folder();
-        let old = pretend(&folder.path().join("old"), "13.9");
-        let older = pretend(&folder.path().join("older"), "9.6.1");
-        let new = pretend(&folder.path().join("new"), "15.0");
-        let search = Search { distribution: vec![older.clone(), old.clone(), new], ..nowhere() };
+        let old = write_stub_programs(&folder.path().join("old"), "13.9");
+        let older = write_stub_programs(&folder.path().join("older"), "9.6.1");
+        let new = write_stub_programs(&folder.path().join("new"), "15.0");
+        let search = Search { distribution: vec![older.clone(), old.clone(), new], ..empty_search() };
         assert_eq!(search.find().unwrap().major(), 15);
-        let search = Search { distribution: vec![older, old.clone()], ..nowhere() };
+        let search = Search { distribution: vec![older, old.clone()], ..empty_search() };
         assert_eq!(search.find(), Err(FindError::TooOld { directory: old, major: 13 }));
     }
 
     #[test]
     fn searches_only_the_explicit_directory() {
         let folder = open_folder();
-        let good = pretend(&folder.path().join("good"), "17.1");
-        let named = folder.path().join("empty");
-        fs::create_dir(&named).unwrap();
-        let search = Search { explicit: Some(named.clone()), distribution: vec![good], ..nowhere() };
-        assert_eq!(search.find(), Err(FindError::NotPostgres(named)));
+        let unused_programs = write_stub_programs(&folder.path().join("good"), "17.1");
+        let empty_directory = folder.path().join("empty");
+        fs::create_dir(&empty_directory).unwrap();
+        let search =
+            Search { explicit: Some(empty_directory.clone()), distribution: vec![unused_programs], ..empty_search() };
+        assert_eq!(search.find(), Err(FindError::NotPostgres(empty_directory)));
     }
 
     #[test]
     fn reports_a_missing_installation() {
-        assert_eq!(nowhere().find(), Err(FindError::Missing));
+        assert_eq!(empty_search().find(), Err(FindError::Missing));
     }
 }

@@ -63,7 +63,7 @@ impl Account {
         match self {
             Account::Caller => true,
             Account::Unprivileged { uid, gid } => match directory.canonicalize() {
-                Ok(real) => real.ancestors().all(|folder| {
+                Ok(canonical_path) => canonical_path.ancestors().all(|folder| {
                     folder.metadata().is_ok_and(|metadata| metadata.is_dir() && may_enter(&metadata, *uid, *gid))
                 }),
                 Err(_) => false,
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn folder_below_a_closed_one_cannot_be_entered() {
-        let closed = tempfile::tempdir().unwrap();
-        let below = closed.path().join("below");
-        create_dir(&below).unwrap();
-        set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
-        let stranger = Account::Unprivileged { uid: u32::MAX - 7, gid: u32::MAX - 7 };
-        assert!(!stranger.can_enter(&below));
-        set_permissions(closed.path(), Permissions::from_mode(0o711)).unwrap();
-        assert!(stranger.can_enter(&below));
+        let closed_folder = tempfile::tempdir().unwrap();
+        let subfolder = closed_folder.path().join("below");
+        create_dir(&subfolder).unwrap();
+        set_permissions(closed_folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let other_account = Account::Unprivileged { uid: u32::MAX - 7, gid: u32::MAX - 7 };
+        assert!(!other_account.can_enter(&subfolder));
+        set_permissions(closed_folder.path(), Permissions::from_mode(0o711)).unwrap();
+        assert!(other_account.can_enter(&subfolder));
     }
 }

@@ -29,19 +29,19 @@ impl DeathSignal {
 /// process, so the process id is that of the program. On other machines the result is a plain command, whose child
 /// may outlive its parent. The kernel watches the thread, so spawn the child from a thread that lives as long as
 /// the child should.
-pub fn command(program: impl AsRef<OsStr>, farewell: DeathSignal) -> Command {
+pub fn command(program: impl AsRef<OsStr>, signal: DeathSignal) -> Command {
     if !is_supported() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", farewell.name(), "--"]).arg(program);
+    command.args(["--pdeathsig", signal.name(), "--"]).arg(program);
     command
 }
 
 /// Whether the kernel ends the children of [`command`] on this machine. Determined once per process.
 pub fn is_supported() -> bool {
-    static POSSIBLE: OnceLock<bool> = OnceLock::new();
-    *POSSIBLE.get_or_init(|| {
+    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *IS_SUPPORTED.get_or_init(|| {
         // Some implementations of `setpriv` lack the option, so this runs the program with the option.
         cfg!(target_os = "linux")
             && Command::new("setpriv")

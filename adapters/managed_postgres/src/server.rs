@@ -116,10 +116,10 @@ pub enum StartError {
     #[error("an abandoned PostgreSQL (process {0}) does not stop")]
     Abandoned(u32),
     /// An operation on a file or process failed.
-    #[error("{doing}: {source}")]
+    #[error("{operation}: {source}")]
     Io {
         /// The operation.
-        doing: &'static str,
+        operation: &'static str,
         /// The cause.
         source: io::Error,
     },
@@ -147,8 +147,8 @@ impl StartError {
         }
     }
 
-    pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
-        move |source| StartError::Io { doing, source }
+    pub(crate) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> StartError {
+        move |source| StartError::Io { operation, source }
     }
 }
 
@@ -223,10 +223,10 @@ impl ManagedServer {
     /// [`StartError::NoCluster`] or [`StartError::NotAccepting`]; otherwise see [`StartError`].
     pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
-        let found = ExistingCluster::find(data_dir, &account)?;
-        let port = pid_file::accepting_port(found.directory());
-        let port = port.ok_or_else(|| StartError::NotAccepting(found.home().to_owned()))?;
-        Ok(url(Some(&found.password()?), port, database))
+        let cluster = ExistingCluster::find(data_dir, &account)?;
+        let port = pid_file::accepting_port(cluster.directory());
+        let port = port.ok_or_else(|| StartError::NotAccepting(cluster.data_dir().to_owned()))?;
+        Ok(url(Some(&cluster.password()?), port, database))
     }
 
     /// Starts a temporary server in a new directory. The directory is in memory if enough is free, otherwise below
@@ -258,7 +258,7 @@ impl ManagedServer {
     /// The directory in use. This is the requested directory, or a substitute below the state directory if the
     /// server's account cannot enter the requested one.
     pub fn data_dir(&self) -> &Path {
-        self.cluster.home()
+        self.cluster.data_dir()
     }
 
     /// Whether the server is running.
@@ -291,7 +291,7 @@ impl Drop for ManagedServer {
         match self.cluster.durability() {
             Durability::Default => {}
             Durability::Temporary => {
-                let _ = fs::remove_dir_all(self.cluster.home());
+                let _ = fs::remove_dir_all(self.cluster.data_dir());
             }
         }
     }
@@ -301,7 +301,7 @@ impl fmt::Debug for ManagedServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("ManagedServer")
-            .field("data_dir", &self.cluster.home())
+            .field("data_dir", &self.cluster.data_dir())
             .field("port", &self.port)
             .field("process", &self.process.id())
             .finish_non_exhaustive()

@@ -31,13 +31,13 @@ const MEMORY_BYTES: u64 = 8 << 30;
 /// # Errors
 /// When no location can be created, or another user owns the folder in `/tmp`.
 pub fn directory() -> io::Result<PathBuf> {
-    if let Some(named) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
-        return create(&std::path::absolute(PathBuf::from(named))?);
+    if let Some(state_directory) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
+        return create(&std::path::absolute(PathBuf::from(state_directory))?);
     }
-    if let Some(usual) = default_directory()
-        && let Ok(made) = create(&usual)
+    if let Some(default_path) = default_directory()
+        && let Ok(created) = create(&default_path)
     {
-        return Ok(made);
+        return Ok(created);
     }
     user_directory(Path::new("/tmp"))
 }
@@ -96,7 +96,7 @@ fn user_directory(shared: &Path) -> io::Result<PathBuf> {
     match DirBuilder::new().mode(0o711).create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         // The process's umask may have removed the permission of the server's account to enter the folder.
-        made => made.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o711)))?,
+        result => result.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o711)))?,
     }
     let metadata = path.symlink_metadata()?;
     if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
@@ -115,32 +115,32 @@ pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// The folder to use in place of `wanted`: `wanted` itself if the server's account can enter it, otherwise a fixed
-/// substitute below the state directory.
+/// The folder to use: `requested` if the server's account can enter it, otherwise a fixed substitute below the state
+/// directory.
 ///
 /// A substitute is needed when root's checkout is below a home directory that no other user may enter.
-pub(crate) fn enterable_directory(wanted: &Path, account: &Account) -> io::Result<PathBuf> {
-    let wanted = create(wanted)?;
-    if account.can_enter(&wanted) {
-        return Ok(wanted);
+pub(crate) fn enterable_directory(requested: &Path, account: &Account) -> io::Result<PathBuf> {
+    let requested = create(requested)?;
+    if account.can_enter(&requested) {
+        return Ok(requested);
     }
-    let substitute = create(&substitute(&directory()?, &wanted))?;
+    let substitute = create(&substitute(&directory()?, &requested))?;
     if account.can_enter(&substitute) {
         return Ok(substitute);
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("the account of the server can enter neither {} nor {}", wanted.display(), substitute.display()),
+        format!("the account of the server can enter neither {} nor {}", requested.display(), substitute.display()),
     ))
 }
 
 /// The folder that [`enterable_directory`] would return for this path, if it exists. Creates nothing.
-pub(crate) fn existing_directory(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
-    let Some(wanted) = canonical_path(wanted)? else { return Ok(None) };
-    if account.can_enter(&wanted) {
-        return Ok(Some(wanted));
+pub(crate) fn existing_directory(requested: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
+    let Some(requested) = canonical_path(requested)? else { return Ok(None) };
+    if account.can_enter(&requested) {
+        return Ok(Some(requested));
     }
-    canonical_path(&substitute(&directory()?, &wanted))
+    canonical_path(&substitute(&directory()?, &requested))
 }
 
 /// The canonical path of a folder; `None` if it does not exist.
@@ -151,8 +151,8 @@ fn canonical_path(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-fn substitute(state: &Path, wanted: &Path) -> PathBuf {
-    let key = fnv1a(wanted.as_os_str().as_encoded_bytes());
+fn substitute(state: &Path, requested: &Path) -> PathBuf {
+    let key = fnv1a(requested.as_os_str().as_encoded_bytes());
     state.join("servers").join(format!("{key:016x}"))
 }
 
@@ -168,20 +168,20 @@ mod tests {
 
     #[test]
     fn reads_the_available_memory() {
-        let told = "MemTotal:       24684096 kB\nMemFree:        1 kB\nMemAvailable:   2048 kB\n";
-        assert_eq!(available_memory(told), Some(2 << 20));
+        let meminfo = "MemTotal:       24684096 kB\nMemFree:        1 kB\nMemAvailable:   2048 kB\n";
+        assert_eq!(available_memory(meminfo), Some(2 << 20));
         assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
     }
 
     #[test]
     fn folder_in_a_shared_one_belongs_to_its_user() {
         let shared = tempfile::tempdir().unwrap();
-        let own = user_directory(shared.path()).unwrap();
-        assert_eq!(user_directory(shared.path()).unwrap(), own);
-        fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        let user_folder = user_directory(shared.path()).unwrap();
+        assert_eq!(user_directory(shared.path()).unwrap(), user_folder);
+        fs::set_permissions(&user_folder, Permissions::from_mode(0o777)).unwrap();
         assert_eq!(user_directory(shared.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        fs::remove_dir(&own).unwrap();
-        std::os::unix::fs::symlink("/", &own).unwrap();
+        fs::remove_dir(&user_folder).unwrap();
+        std::os::unix::fs::symlink("/", &user_folder).unwrap();
         assert_eq!(user_directory(shared.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn uses_an_enterable_folder_directly() {
         let folder = tempfile::tempdir().unwrap();
-        let wanted = folder.path().join("data");
-        assert_eq!(enterable_directory(&wanted, &Account::Caller).unwrap(), wanted.canonicalize().unwrap());
+        let requested = folder.path().join("data");
+        assert_eq!(enterable_directory(&requested, &Account::Caller).unwrap(), requested.canonicalize().unwrap());
     }
 }

@@ -25,8 +25,8 @@ pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
     }
     // Memory is preferred, because a clone of a template database has a thousand files, which a disk creates
     // several times slower.
-    let chosen = in_memory.filter(|_| state_directories::memory_has_room()).unwrap_or(on_disk);
-    let parent = state_directories::create(&chosen.join(PARENT))?;
+    let base = in_memory.filter(|_| state_directories::memory_has_room()).unwrap_or(on_disk);
+    let parent = state_directories::create(&base.join(PARENT))?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Ok(parent.join(format!("{}-{number}", std::process::id())))
 }
@@ -35,20 +35,20 @@ pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        let home = entry.path();
-        if creator(&home).is_some_and(is_alive) {
+        let directory = entry.path();
+        if creator(&directory).is_some_and(is_alive) {
             continue;
         }
-        let Ok(lock) = File::options().read(true).write(true).open(home.join("lock")) else { continue };
-        if lock.try_lock().is_ok() && server::stop_leftover_server(&home.join("cluster")).is_ok() {
-            let _ = fs::remove_dir_all(&home);
+        let Ok(lock) = File::options().read(true).write(true).open(directory.join("lock")) else { continue };
+        if lock.try_lock().is_ok() && server::stop_leftover_server(&directory.join("cluster")).is_ok() {
+            let _ = fs::remove_dir_all(&directory);
         }
     }
 }
 
 /// The id of the process that created the directory, which is part of the directory's name.
-fn creator(home: &Path) -> Option<i32> {
-    home.file_name()?.to_str()?.split('-').next()?.parse().ok()
+fn creator(directory: &Path) -> Option<i32> {
+    directory.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }
 
 /// Whether a process is alive. The lock file alone is not sufficient, because the creator locks its directory some

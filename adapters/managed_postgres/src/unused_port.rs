@@ -41,9 +41,9 @@ mod tests {
 
     #[test]
     fn chooses_each_port_once_and_none_of_outgoing_connections() {
-        let chosen: Vec<u16> = (0..50).map(|_| unused_address().unwrap().port()).collect();
-        assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), chosen.len(), "{chosen:?}");
-        assert!(chosen.iter().all(|port| (20_000..32_768).contains(port)), "{chosen:?}");
+        let chosen_ports: Vec<u16> = (0..50).map(|_| unused_address().unwrap().port()).collect();
+        assert_eq!(chosen_ports.iter().collect::<BTreeSet<_>>().len(), chosen_ports.len(), "{chosen_ports:?}");
+        assert!(chosen_ports.iter().all(|port| (20_000..32_768).contains(port)), "{chosen_ports:?}");
     }
 
     #[test]

@@ -44,9 +44,9 @@ fn greeting(port: u16) -> (u8, u32) {
     let length = u32::try_from(packet.len() + 4).unwrap();
     stream.write_all(&length.to_be_bytes()).unwrap();
     stream.write_all(&packet).unwrap();
-    let mut answer = [0_u8; 9];
-    stream.read_exact(&mut answer).unwrap();
-    (answer[0], u32::from_be_bytes([answer[5], answer[6], answer[7], answer[8]]))
+    let mut message = [0_u8; 9];
+    stream.read_exact(&mut message).unwrap();
+    (message[0], u32::from_be_bytes([message[5], message[6], message[7], message[8]]))
 }
 
 /// A separate process that owns a managed server.
@@ -88,14 +88,14 @@ fn durable_server_requires_its_password_and_survives_a_restart() {
     assert!(!format!("{server:?}").contains(&password));
     let mode = server.data_dir().join("password").metadata().unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let made = fs::metadata(server.data_dir().join("cluster/PG_VERSION")).unwrap().ino();
+    let inode = fs::metadata(server.data_dir().join("cluster/PG_VERSION")).unwrap().ino();
     let port = server.port();
     server.stop().unwrap();
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 
-    let again = ManagedServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
-    assert_eq!(again.url("postgres"), expected);
-    assert_eq!(fs::metadata(again.data_dir().join("cluster/PG_VERSION")).unwrap().ino(), made);
+    let restarted = ManagedServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
+    assert_eq!(restarted.url("postgres"), expected);
+    assert_eq!(fs::metadata(restarted.data_dir().join("cluster/PG_VERSION")).unwrap().ino(), inode);
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn a_server_recovers_from_an_immediate_stop() {
     let folder = open_folder();
     let server = ManagedServer::start(durable(folder.path())).unwrap();
     server.stop_immediately().unwrap();
-    let mut again = ManagedServer::start(durable(folder.path())).unwrap();
-    assert!(again.is_running());
-    assert_eq!(greeting(again.port()), (b'R', 10));
+    let mut restarted = ManagedServer::start(durable(folder.path())).unwrap();
+    assert!(restarted.is_running());
+    assert_eq!(greeting(restarted.port()), (b'R', 10));
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn refuses_data_of_another_major_version() {
 
 #[test]
 fn requested_port_that_is_taken_is_an_error() {
-    let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = Some(taken.local_addr().unwrap().port());
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = Some(listener.local_addr().unwrap().port());
     let folder = open_folder();
     let refusal = ManagedServer::start(Options { port, ..durable(folder.path()) }).unwrap_err();
     assert!(refusal.to_string().contains("could not bind"), "{refusal}");

@@ -38,12 +38,15 @@ impl Format {
     fn of_address(address: &str) -> Self {
         let host = fairway_egress::Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned));
         let host = host.unwrap_or_default();
-        let is_below = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
-        if is_below("discord.com") {
+        let is_in_domain = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
+        if is_in_domain("discord.com") {
             Self::Discord
-        } else if is_below("chat.googleapis.com") {
+        } else if is_in_domain("chat.googleapis.com") {
             Self::GoogleChat
-        } else if is_below("webhook.office.com") || is_below("logic.azure.com") || is_below("powerplatform.com") {
+        } else if is_in_domain("webhook.office.com")
+            || is_in_domain("logic.azure.com")
+            || is_in_domain("powerplatform.com")
+        {
             Self::Teams
         } else {
             Self::Slack
@@ -161,11 +164,11 @@ fn footer(message: &Message) -> String {
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+fn shortened(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(max_chars.saturating_sub(1)).collect();
     short.push('…');
     short
 }
@@ -198,9 +201,9 @@ fn escaped_html(text: &str) -> String {
     escaped_for_slack(text).replace('\n', "<br>")
 }
 
-/// Escapes each character with a meaning in Markdown, and `@`, which mentions users. The result has at most `most`
-/// characters, and no escape sequence is cut.
-fn escaped_markdown(text: &str, most: usize) -> String {
+/// Escapes each character with a meaning in Markdown, and `@`, which mentions users. The result has at most
+/// `max_chars` characters, and no escape sequence is cut.
+fn escaped_markdown(text: &str, max_chars: usize) -> String {
     let (mut escaped, mut length) = (String::with_capacity(text.len()), 0_usize);
     for character in text.chars() {
         let (before, after) = match character {
@@ -211,7 +214,7 @@ fn escaped_markdown(text: &str, most: usize) -> String {
         };
         // `before` and `after` have at most one character each.
         length = length.saturating_add(1).saturating_add(before.len()).saturating_add(after.chars().count());
-        if length > most {
+        if length > max_chars {
             break;
         }
         escaped.extend([before, character.encode_utf8(&mut [0; 4]), after]);

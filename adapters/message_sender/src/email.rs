@@ -45,13 +45,14 @@ pub struct MailServer {
     host: String,
     encryption: MailEncryption,
     credentials: Option<(String, Secret)>,
-    from: Mailbox,
+    sender: Mailbox,
     guard: Guard,
 }
 
 impl fmt::Debug for MailServer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("MailServer")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MailServer")
             .field("host", &self.host)
             .field("encryption", &self.encryption)
             .finish_non_exhaustive()
@@ -76,7 +77,7 @@ impl MailServer {
     ///
     /// # Errors
     /// When the URL or the sender's address is invalid.
-    pub fn parse(guard: &Guard, url: &str, from: &str) -> Result<Self, MailServerRefusal> {
+    pub fn parse(guard: &Guard, url: &str, sender: &str) -> Result<Self, MailServerRefusal> {
         let url = fairway_egress::Url::parse(url).map_err(|_| MailServerRefusal::Address)?;
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(MailServerRefusal::Address)?.to_owned();
         let (encryption, default_port) = match url.scheme() {
@@ -85,21 +86,21 @@ impl MailServer {
             "smtp" => (MailEncryption::StartTls, SUBMISSION_PORT),
             _ => return Err(MailServerRefusal::Address),
         };
-        let decoded = |text: &str| {
+        let decode = |text: &str| {
             let decoded = percent_decode_str(text).decode_utf8().map_err(|_| MailServerRefusal::Address)?;
             Ok::<_, MailServerRefusal>(decoded.into_owned())
         };
         let credentials = match (url.username(), url.password()) {
             ("", None) => None,
-            (name, password) => Some((decoded(name)?, Secret::new(decoded(password.unwrap_or_default())?))),
+            (name, password) => Some((decode(name)?, Secret::new(decode(password.unwrap_or_default())?))),
         };
-        let from = from.parse().map_err(|_| MailServerRefusal::From)?;
+        let sender = sender.parse().map_err(|_| MailServerRefusal::From)?;
         let port = url.port().unwrap_or(default_port);
         let address = format!("{}://{host}:{port}", url.scheme());
-        let configured = fairway_egress::Url::parse(&address).map_err(|_| MailServerRefusal::Address)?;
+        let configured_url = fairway_egress::Url::parse(&address).map_err(|_| MailServerRefusal::Address)?;
         // The operator configured the server, so this copy of the guard allows its exact address.
-        let guard = guard.clone().with_allowed_origin(&configured);
-        Ok(Self { address, host, encryption, credentials, from, guard })
+        let guard = guard.clone().with_allowed_origin(&configured_url);
+        Ok(Self { address, host, encryption, credentials, sender, guard })
     }
 
     /// Sends a message to an e-mail address, and returns the status of the server's response.
@@ -107,15 +108,15 @@ impl MailServer {
         let to: Address = to.parse().map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))?;
         let mail = self.mail(to, message)?;
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
-        let accepted = async {
+        let send_mail = async {
             let mut connection = self.connect().await?;
-            let sent = connection.send(mail.envelope(), &mail.formatted()).await;
-            Ok((connection, sent.map_err(|error| smtp_failure(&error))))
+            let result = connection.send(mail.envelope(), &mail.formatted()).await;
+            Ok((connection, result.map_err(|error| smtp_failure(&error))))
         };
-        let (mut connection, sent) = tokio::time::timeout(TIMEOUT, accepted).await.map_err(|_| timed_out)??;
+        let (mut connection, result) = tokio::time::timeout(TIMEOUT, send_mail).await.map_err(|_| timed_out)??;
         // The server has answered, so a failure to close the connection does not change the outcome.
         let _ = tokio::time::timeout(RESPONSE_REST_TIMEOUT, connection.quit()).await;
-        let response = sent?;
+        let response = result?;
         Ok(Some(response.code().into()))
     }
 
@@ -123,9 +124,9 @@ impl MailServer {
     /// that mail programs recognize repeated attempts as duplicates.
     fn mail(&self, to: Address, message: &Message) -> Result<Mail, SendFailure> {
         let (text, html) = (text(message), html(message));
-        let id = format!("<{}@{}>", message.delivery_id, self.from.email.domain());
-        let built = Mail::builder()
-            .from(self.from.clone())
+        let id = format!("<{}@{}>", message.delivery_id, self.sender.email.domain());
+        let mail = Mail::builder()
+            .from(self.sender.clone())
             .to(Mailbox::new(None, to))
             .subject(message.title.clone())
             .message_id(Some(id))
@@ -137,24 +138,24 @@ impl MailServer {
                     .singlepart(SinglePart::plain(text))
                     .singlepart(SinglePart::html(html)),
             );
-        built.map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))
+        mail.map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))
     }
 
     async fn connect(&self) -> Result<AsyncSmtpConnection, SendFailure> {
         let addresses = self.guard.checked_addresses(&self.address, SUBMISSION_PORT).await.map_err(failure)?;
-        let hello = ClientId::Domain(self.from.email.domain().to_owned());
-        let failed = |error: Error| smtp_failure(&error);
-        let tls = || TlsParameters::new_rustls(self.host.clone()).map_err(failed);
+        let client_id = ClientId::Domain(self.sender.email.domain().to_owned());
+        let to_failure = |error: Error| smtp_failure(&error);
+        let tls = || TlsParameters::new_rustls(self.host.clone()).map_err(to_failure);
         let implicit = if self.encryption == MailEncryption::Implicit { Some(tls()?) } else { None };
-        let connected =
-            AsyncSmtpConnection::connect_tokio1(addresses.as_slice(), Some(TIMEOUT), &hello, implicit, None).await;
-        let mut connection = connected.map_err(failed)?;
+        let result =
+            AsyncSmtpConnection::connect_tokio1(addresses.as_slice(), Some(TIMEOUT), &client_id, implicit, None).await;
+        let mut connection = result.map_err(to_failure)?;
         if self.encryption == MailEncryption::StartTls {
-            connection.starttls(tls()?, &hello).await.map_err(failed)?;
+            connection.starttls(tls()?, &client_id).await.map_err(to_failure)?;
         }
         if let Some((name, password)) = &self.credentials {
             let credentials = Credentials::new(name.clone(), password.expose().to_owned());
-            connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(failed)?;
+            connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(to_failure)?;
         }
         Ok(connection)
     }

@@ -49,12 +49,12 @@ impl GuardedSender {
     pub(crate) async fn post(&self, address: &str, request: Request) -> Result<Option<u16>, SendFailure> {
         let Request { headers, body } = request;
         let endpoint = self.endpoint(address).map_err(failure)?;
-        let sent = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
-        let answer = endpoint.send(sent).await.map_err(failure)?;
-        let status = answer.status().as_u16();
-        let retry_after = retry_after(answer.headers(), self.clock.now());
+        let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
+        let response = endpoint.send(call).await.map_err(failure)?;
+        let status = response.status().as_u16();
+        let retry_after = retry_after(response.headers(), self.clock.now());
         // A failure to read the rest of the body is ignored, because the status already determines the outcome.
-        let _ = tokio::time::timeout(RESPONSE_REST_TIMEOUT, answer.read_all()).await;
+        let _ = tokio::time::timeout(RESPONSE_REST_TIMEOUT, response.read_all()).await;
         match DeliveryError::of_status(status) {
             None => Ok(Some(status)),
             Some(error) => Err(SendFailure { error, status: Some(status), retry_after }),
@@ -70,8 +70,8 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         // A number that exceeds the range of `u64` means a long delay; it is not a malformed header.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)).min(MAX_DELIVERY_RETRY_DELAY));
     }
-    let until = httpdate::parse_http_date(text).ok()?;
-    Some(until.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELIVERY_RETRY_DELAY))
+    let retry_at = httpdate::parse_http_date(text).ok()?;
+    Some(retry_at.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELIVERY_RETRY_DELAY))
 }
 
 /// Converts a failure. The log records its cause without the address, whose path often contains a secret.

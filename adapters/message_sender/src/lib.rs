@@ -49,8 +49,8 @@ pub struct GuardedSender {
 }
 
 impl fmt::Debug for GuardedSender {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("GuardedSender").field("guard", &self.guard).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("GuardedSender").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 

@@ -22,11 +22,11 @@ const MIN_KEY_CHARACTERS: usize = 32;
 /// Builds the request of a message. The secret contains one or two keys, separated by whitespace. Each is `whsec_`
 /// followed by base64. With two keys, the request has both signatures. A destination without a key receives an
 /// unsigned request.
-pub(crate) fn request(message: &Message, key: Option<&Secret>, at: Timestamp) -> Result<Request, SendFailure> {
+pub(crate) fn request(message: &Message, key: Option<&Secret>, sent_at: Timestamp) -> Result<Request, SendFailure> {
     let unusable = || SendFailure::without_response(DeliveryError::SecretUnavailable);
     let body = cloud_event(message);
     let id = message.delivery_id.to_string();
-    let seconds = i64::try_from(at.micros() / 1_000_000).map_err(|_| unusable())?;
+    let seconds = i64::try_from(sent_at.micros() / 1_000_000).map_err(|_| unusable())?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| unusable());

@@ -185,19 +185,19 @@ mod tests {
 
     #[test]
     fn refuses_ambiguous_audiences_and_claims() {
-        let with = |change: fn(&mut IssuerConfig)| {
+        let error_with = |change: fn(&mut IssuerConfig)| {
             let mut config = config("https://idp.example");
             change(&mut config);
             config.check().err()
         };
-        assert_eq!(with(|config| config.rules.audience.clear()), Some(IssuerConfigError::Audience));
+        assert_eq!(error_with(|config| config.rules.audience.clear()), Some(IssuerConfigError::Audience));
         assert_eq!(
-            with(|config| config.rules.audience = "portal".into()),
+            error_with(|config| config.rules.audience = "portal".into()),
             Some(IssuerConfigError::AudienceIsPortalClient)
         );
-        assert_eq!(with(|config| config.rules.user_claim.clear()), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.rules.groups_claim = "aud".into()), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.rules.tenant_claim = Some("iss".into())), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.rules.user_claim = "sub".into()), None);
+        assert_eq!(error_with(|config| config.rules.user_claim.clear()), Some(IssuerConfigError::Claim));
+        assert_eq!(error_with(|config| config.rules.groups_claim = "aud".into()), Some(IssuerConfigError::Claim));
+        assert_eq!(error_with(|config| config.rules.tenant_claim = Some("iss".into())), Some(IssuerConfigError::Claim));
+        assert_eq!(error_with(|config| config.rules.user_claim = "sub".into()), None);
     }
 }

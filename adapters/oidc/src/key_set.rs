@@ -137,7 +137,8 @@ impl SigningKey {
     fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), InvalidToken> {
         // The key determines the permitted algorithm, not the token (RFC 8725, 3.1).
         let algorithm = token.algorithm();
-        if self.algorithm.is_some_and(|own| own != algorithm) || !self.material.supports(algorithm) {
+        if self.algorithm.is_some_and(|key_algorithm| key_algorithm != algorithm) || !self.material.supports(algorithm)
+        {
             return Err(InvalidToken::KeyAlgorithm);
         }
         if self.material.verifies(algorithm, token.signed_bytes(), token.signature()) {
@@ -160,7 +161,7 @@ impl Material {
                 let modulus = without_zeros(bytes("n")?);
                 let exponent = without_zeros(bytes("e")?);
                 let is_exponent = exponent.len() <= MAX_EXPONENT_BYTES
-                    && exponent.last().is_some_and(|last| last % 2 == 1)
+                    && exponent.last().is_some_and(|last_byte| last_byte % 2 == 1)
                     && exponent.as_slice() != [1];
                 (RSA_BYTES.contains(&modulus.len()) && is_exponent).then_some(Self::Rsa { modulus, exponent })
             }
@@ -182,7 +183,7 @@ impl Material {
     }
 
     fn verifies(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> bool {
-        let checked = match (self, algorithm) {
+        let result = match (self, algorithm) {
             (Self::Rsa { modulus, exponent }, SignatureAlgorithm::Rs256) => {
                 let key = RsaPublicKeyComponents { n: modulus, e: exponent };
                 key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
@@ -203,7 +204,7 @@ impl Material {
                 return false;
             }
         };
-        checked.is_ok()
+        result.is_ok()
     }
 }
 

@@ -99,8 +99,8 @@ impl KeySource {
     pub(crate) async fn fetch_discovery(&self) -> Result<Vec<u8>, FetchError> {
         let document = tokio::time::timeout(FETCH_TIMEOUT, get(&self.discovery, DISCOVERY_PATH));
         let document = document.await.map_err(|_| FetchError::TimedOut)??;
-        let named = json::read(&document).map_err(|_| FetchError::Discovery)?;
-        match named.get("issuer").and_then(Value::as_str) {
+        let members = json::read(&document).map_err(|_| FetchError::Discovery)?;
+        match members.get("issuer").and_then(Value::as_str) {
             Some(issuer) if issuer == self.issuer => Ok(document),
             Some(_) => Err(FetchError::OtherIssuer),
             None => Err(FetchError::Discovery),
@@ -191,8 +191,8 @@ mod tests {
     fn discovery_documents_name_exactly_their_issuer() {
         let issuer = "https://idp.example/realm";
         for other in ["https://idp.example/realm/", "https://idp.example", "https://IDP.example/realm", ""] {
-            let read = address(issuer, &document(other, "https://idp.example/keys"));
-            assert_eq!(read, Err(FetchError::OtherIssuer), "{other}");
+            let result = address(issuer, &document(other, "https://idp.example/keys"));
+            assert_eq!(result, Err(FetchError::OtherIssuer), "{other}");
         }
         for malformed in [
             "",

@@ -68,7 +68,8 @@ impl KeyStore {
             // Only `key_set_containing` starts the first fetch.
             let (_, fetched_at) = state.keys.as_ref()?;
             if has_passed(REFRESH_AGE, *fetched_at, now) {
-                let is_checked = state.finished.is_some_and(|(at, _)| !has_passed(MAX_UNCHECKED_AGE, at, now));
+                let is_checked =
+                    state.finished.is_some_and(|(started_at, _)| !has_passed(MAX_UNCHECKED_AGE, started_at, now));
                 self.fetch_if_due(&mut state, now).filter(|_| !is_checked)
             } else {
                 None
@@ -109,7 +110,7 @@ impl KeyStore {
         if let Some(running) = state.running.as_ref().filter(|running| running.has_changed().is_ok()) {
             return Some(running.clone());
         }
-        if state.started_at.is_some_and(|at| !has_passed(MIN_INTERVAL, at, now)) {
+        if state.started_at.is_some_and(|started_at| !has_passed(MIN_INTERVAL, started_at, now)) {
             return None;
         }
         let (end, running) = watch::channel(());
@@ -117,26 +118,27 @@ impl KeyStore {
         state.running = Some(running.clone());
         let store = Arc::clone(self);
         tokio::spawn(async move {
-            let fetched = store.source.fetch().await;
-            store.finish(now, fetched);
+            let result = store.source.fetch().await;
+            store.finish(now, result);
             drop(end);
         });
         Some(running)
     }
 
     /// Records the result of a fetch that began at `started_at`.
-    fn finish(&self, started_at: Timestamp, fetched: Result<KeySet, FetchError>) {
+    fn finish(&self, started_at: Timestamp, result: Result<KeySet, FetchError>) {
         let issuer = self.source.issuer();
         let mut state = self.state();
         state.running = None;
-        match fetched {
+        match result {
             Ok(keys) => {
                 // If the keys did not change, the old allocation is kept: cached tokens refer to it.
-                let kept = state.keys.take().map(|(old, _)| old).filter(|old| **old == keys);
-                if kept.is_none() {
+                let unchanged_keys =
+                    state.keys.take().map(|(old_keys, _)| old_keys).filter(|old_keys| **old_keys == keys);
+                if unchanged_keys.is_none() {
                     tracing::info!(issuer, "using new signing keys of an issuer");
                 }
-                state.keys = Some((kept.unwrap_or_else(|| Arc::new(keys)), started_at));
+                state.keys = Some((unchanged_keys.unwrap_or_else(|| Arc::new(keys)), started_at));
                 state.finished = Some((started_at, FetchOutcome::Succeeded));
             }
             Err(error) => {
@@ -164,9 +166,9 @@ impl State {
 
     /// The time until the next fetch, rounded up to seconds.
     fn wait_time(&self, now: Timestamp) -> Duration {
-        let passed = self.started_at.map_or(MIN_INTERVAL, |at| at.duration_until(now));
-        let left = MIN_INTERVAL.saturating_sub(passed);
-        Duration::from_secs(left.as_millis().div_ceil(1_000).try_into().unwrap_or(1).max(1))
+        let passed = self.started_at.map_or(MIN_INTERVAL, |started_at| started_at.duration_until(now));
+        let remaining = MIN_INTERVAL.saturating_sub(passed);
+        Duration::from_secs(remaining.as_millis().div_ceil(1_000).try_into().unwrap_or(1).max(1))
     }
 }
 

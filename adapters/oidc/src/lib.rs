@@ -37,9 +37,9 @@ pub struct TokenVerifier {
 }
 
 impl fmt::Debug for TokenVerifier {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let issuers: Vec<&str> = self.issuers.iter().map(|issuer| issuer.rules.issuer.as_str()).collect();
-        out.debug_struct("TokenVerifier").field("issuers", &issuers).finish_non_exhaustive()
+        formatter.debug_struct("TokenVerifier").field("issuers", &issuers).finish_non_exhaustive()
     }
 }
 

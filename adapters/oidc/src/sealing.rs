@@ -14,10 +14,10 @@ pub(crate) fn seal(key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8
 /// Decrypts a sealed text; `None` if the key or the purpose differs, or if the text was altered.
 pub(crate) fn open(key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).ok()?;
-    let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;
+    let (nonce, ciphertext) = sealed.split_at_checked(NONCE_LEN)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-    let mut rest = rest.to_vec();
-    let plain = key.open_in_place(nonce, Aad::from(purpose.as_bytes()), &mut rest).ok()?;
+    let mut ciphertext = ciphertext.to_vec();
+    let plain = key.open_in_place(nonce, Aad::from(purpose.as_bytes()), &mut ciphertext).ok()?;
     Some(plain.to_vec())
 }
 
@@ -27,10 +27,10 @@ mod tests {
 
     #[test]
     fn opens_only_unchanged_texts_of_the_same_key_and_purpose() {
-        let (key, other) = ([7; 32], [8; 32]);
+        let (key, other_key) = ([7; 32], [8; 32]);
         let sealed = seal(&key, "a", b"secret").unwrap();
         assert_eq!(open(&key, "a", &sealed).as_deref(), Some(b"secret".as_slice()));
-        assert_eq!(open(&other, "a", &sealed), None);
+        assert_eq!(open(&other_key, "a", &sealed), None);
         assert_eq!(open(&key, "b", &sealed), None);
         for index in 0..sealed.len() {
             let mut changed = sealed.clone();

@@ -66,8 +66,8 @@ pub struct OidcSignIn {
 }
 
 impl fmt::Debug for OidcSignIn {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("OidcSignIn").field("issuers", &self.issuers).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OidcSignIn").field("issuers", &self.issuers).finish_non_exhaustive()
     }
 }
 
@@ -85,8 +85,8 @@ struct IdTokenField {
 }
 
 impl fmt::Debug for IdTokenField {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("IdTokenField(…)")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("IdTokenField(…)")
     }
 }
 
@@ -134,8 +134,8 @@ impl OidcSignIn {
     }
 
     fn client(&self, issuer: &str) -> Result<&PortalClient, SignInError> {
-        let found = self.clients.iter().find(|client| client.config.issuer.rules.issuer == issuer);
-        found.ok_or(SignInError::UnknownIssuer)
+        let client = self.clients.iter().find(|client| client.config.issuer.rules.issuer == issuer);
+        client.ok_or(SignInError::UnknownIssuer)
     }
 
     /// The OAuth client for token requests, authenticated by its secret.
@@ -199,9 +199,9 @@ impl OidcSignIn {
             None => {}
         }
         if let GroupsClaim::Overage { source: Some(source) } = identity.groups.clone()
-            && let Some(listed) = distributed_claims::read_claims(&client.addresses, &source).await?
+            && let Some(group_claims) = distributed_claims::read_claims(&client.addresses, &source).await?
         {
-            identity = rules.with_overage_groups(identity, &listed)?;
+            identity = rules.with_overage_groups(identity, &group_claims)?;
         }
         // A test sign-in displays the claims, and `_claim_sources` may contain access tokens.
         claims.remove("_claim_sources");
@@ -289,8 +289,8 @@ impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
             let (status, body) = self.0.send(&url, request).await?;
             let mut response = HttpResponse::new(body);
             *response.status_mut() = http::StatusCode::from_u16(status).map_err(|_| SignInError::Malformed)?;
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            let content_type = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
             Ok(response)
         })
     }
@@ -377,7 +377,7 @@ impl SignInProvider for OidcSignIn {
     ) -> Result<SignedInPerson, SignInError> {
         let client = self.client(issuer)?;
         let addresses = client.addresses.get().await?;
-        if named_issuer.map_or(addresses.names_issuer, |named| named != issuer) {
+        if named_issuer.map_or(addresses.names_issuer, |name| name != issuer) {
             return Err(SignInError::Refused);
         }
         let redirect = RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| SignInError::Malformed)?;

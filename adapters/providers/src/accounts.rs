@@ -84,14 +84,14 @@ mod tests {
     #[tokio::test]
     async fn asks_the_account_of_the_slot() {
         let accounts = Accounts::new([("second".to_owned(), Arc::new(LocalProvider) as Arc<dyn Provider>)]);
-        for (slot, known) in [("local", true), ("second", true), ("third", false), ("", false)] {
+        for (slot, is_known) in [("local", true), ("second", true), ("third", false), ("", false)] {
             let mut call = call("", "Hello.");
             call.route.account_slot = slot.to_owned();
-            assert_eq!(accounts.complete(&call, None).await.is_ok(), known, "{slot}");
-            assert_eq!(accounts.has_account(slot), known, "{slot}");
+            assert_eq!(accounts.complete(&call, None).await.is_ok(), is_known, "{slot}");
+            assert_eq!(accounts.has_account(slot), is_known, "{slot}");
         }
-        let mut unknown = call("", "Hello.");
-        unknown.route.account_slot = "third".to_owned();
-        assert_eq!(accounts.complete(&unknown, None).await, Err(ProviderError::UnknownAccount.into()));
+        let mut unknown_call = call("", "Hello.");
+        unknown_call.route.account_slot = "third".to_owned();
+        assert_eq!(accounts.complete(&unknown_call, None).await, Err(ProviderError::UnknownAccount.into()));
     }
 }

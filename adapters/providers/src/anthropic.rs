@@ -32,8 +32,8 @@ impl Anthropic {
     /// Creates a client over a connection to the base address, which may already end in the API's `/v1`.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
-        let is_below = base_url.path().trim_end_matches('/').ends_with("/v1");
-        Self { connection, path: if is_below { "messages" } else { "v1/messages" } }
+        let has_version = base_url.path().trim_end_matches('/').ends_with("/v1");
+        Self { connection, path: if has_version { "messages" } else { "v1/messages" } }
     }
 
     async fn headers(&self) -> Result<HeaderMap, ProviderFailure> {
@@ -52,30 +52,30 @@ impl Provider for Anthropic {
     ) -> Result<Completion, ProviderFailure> {
         let headers = self.headers().await?;
         let target = CallTarget { path: self.path, model: &call.route.model };
-        let question = Request::of(call, listener.is_some());
+        let request = Request::of(call, listener.is_some());
         let Some(listener) = listener else {
-            let reply: MessageResponse = self.connection.request_document(target, &question, headers).await?;
+            let reply: MessageResponse = self.connection.request_document(target, &request, headers).await?;
             return Ok(reply.completion(&call.route.provider));
         };
-        let mut events = match self.connection.request_stream(target, &question, headers).await? {
+        let mut events = match self.connection.request_stream(target, &request, headers).await? {
             StreamResponse::Events(events) => events,
-            StreamResponse::Document(answer) => {
-                let completion = parse_document::<MessageResponse>(answer).await?.completion(&call.route.provider);
+            StreamResponse::Document(document) => {
+                let completion = parse_document::<MessageResponse>(document).await?.completion(&call.route.provider);
                 listener.on_delta(&completion.text);
                 return Ok(completion);
             }
         };
-        let mut saying = StreamedResponse::default();
+        let mut response = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             let event: Event = serde_json::from_str(&data).map_err(|_| ProviderError::Malformed)?;
-            if let Some(part) = saying.apply(event)? {
+            if let Some(part) = response.apply(event)? {
                 listener.on_delta(&part);
             }
-            if saying.is_done() {
+            if response.is_done() {
                 break;
             }
         }
-        saying.completion(&call.route.provider)
+        response.completion(&call.route.provider)
     }
 
     /// The API has no embeddings.

@@ -10,9 +10,9 @@ const MAX_VALUE: usize = 200;
 pub(crate) fn of(provider: &str, model: Option<String>, finish_reason: Option<String>) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("provider".to_owned(), json!(provider));
-    for (name, word) in [("model", model), ("finish_reason", finish_reason)] {
-        if let Some(word) = word {
-            metadata.insert(name.to_owned(), json!(word.chars().take(MAX_VALUE).collect::<String>()));
+    for (name, value) in [("model", model), ("finish_reason", finish_reason)] {
+        if let Some(value) = value {
+            metadata.insert(name.to_owned(), json!(value.chars().take(MAX_VALUE).collect::<String>()));
         }
     }
     metadata

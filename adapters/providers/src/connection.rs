@@ -36,8 +36,8 @@ pub struct Connection {
 }
 
 impl fmt::Debug for Connection {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Connection")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Connection")
     }
 }
 
@@ -68,19 +68,20 @@ impl Connection {
         account: &str,
         guard: &Guard,
         base_url: &Url,
-        time: Duration,
+        call_timeout: Duration,
         key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
     ) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(base_url);
         Ok(Self {
             account: account.to_owned(),
-            endpoint: guard.endpoint(base_url.as_str(), Limits { timeout: time, max_body: MAX_RESPONSE_BYTES })?,
+            endpoint: guard
+                .endpoint(base_url.as_str(), Limits { timeout: call_timeout, max_body: MAX_RESPONSE_BYTES })?,
             key,
         })
     }
 
     /// The header with the API key. The key is read for each call, so that a changed key takes effect immediately.
-    pub(crate) async fn key_header(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
+    pub(crate) async fn key_header(&self, name: HeaderName, prefix: &str) -> Result<HeaderMap, ProviderFailure> {
         let Some((secrets, reference)) = &self.key else { return Ok(HeaderMap::new()) };
         let secret = secrets.read_server_secret(reference).await.map_err(|error| {
             tracing::warn!(
@@ -90,7 +91,7 @@ impl Connection {
             );
             ProviderFailure::caused_by(ProviderError::Unavailable, error.code())
         })?;
-        let Ok(mut value) = HeaderValue::from_str(&format!("{before}{}", secret.expose())) else {
+        let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{}", secret.expose())) else {
             tracing::warn!(
                 account = self.account.as_str(),
                 "the key of a provider account contains characters that a header cannot contain; failing the call"
@@ -114,7 +115,7 @@ impl Connection {
         // Serialization cannot fail for these types, so the error is never returned.
         let body = serde_json::to_vec(body).map_err(|_| ProviderError::Refused)?;
         let call = EgressRequest { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
-        let answer = self.endpoint.send(call).await.map_err(|error| {
+        let response = self.endpoint.send(call).await.map_err(|error| {
             tracing::warn!(
                 account = self.account.as_str(),
                 code = error.code(),
@@ -122,17 +123,17 @@ impl Connection {
             );
             ProviderFailure::caused_by(failure::of_sending(error), error.code())
         })?;
-        if answer.status().is_success() {
-            return Ok(answer);
+        if response.status().is_success() {
+            return Ok(response);
         }
         // The log contains the status only, because the body may repeat the request or the key.
-        let (status, headers) = (answer.status(), answer.headers().clone());
+        let (status, headers) = (response.status(), response.headers().clone());
         tracing::warn!(
             account = self.account.as_str(),
             status = status.as_u16(),
             "a model provider returned an error status; the caller decides on a retry"
         );
-        let body = if failure::depends_on_body(status) { read_error_body(answer).await } else { Vec::new() };
+        let body = if failure::depends_on_body(status) { read_error_body(response).await } else { Vec::new() };
         Err(failure::with_status_and_retry_delay(
             failure::of_response(status, &body, model),
             status,
@@ -158,35 +159,35 @@ impl Connection {
         body: &impl Serialize,
         headers: HeaderMap,
     ) -> Result<StreamResponse, ProviderFailure> {
-        let answer = self.send(target, body, headers, EVENT_STREAM).await?;
-        let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let response = self.send(target, body, headers, EVENT_STREAM).await?;
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(EVENT_STREAM) {
-            Ok(StreamResponse::Events(EventStream::of(answer.body())))
+            Ok(StreamResponse::Events(EventStream::of(response.body())))
         } else {
-            Ok(StreamResponse::Document(answer))
+            Ok(StreamResponse::Document(response))
         }
     }
 }
 
 /// Reads the start of an error response's body, as far as it arrives in time. The body only refines the error.
-async fn read_error_body(answer: EgressResponse) -> Vec<u8> {
-    let (mut parts, mut body) = (answer.body(), Vec::new());
-    let reading = async {
+async fn read_error_body(response: EgressResponse) -> Vec<u8> {
+    let (mut parts, mut body) = (response.body(), Vec::new());
+    let read_parts = async {
         while let Some(Ok(part)) = parts.next().await {
-            let room = MAX_ERROR_BYTES.saturating_sub(body.len());
-            body.extend_from_slice(part.get(..room).unwrap_or(&part));
-            if part.len() >= room {
+            let remaining_bytes = MAX_ERROR_BYTES.saturating_sub(body.len());
+            body.extend_from_slice(part.get(..remaining_bytes).unwrap_or(&part));
+            if part.len() >= remaining_bytes {
                 break;
             }
         }
     };
     // A timeout is ignored: a partial body is not a JSON document, so it does not refine the error.
-    let _ = timeout(ERROR_BODY_TIMEOUT, reading).await;
+    let _ = timeout(ERROR_BODY_TIMEOUT, read_parts).await;
     body
 }
 
 /// Parses a response document.
-pub(crate) async fn parse_document<T: DeserializeOwned>(answer: EgressResponse) -> Result<T, ProviderFailure> {
-    let body = answer.read_all().await.map_err(failure::of_reading)?;
+pub(crate) async fn parse_document<T: DeserializeOwned>(response: EgressResponse) -> Result<T, ProviderFailure> {
+    let body = response.read_all().await.map_err(failure::of_reading)?;
     Ok(serde_json::from_slice(&body).map_err(|_| ProviderError::Malformed)?)
 }

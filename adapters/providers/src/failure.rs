@@ -110,9 +110,7 @@ pub(crate) fn with_status_and_retry_delay(
     let retry_after = header.and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         // A date in the past means no delay.
-        Err(_) => {
-            httpdate::parse_http_date(text).ok().map(|moment| moment.duration_since(now).unwrap_or(Duration::ZERO))
-        }
+        Err(_) => httpdate::parse_http_date(text).ok().map(|date| date.duration_since(now).unwrap_or(Duration::ZERO)),
     });
     ProviderFailure { error, retry_after, status: Some(status.as_u16()), cause: None }
 }
@@ -159,9 +157,9 @@ mod tests {
                 with_status_and_retry_delay(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &headers, now);
             assert_eq!(failure.retry_after, seconds.map(Duration::from_secs), "{text}");
         }
-        let bare =
+        let without_header =
             with_status_and_retry_delay(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), now);
-        assert_eq!(bare, ProviderFailure { status: Some(429), ..ProviderError::Busy.into() });
+        assert_eq!(without_header, ProviderFailure { status: Some(429), ..ProviderError::Busy.into() });
     }
 
     #[test]

@@ -48,36 +48,36 @@ impl Provider for LocalProvider {
         call: &ProviderCall,
         _listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        let call = &*call.conversation;
-        let message = question_of(call);
-        let tool_calls = tools::requested_calls(call, message);
-        let chosen = if let Some(tool_result) = tools::last_result(call) {
+        let conversation = &*call.conversation;
+        let question = question_of(conversation);
+        let tool_calls = tools::requested_calls(conversation, question);
+        let answer = if let Some(tool_result) = tools::last_result(conversation) {
             Some(first_sentence(tool_result))
-        } else if draft::is_requested(&call.system_prompt) {
+        } else if draft::is_requested(&conversation.system_prompt) {
             // A draft takes precedence over options, because option lines in the question are part of the text to
             // draft from.
-            Some(if bundle::is_requested(message) {
-                bundle::bundle_plan(message)
+            Some(if bundle::is_requested(question) {
+                bundle::bundle_plan(question)
             } else {
-                draft::prompt_template(message)
+                draft::prompt_template(question)
             })
         } else {
-            let chosen = options_of(&call.system_prompt)
-                .or_else(|| options_of(message))
-                .and_then(|line| choose_option(line, message));
-            chosen.or_else(|| call.messages.iter().find_map(cite_document))
+            let option = options_of(&conversation.system_prompt)
+                .or_else(|| options_of(question))
+                .and_then(|line| choose_option(line, question));
+            option.or_else(|| conversation.messages.iter().find_map(cite_document))
         };
         let text = if tool_calls.is_empty() {
-            limit_words(chosen.unwrap_or_else(|| first_sentence(message)), call.max_tokens)
+            limit_words(answer.unwrap_or_else(|| first_sentence(question)), conversation.max_tokens)
         } else {
             String::new()
         };
         let mut metadata = Map::new();
         metadata.insert("provider".to_owned(), json!("local"));
         metadata.insert("notice".to_owned(), json!("deterministic development provider, no model was asked"));
-        let read = call.messages.iter().map(|message| count_words(&message.content)).sum::<u64>();
+        let message_words = conversation.messages.iter().map(|message| count_words(&message.content)).sum::<u64>();
         Ok(Completion {
-            tokens_in: count_words(&call.system_prompt).saturating_add(read),
+            tokens_in: count_words(&conversation.system_prompt).saturating_add(message_words),
             tokens_out: count_words(&text),
             text,
             tool_calls,
@@ -104,12 +104,12 @@ impl Provider for LocalProvider {
 }
 
 /// The question of a call: the last user message, or the system prompt if there is no user message.
-fn question_of(call: &Conversation) -> &str {
+fn question_of(conversation: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
         MessageRole::Assistant | MessageRole::Tool => false,
     };
-    call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
+    conversation.messages.iter().rev().find(by_user).map_or(&*conversation.system_prompt, |message| &*message.content)
 }
 
 /// The options in the first line that lists options.
@@ -124,42 +124,42 @@ fn cite_document(message: &Message) -> Option<String> {
         MessageRole::Assistant | MessageRole::Tool => return None,
     }
     let (_, list) = message.content.strip_prefix(DOCUMENTS_PREFIX)?.split_once("\n\n[")?;
-    let (name, rest) = list.split_once(']')?;
-    let (_, text) = rest.split_once('\n')?;
+    let (name, after_name) = list.split_once(']')?;
+    let (_, text) = after_name.split_once('\n')?;
     Some(format!("{} [{name}]", first_sentence(text)))
 }
 
 /// The option in `line` that shares most words with the question; `None` if the line lists no options.
-fn choose_option(line: &str, message: &str) -> Option<String> {
+fn choose_option(line: &str, question: &str) -> Option<String> {
     // The option line may be part of the question, and would match every option, so it is removed.
-    let message: String = message.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
-    let message = vocabulary(&message);
+    let question: String = question.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
+    let question = vocabulary(&question);
     let mut best: Option<(usize, String)> = None;
     for option in split_options(line) {
-        let shared = vocabulary(option).intersection(&message).count();
-        let key = option.split_once('(').map_or(option, |(key, _)| key).trim();
-        if !key.is_empty() && best.as_ref().is_none_or(|(most, _)| shared > *most) {
-            best = Some((shared, key.to_owned()));
+        let shared = vocabulary(option).intersection(&question).count();
+        let name = option.split_once('(').map_or(option, |(name, _)| name).trim();
+        if !name.is_empty() && best.as_ref().is_none_or(|(best_shared, _)| shared > *best_shared) {
+            best = Some((shared, name.to_owned()));
         }
     }
-    best.map(|(_, key)| key)
+    best.map(|(_, name)| name)
 }
 
 /// Splits a text at commas, except those in parentheses.
 fn split_options(line: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
-    line.trim().trim_end_matches('.').split(move |letter| {
-        match letter {
+    line.trim().trim_end_matches('.').split(move |character| {
+        match character {
             '(' => depth = depth.saturating_add(1),
             ')' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        letter == ',' && depth == 0
+        character == ',' && depth == 0
     })
 }
 
 fn vocabulary(text: &str) -> BTreeSet<String> {
-    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(singular).collect()
+    text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()).map(singular).collect()
 }
 
 /// Converts a word to lower case and removes English plural endings. The result need not be a word: it only makes
@@ -182,12 +182,12 @@ fn singular(word: &str) -> String {
 fn first_sentence(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
-    for (count, letter) in line.chars().enumerate() {
-        let ended = sentence.ends_with(['.', '!', '?']) && letter.is_whitespace();
-        if ended || count == MAX_EXTRACT {
+    for (count, character) in line.chars().enumerate() {
+        let is_complete = sentence.ends_with(['.', '!', '?']) && character.is_whitespace();
+        if is_complete || count == MAX_EXTRACT {
             break;
         }
-        sentence.push(letter);
+        sentence.push(character);
     }
     sentence.trim_end().to_owned()
 }
@@ -213,15 +213,15 @@ pub(crate) mod tests {
 
     /// Builds a call with a system prompt and at most one user message.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
-        let said = (!message.is_empty()).then(|| Message::text(MessageRole::User, message.to_owned()));
-        of(Conversation {
+        let question = (!message.is_empty()).then(|| Message::text(MessageRole::User, message.to_owned()));
+        call_of(Conversation {
             system_prompt: system_prompt.to_owned(),
-            messages: said.into_iter().collect(),
+            messages: question.into_iter().collect(),
             ..Conversation::default()
         })
     }
 
-    fn of(conversation: Conversation) -> ProviderCall {
+    fn call_of(conversation: Conversation) -> ProviderCall {
         let route = RouteTarget {
             route_id: "primary".to_owned(),
             provider: "local".to_owned(),
@@ -254,10 +254,10 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn drafts_a_prompt_if_the_system_prompt_requests_it() {
-        let asked = "You write prompts.\nDraft: prompt_template\nAnswer with JSON.";
-        let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
-        let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(drafted["variables"], json!([{ "name": "ticket", "type": "string" }]));
+        let system_prompt = "You write prompts.\nDraft: prompt_template\nAnswer with JSON.";
+        let text = answer(system_prompt, "Sort a `ticket` by urgency.\nOne of: high, low").await;
+        let draft: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(draft["variables"], json!([{ "name": "ticket", "type": "string" }]));
         // The line requests a draft only in the system prompt, not in the question.
         assert_eq!(answer("Summarize.", "Draft: prompt_template").await, "Draft: prompt_template");
     }
@@ -273,12 +273,12 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn cites_the_first_of_the_documents() {
         let list = "Documents to answer from. Cite them.\n\n[leave] Holidays\nThirty days. More later.\n\n[b]\nOther.";
-        let asked = |list: &str, role| {
+        let call_with = |list: &str, role| {
             let messages = [(role, list), (MessageRole::User, "How many days?")];
             let messages = messages.map(|(role, text)| Message::text(role, text.to_owned())).into();
-            of(Conversation { messages, ..Conversation::default() })
+            call_of(Conversation { messages, ..Conversation::default() })
         };
-        let answer = async |list: &str, role| LocalProvider.complete(&asked(list, role), None).await.unwrap().text;
+        let answer = async |list: &str, role| LocalProvider.complete(&call_with(list, role), None).await.unwrap().text;
         assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
         assert_eq!(answer("Documents to answer from. None.", MessageRole::User).await, "How many days?");
         assert_eq!(
@@ -299,16 +299,17 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn uses_the_last_user_message() {
-        let said = [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
-        let messages = said.map(|(role, text)| Message::text(role, text.to_owned())).into();
-        let call = of(Conversation { messages, ..Conversation::default() });
+        let messages =
+            [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
+        let messages = messages.map(|(role, text)| Message::text(role, text.to_owned())).into();
+        let call = call_of(Conversation { messages, ..Conversation::default() });
         assert_eq!(LocalProvider.complete(&call, None).await.unwrap().text, "Second.");
     }
 
     #[tokio::test]
     async fn counts_words_as_tokens_and_identifies_itself() {
         let conversation = (*call("two words", "one two three four").conversation).clone();
-        let call = of(Conversation { max_tokens: Some(2), ..conversation });
+        let call = call_of(Conversation { max_tokens: Some(2), ..conversation });
         let completion = LocalProvider.complete(&call, None).await.unwrap();
         assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
         assert_eq!(

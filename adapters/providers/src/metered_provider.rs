@@ -53,8 +53,8 @@ impl MeteredProvider {
 
     /// Limits the number of concurrent calls.
     #[must_use]
-    pub fn with_max_concurrent_calls(self, places: Option<usize>) -> Self {
-        Self { call_slots: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
+    pub fn with_max_concurrent_calls(self, max_calls: Option<usize>) -> Self {
+        Self { call_slots: max_calls.map(|max_calls| Semaphore::new(max_calls.min(Semaphore::MAX_PERMITS))), ..self }
     }
 
     /// Sets the token prices.
@@ -66,7 +66,7 @@ impl MeteredProvider {
     /// Acquires a call slot, or fails immediately: another route may answer sooner than a slot becomes free.
     fn acquire_slot(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
         match &self.call_slots {
-            Some(places) => Ok(Some(places.try_acquire().map_err(|_| ProviderError::Busy)?)),
+            Some(slots) => Ok(Some(slots.try_acquire().map_err(|_| ProviderError::Busy)?)),
             None => Ok(None),
         }
     }
@@ -86,14 +86,14 @@ impl Provider for MeteredProvider {
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        let _place = self.acquire_slot()?;
+        let _slot = self.acquire_slot()?;
         let completion = self.provider.complete(call, listener).await?;
         let cost_micros = self.cost(&call.route.model, completion.tokens_in, completion.tokens_out);
         Ok(Completion { cost_micros, ..completion })
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        let _place = self.acquire_slot()?;
+        let _slot = self.acquire_slot()?;
         let embeddings = self.provider.embed(call).await?;
         let cost_micros = self.cost(&call.route.model, embeddings.tokens_in, 0);
         Ok(Embeddings { cost_micros, ..embeddings })
@@ -120,9 +120,9 @@ mod tests {
         let account = MeteredProvider::new(Arc::new(LocalProvider)).with_prices(vec![price.clone()]);
         let completion = account.complete(&call("", "one two"), None).await.unwrap();
         assert_eq!((completion.tokens_in, completion.tokens_out, completion.cost_micros), (2, 2, Some(7)));
-        let mut other = call("", "one two");
-        other.route.model = "unknown".to_owned();
-        assert_eq!(account.complete(&other, None).await.unwrap().cost_micros, None);
+        let mut call_of_unknown_model = call("", "one two");
+        call_of_unknown_model.route.model = "unknown".to_owned();
+        assert_eq!(account.complete(&call_of_unknown_model, None).await.unwrap().cost_micros, None);
         let embeddings = EmbeddingCall { route: call("", "").route, texts: vec!["one two three".to_owned()] };
         assert_eq!(account.embed(&embeddings).await.unwrap().cost_micros, Some(3));
         assert_eq!(price.of(u64::MAX, u64::MAX), u64::MAX);
@@ -162,14 +162,14 @@ mod tests {
 
     #[tokio::test]
     async fn is_busy_at_its_call_limit() {
-        let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let held = NotifiedProvider(Arc::clone(&begun), Arc::clone(&go_on));
-        let account = Arc::new(MeteredProvider::new(Arc::new(held)).with_max_concurrent_calls(Some(1)));
+        let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let provider = NotifiedProvider(Arc::clone(&started), Arc::clone(&finish));
+        let account = Arc::new(MeteredProvider::new(Arc::new(provider)).with_max_concurrent_calls(Some(1)));
         let first = tokio::spawn({
             let account = Arc::clone(&account);
             async move { account.complete(&call("", ""), None).await }
         });
-        begun.notified().await;
+        started.notified().await;
         assert_eq!(account.complete(&call("", ""), None).await, Err(ProviderError::Busy.into()));
         let texts = EmbeddingCall { route: call("", "").route, texts: Vec::new() };
         assert_eq!(account.embed(&texts).await, Err(ProviderError::Busy.into()));
@@ -177,7 +177,7 @@ mod tests {
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         assert!(account.embed(&texts).await.is_ok());
-        go_on.notify_one();
+        finish.notify_one();
         assert!(account.complete(&call("", ""), None).await.is_ok());
     }
 }

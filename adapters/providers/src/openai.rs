@@ -59,40 +59,40 @@ impl Provider for OpenAi {
     ) -> Result<Completion, ProviderFailure> {
         let target = CallTarget { path: "chat/completions", model: &call.route.model };
         let headers = self.key_header().await?;
-        let question = ChatRequest::of(call, self.limit, listener.is_some());
+        let request = ChatRequest::of(call, self.limit, listener.is_some());
         let Some(listener) = listener else {
-            let reply: ChatResponse = self.connection.request_document(target, &question, headers).await?;
+            let reply: ChatResponse = self.connection.request_document(target, &request, headers).await?;
             return reply.completion(&call.route.provider);
         };
-        let mut events = match self.connection.request_stream(target, &question, headers).await? {
+        let mut events = match self.connection.request_stream(target, &request, headers).await? {
             StreamResponse::Events(events) => events,
-            StreamResponse::Document(answer) => {
-                let completion = parse_document::<ChatResponse>(answer).await?.completion(&call.route.provider)?;
+            StreamResponse::Document(document) => {
+                let completion = parse_document::<ChatResponse>(document).await?.completion(&call.route.provider)?;
                 listener.on_delta(&completion.text);
                 return Ok(completion);
             }
         };
-        let mut saying = StreamedResponse::default();
+        let mut response = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             if data.trim() == DONE {
-                saying.finish();
+                response.finish();
                 break;
             }
             let chunk: Chunk = serde_json::from_str(&data).map_err(|_| ProviderError::Malformed)?;
-            if let Some(part) = saying.apply(chunk)? {
+            if let Some(part) = response.apply(chunk)? {
                 listener.on_delta(&part);
             }
         }
-        saying.completion(&call.route.provider)
+        response.completion(&call.route.provider)
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         let target = CallTarget { path: "embeddings", model: &call.route.model };
         let mut embeddings = Embeddings::default();
         for texts in call.texts.chunks(MAX_TEXTS) {
-            let question = EmbeddingRequest::of(&call.route.model, texts);
+            let request = EmbeddingRequest::of(&call.route.model, texts);
             let vectors: EmbeddingResponse =
-                self.connection.request_document(target, &question, self.key_header().await?).await?;
+                self.connection.request_document(target, &request, self.key_header().await?).await?;
             vectors.add_to(&mut embeddings, texts.len())?;
         }
         Ok(embeddings)

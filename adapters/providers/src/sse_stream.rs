@@ -18,7 +18,7 @@ impl EventStream {
     /// The data of the next event that contains data; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, ProviderFailure> {
         while let Some(event) = self.0.next().await {
-            let event = event.map_err(|broken| stream_error(&broken))?;
+            let event = event.map_err(|sse_error| stream_error(&sse_error))?;
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 return Ok(Some(data));
             }
@@ -28,11 +28,11 @@ impl EventStream {
 }
 
 /// Classifies a stream failure. If the connection failed, its error is in the chain of causes.
-fn stream_error(broken: &SseError) -> ProviderError {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(broken);
+fn stream_error(sse_error: &SseError) -> ProviderError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(sse_error);
     while let Some(error) = cause {
-        if let Some(told) = error.downcast_ref::<EgressError>() {
-            return failure::of_reading(*told);
+        if let Some(egress_error) = error.downcast_ref::<EgressError>() {
+            return failure::of_reading(*egress_error);
         }
         cause = error.source();
     }

@@ -29,16 +29,17 @@ pub(crate) const NO_SCRIPT_EXIT_CODE: u8 = 66;
 const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads one script in this language from the standard input, runs it within these limits, and writes its result to
-/// the standard output. `limited` is the text that `limits::to_argument` creates.
+/// the standard output. `limits_argument` is the text that `limits::to_argument`
+/// creates.
 #[must_use]
-pub fn run_child(language: &str, limited: &str) -> ExitCode {
-    let (Some(language), Some(limits)) = (Language::parse(language), limits::parse(limited)) else {
+pub fn run_child(language: &str, limits_argument: &str) -> ExitCode {
+    let (Some(language), Some(limits)) = (Language::parse(language), limits::parse(limits_argument)) else {
         return ExitCode::from(INVALID_INPUT);
     };
     // The engine is created before the confinement, because its creation makes system calls that the filter blocks.
     let engine = Engine::of(language, &limits);
     // Allocated before the memory limit is set, so that the buffer does not count as memory of the script.
-    let mut order = Vec::with_capacity(64 << 10);
+    let mut input = Vec::with_capacity(64 << 10);
     if let Err(error) = prepare_confinement() {
         return exit_unconfined(&error);
     }
@@ -52,14 +53,14 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
     if let Err(error) = lock_down(&limits) {
         return exit_unconfined(&error);
     }
-    if io::stdin().read_to_end(&mut order).is_err() {
+    if io::stdin().read_to_end(&mut input).is_err() {
         return ExitCode::from(INVALID_INPUT);
     }
-    let Ok(Request { code }) = serde_json::from_slice::<Request>(&order) else { return ExitCode::from(INVALID_INPUT) };
-    drop(order);
-    let Ok(answer) = serde_json::to_vec(&Response::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
-    let mut out = io::stdout().lock();
-    match out.write_all(&answer).and_then(|()| out.flush()) {
+    let Ok(Request { code }) = serde_json::from_slice::<Request>(&input) else { return ExitCode::from(INVALID_INPUT) };
+    drop(input);
+    let Ok(response) = serde_json::to_vec(&Response::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(&response).and_then(|()| stdout.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -68,7 +69,7 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
 /// The exit of a child that cannot be confined. The exit code is for the server, and the text for a person who runs
 /// the child manually.
 fn exit_unconfined(error: &ConfineError) -> ExitCode {
-    let _unread = writeln!(io::stderr(), "{error}");
+    let _ignored = writeln!(io::stderr(), "{error}");
     ExitCode::from(error.failure().exit_code())
 }
 
@@ -82,9 +83,9 @@ enum InputState {
 }
 
 /// Waits until input is available. Reads nothing.
-fn wait_for_input(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
-    let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
-    let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
+fn wait_for_input(input: BorrowedFd<'_>, timeout: Duration) -> nix::Result<InputState> {
+    let timeout = PollTimeout::try_from(timeout).map_err(|_| Errno::EINVAL)?;
+    let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], timeout)?;
     Ok(if ready > 0 { InputState::Ready } else { InputState::TimedOut })
 }
 
@@ -104,14 +105,17 @@ impl Engine {
 }
 
 fn run(engine: Engine, code: String, limits: &ScriptLimits) -> ScriptResult {
-    let nothing = |failure| ScriptResult { result: Err(failure), stdout: String::new() };
+    let without_output = |failure| ScriptResult { result: Err(failure), stdout: String::new() };
     // Unwind safety is asserted, because an engine is not used again after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
         Engine::Starlark(engine) => engine.run(code, limits.output_bytes),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
-        Engine::JavaScript(Err(failure)) => nothing(failure),
+        Engine::JavaScript(Err(failure)) => without_output(failure),
     }));
-    validate_result(outcome.unwrap_or_else(|panicked| nothing(panic_failure(&*panicked))), limits.output_bytes)
+    validate_result(
+        outcome.unwrap_or_else(|panic_payload| without_output(panic_failure(&*panic_payload))),
+        limits.output_bytes,
+    )
 }
 
 /// Parts of the panic messages with which engines report exhausted memory. A script cannot cause a panic with these
@@ -119,10 +123,10 @@ fn run(engine: Engine, code: String, limits: &ScriptLimits) -> ScriptResult {
 const MEMORY_PANICS: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
 
 /// Classifies the panic of an engine.
-fn panic_failure(panicked: &(dyn Any + Send)) -> ScriptFailure {
-    let text = panicked.downcast_ref::<String>().map(String::as_str);
-    let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();
-    if MEMORY_PANICS.iter().any(|said| words.contains(said)) { ScriptFailure::Memory } else { ScriptFailure::Error }
+fn panic_failure(panic_payload: &(dyn Any + Send)) -> ScriptFailure {
+    let text = panic_payload.downcast_ref::<String>().map(String::as_str);
+    let message = text.or_else(|| panic_payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+    if MEMORY_PANICS.iter().any(|part| message.contains(part)) { ScriptFailure::Memory } else { ScriptFailure::Error }
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl ConfinementFailure {
 
     /// The failure with this exit code; `None` for an exit code that reports no confinement failure.
     pub(crate) fn of_exit_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|unconfined| i32::from(unconfined.exit_code()) == code)
+        Self::ALL.into_iter().find(|failure| i32::from(failure.exit_code()) == code)
     }
 }
 
@@ -154,8 +154,8 @@ mod imp {
     /// Lowers the scheduling priority, and raises the out-of-memory score. Failures are ignored, because the limits
     /// apply anyway.
     pub(super) fn lower_priority() {
-        let _as_it_was = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
-        let _as_it_was = std::fs::write("/proc/self/oom_score_adj", HIGHEST_OOM_SCORE);
+        let _ignored = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
+        let _ignored = std::fs::write("/proc/self/oom_score_adj", HIGHEST_OOM_SCORE);
     }
 
     /// Makes the kernel kill this process when the thread that started it ends, even if signals are blocked. The
@@ -166,25 +166,28 @@ mod imp {
 
     /// Closes the file descriptors that this process inherited from the server.
     pub(super) fn close() -> Result<(), ConfineError> {
-        let open = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
-        let open: Vec<i32> =
-            open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
-        for descriptor in open {
+        let entries = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
+        let descriptors: Vec<i32> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|fd| *fd > 2)
+            .collect();
+        for descriptor in descriptors {
             // The descriptor of the directory listing itself is already closed, so errors are ignored.
-            let _gone = nix::unistd::close(descriptor);
+            let _ignored = nix::unistd::close(descriptor);
         }
         Ok(())
     }
 
     pub(super) fn limit(limits: &ScriptLimits) -> Result<(), ConfineError> {
         let memory = memory_in_use()?.saturating_add(limits.memory_bytes as u64).saturating_add(SLACK);
-        let last = max_seconds(limits);
+        let seconds = max_seconds(limits);
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
-        for (resource, most) in [
+        for (resource, maximum) in [
             (Resource::RLIMIT_DATA, memory),
             // If the existing limit is lower, it is kept.
             (Resource::RLIMIT_STACK, stack.min(STACK)),
-            (Resource::RLIMIT_CPU, last),
+            (Resource::RLIMIT_CPU, seconds),
             (Resource::RLIMIT_FSIZE, 0),
             (Resource::RLIMIT_NOFILE, 0),
             (Resource::RLIMIT_NPROC, 0),
@@ -192,9 +195,9 @@ mod imp {
             (Resource::RLIMIT_MEMLOCK, 0),
             (Resource::RLIMIT_MSGQUEUE, 0),
         ] {
-            setrlimit(resource, most, most)?;
+            setrlimit(resource, maximum, maximum)?;
         }
-        alarm::set(u32::try_from(last).unwrap_or(u32::MAX));
+        alarm::set(u32::try_from(seconds).unwrap_or(u32::MAX));
         if limits.cpu_time < limits.wall_time {
             set_cpu_timer(limits)?;
         }
@@ -207,8 +210,8 @@ mod imp {
         let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
         // A duration of zero would disarm the timer.
-        let time = limits.cpu_time.max(std::time::Duration::from_millis(1));
-        timer.set(Expiration::OneShot(time.into()), TimerSetTimeFlags::empty())?;
+        let cpu_time = limits.cpu_time.max(std::time::Duration::from_millis(1));
+        timer.set(Expiration::OneShot(cpu_time.into()), TimerSetTimeFlags::empty())?;
         // Dropping the timer would delete it, which the system call filter forbids.
         std::mem::forget(timer);
         Ok(())
@@ -223,55 +226,56 @@ mod imp {
     }
 
     pub(super) fn filter() -> Result<(), ConfineError> {
-        let failed = |error: &dyn std::fmt::Display| ConfineError::Filter(error.to_string());
-        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(&error))?;
-        let rules = rules().map_err(|error| failed(&error))?;
+        let to_error = |error: &dyn std::fmt::Display| ConfineError::Filter(error.to_string());
+        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| to_error(&error))?;
+        let rules = rules().map_err(|error| to_error(&error))?;
         let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch);
         let program: BpfProgram = filter
-            .map_err(|error| failed(&error))?
+            .map_err(|error| to_error(&error))?
             .try_into()
-            .map_err(|error: seccompiler::BackendError| failed(&error))?;
+            .map_err(|error: seccompiler::BackendError| to_error(&error))?;
         // `apply_filter` also sets `no_new_privs`, which the kernel requires for a filter.
-        seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+        seccompiler::apply_filter(&program).map_err(|error| to_error(&error))
     }
 
     fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
-        let when = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
-        let is =
-            |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
+        let condition = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
+        let equals = |argument, value| {
+            SeccompRule::new(vec![condition(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?])
+        };
         // Memory mappings must not be executable.
-        let never_runs = |argument| {
+        let not_executable = |argument| {
             let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));
-            when(argument, SeccompCmpArgLen::Dword, mask, 0)
+            condition(argument, SeccompCmpArgLen::Dword, mask, 0)
         };
         // Only private anonymous mappings are permitted, because the memory limit does not count shared mappings
         // and growing stacks.
-        let counted = {
+        let private_anonymous = {
             let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
             let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            when(3, SeccompCmpArgLen::Dword, mask, u64::from(flags.cast_unsigned()))?
+            condition(3, SeccompCmpArgLen::Dword, mask, u64::from(flags.cast_unsigned()))?
         };
         // Before an exit, the Rust runtime and `abort` restore the handlers of these signals. Changes of other
         // handlers are forbidden, so that a script cannot ignore `SIGALRM`.
-        let ending =
-            [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS].map(|signal| is(0, u64::from(signal.cast_unsigned())));
-        let [abort, segment, bus] = ending;
-        let own = u64::from(getpid().as_raw().cast_unsigned());
-        let says = || Ok::<_, seccompiler::BackendError>(vec![is(0, 1)?, is(0, 2)?]);
+        let fatal_signals =
+            [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS].map(|signal| equals(0, u64::from(signal.cast_unsigned())));
+        let [sigabrt, sigsegv, sigbus] = fatal_signals;
+        let own_pid = u64::from(getpid().as_raw().cast_unsigned());
+        let to_stdout_or_stderr = || Ok::<_, seccompiler::BackendError>(vec![equals(0, 1)?, equals(0, 2)?]);
         let mut rules = BTreeMap::from([
-            (libc::SYS_read, vec![is(0, 0)?]),
-            (libc::SYS_write, says()?),
-            (libc::SYS_writev, says()?),
-            (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, counted])?]),
-            (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
+            (libc::SYS_read, vec![equals(0, 0)?]),
+            (libc::SYS_write, to_stdout_or_stderr()?),
+            (libc::SYS_writev, to_stdout_or_stderr()?),
+            (libc::SYS_mmap, vec![SeccompRule::new(vec![not_executable(2)?, private_anonymous])?]),
+            (libc::SYS_mprotect, vec![SeccompRule::new(vec![not_executable(2)?])?]),
             // The allocator assigns names to its memory mappings.
-            (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
-            (libc::SYS_rt_sigaction, vec![abort?, segment?, bus?]),
+            (libc::SYS_prctl, vec![equals(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
+            (libc::SYS_rt_sigaction, vec![sigabrt?, sigsegv?, sigbus?]),
             // `abort` sends its signal with `tgkill`, for example when memory is exhausted.
-            (libc::SYS_tgkill, vec![is(0, own)?]),
+            (libc::SYS_tgkill, vec![equals(0, own_pid)?]),
         ]);
-        for free in [
+        for unrestricted_call in [
             libc::SYS_brk,
             libc::SYS_munmap,
             libc::SYS_mremap,
@@ -288,7 +292,7 @@ mod imp {
             libc::SYS_exit,
             libc::SYS_exit_group,
         ] {
-            rules.insert(free, Vec::new());
+            rules.insert(unrestricted_call, Vec::new());
         }
         Ok(rules)
     }

@@ -66,8 +66,8 @@ impl EmbeddedGateway {
     /// Creates a gateway whose children run another program that has the same subcommand.
     #[must_use]
     pub fn with_program(program: PathBuf) -> Self {
-        let places = max_children(available_parallelism().map_or(1, NonZero::get));
-        Self { program, slots: Arc::new(Semaphore::new(places)) }
+        let slots = max_children(available_parallelism().map_or(1, NonZero::get));
+        Self { program, slots: Arc::new(Semaphore::new(slots)) }
     }
 
     /// Acquires a slot for a child, in order of arrival.
@@ -131,8 +131,8 @@ impl ScriptGateway for EmbeddedGateway {
     /// Starts a child if a slot is free. Otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok();
-        let early = permit.map(|permit| self.start(language, &limits, permit));
-        Box::new(PreparedChild { gateway: self.clone(), language, limits, child: early })
+        let child = permit.map(|permit| self.start(language, &limits, permit));
+        Box::new(PreparedChild { gateway: self.clone(), language, limits, child })
     }
 }
 
@@ -146,12 +146,12 @@ struct PreparedChild {
 
 impl PreparedChild {
     async fn into_child(self, language: Language, limits: &ScriptLimits) -> Result<RunningChild, GatewayFailure> {
-        let fits = self.language == language && self.limits == *limits;
-        let early = self.child.filter(|_| fits).transpose()?;
-        if let Some(mut started) = early
-            && let Ok(None) = started.child.try_wait()
+        let is_suitable = self.language == language && self.limits == *limits;
+        let child = self.child.filter(|_| is_suitable).transpose()?;
+        if let Some(mut running_child) = child
+            && let Ok(None) = running_child.child.try_wait()
         {
-            return Ok(started);
+            return Ok(running_child);
         }
         // No suitable child was started, or the child has ended before a script arrived.
         self.gateway.start(language, limits, self.gateway.acquire_slot().await?)
@@ -161,10 +161,10 @@ impl PreparedChild {
 #[async_trait]
 impl PreparedGateway for PreparedChild {
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
-        let order = serde_json::to_vec(&Request::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
-        let mut started = self.into_child(request.script.language, &request.limits).await?;
-        match timeout(request.limits.wall_time, started.exchange(&order)).await {
-            Ok(Ok(ChildExit { answer, status })) => evaluate_exit(&answer, status, request.limits.output_bytes),
+        let input = serde_json::to_vec(&Request::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
+        let mut running_child = self.into_child(request.script.language, &request.limits).await?;
+        match timeout(request.limits.wall_time, running_child.exchange(&input)).await {
+            Ok(Ok(ChildExit { response, status })) => evaluate_exit(&response, status, request.limits.output_bytes),
             Ok(Err(error)) => {
                 tracing::error!(
                     execution_id = %request.execution_id,
@@ -187,33 +187,33 @@ struct RunningChild {
 }
 
 struct ChildExit {
-    answer: Vec<u8>,
+    response: Vec<u8>,
     status: ExitStatus,
 }
 
 impl RunningChild {
     /// Sends the script, reads the response, and waits until the child exits.
-    async fn exchange(&mut self, order: &[u8]) -> std::io::Result<ChildExit> {
+    async fn exchange(&mut self, input: &[u8]) -> std::io::Result<ChildExit> {
         let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
         if let Some(mut stdin) = stdin {
             // A write error is ignored: the exit code shows why the child ended before it had read the whole
             // script.
-            let _unread = stdin.write_all(order).await;
+            let _ignored = stdin.write_all(input).await;
         }
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         if let Some(stdout) = stdout {
-            stdout.take(MAX_RESPONSE_BYTES as u64 + 1).read_to_end(&mut answer).await?;
+            stdout.take(MAX_RESPONSE_BYTES as u64 + 1).read_to_end(&mut response).await?;
         }
-        if answer.len() > MAX_RESPONSE_BYTES {
+        if response.len() > MAX_RESPONSE_BYTES {
             self.kill();
         }
-        Ok(ChildExit { answer, status: self.child.wait().await? })
+        Ok(ChildExit { response, status: self.child.wait().await? })
     }
 
     fn kill(&self) {
         if let Some(group) = self.group {
             // An error means that the process group no longer exists, so the child has ended.
-            let _gone = killpg(group, Signal::SIGKILL);
+            let _ignored = killpg(group, Signal::SIGKILL);
         }
     }
 }
@@ -230,19 +230,19 @@ impl Drop for RunningChild {
 
 /// Converts the response and exit status of a child to a result. The response is read only if the exit was
 /// successful; otherwise the exit status gives the reason.
-fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<ScriptResult, GatewayFailure> {
-    if answer.len() > MAX_RESPONSE_BYTES {
+fn evaluate_exit(response: &[u8], status: ExitStatus, max_output_bytes: usize) -> Result<ScriptResult, GatewayFailure> {
+    if response.len() > MAX_RESPONSE_BYTES {
         return Ok(failed(ScriptFailure::TooMuchOutput));
     }
     if status.success() {
-        return Response::read(answer, output);
+        return Response::read(response, max_output_bytes);
     }
     if status.code() == Some(i32::from(NO_SCRIPT_EXIT_CODE)) {
         tracing::warn!("a sandbox exited because no script arrived in time; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
-    if let Some(unconfined) = status.code().and_then(ConfinementFailure::of_exit_code) {
-        tracing::error!(cause = unconfined.cause(), "a sandbox could not be confined; refusing the script");
+    if let Some(failure) = status.code().and_then(ConfinementFailure::of_exit_code) {
+        tracing::error!(cause = failure.cause(), "a sandbox could not be confined; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());

@@ -32,8 +32,8 @@ pub struct HttpGateway {
 pub struct UnusableToken;
 
 impl fmt::Debug for HttpGateway {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("HttpGateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HttpGateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
@@ -55,37 +55,38 @@ impl HttpGateway {
     /// # Errors
     /// When the token is not a valid header value.
     pub fn with_token(self, token: &Secret) -> Result<Self, UnusableToken> {
-        let mut opens = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
-        opens.set_sensitive(true);
-        Ok(Self { authorization: Some(opens), ..self })
+        let mut authorization =
+            HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
+        authorization.set_sensitive(true);
+        Ok(Self { authorization: Some(authorization), ..self })
     }
 
     async fn send_script(&self, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let name = request.execution_id.to_string();
-        let named = HeaderValue::from_str(&name).map_err(|_| GatewayFailure::Unreachable)?;
-        headers.insert(HeaderName::from_static("idempotency-key"), named);
-        headers.extend(self.authorization.clone().map(|opens| (header::AUTHORIZATION, opens)));
+        let execution_id = request.execution_id.to_string();
+        let idempotency_key = HeaderValue::from_str(&execution_id).map_err(|_| GatewayFailure::Unreachable)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), idempotency_key);
+        headers.extend(self.authorization.clone().map(|authorization| (header::AUTHORIZATION, authorization)));
         let body = json!({
-            "execution_id": name,
+            "execution_id": execution_id,
             "language": request.script.language.as_str(),
             "code": request.script.code,
             "limits": request.limits.as_json(),
         });
         let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
-        let failed = |error| gateway_failure(error, request.execution_id);
-        let answer = self.endpoint.send(call).await.map_err(failed)?;
-        if answer.status() != StatusCode::OK {
+        let to_failure = |error| gateway_failure(error, request.execution_id);
+        let response = self.endpoint.send(call).await.map_err(to_failure)?;
+        if response.status() != StatusCode::OK {
             tracing::info!(
                 execution_id = %request.execution_id,
-                status = answer.status().as_u16(),
+                status = response.status().as_u16(),
                 "the runtime gateway returned a status other than 200; the outcome of the script is unknown"
             );
             return Err(GatewayFailure::Lost);
         }
-        Response::read(&answer.read_all().await.map_err(failed)?, request.limits.output_bytes)
+        Response::read(&response.read_all().await.map_err(to_failure)?, request.limits.output_bytes)
     }
 }
 

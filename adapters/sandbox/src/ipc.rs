@@ -73,8 +73,8 @@ impl Response {
     }
 
     /// Parses and validates a response from an untrusted source. `result` and `stdout` may together have at most
-    /// `output` bytes.
-    pub(crate) fn read(bytes: &[u8], output: usize) -> Result<ScriptResult, GatewayFailure> {
+    /// `max_output_bytes` bytes.
+    pub(crate) fn read(bytes: &[u8], max_output_bytes: usize) -> Result<ScriptResult, GatewayFailure> {
         let members = match json::read(bytes) {
             Ok(members @ Value::Object(_)) => members,
             Err(JsonRefusal::TooLarge) => {
@@ -83,14 +83,14 @@ impl Response {
             Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))
             | Err(JsonRefusal::Malformed) => return Err(GatewayFailure::Lost),
         };
-        let answer = Self::deserialize(members).map_err(|_| GatewayFailure::Lost)?;
-        let result = match (answer.failure, answer.result) {
+        let response = Self::deserialize(members).map_err(|_| GatewayFailure::Lost)?;
+        let result = match (response.failure, response.result) {
             (None, Some(result)) => Ok(result),
             (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::from_code(&code).ok_or(GatewayFailure::Lost)?),
             (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
         };
-        let stdout = answer.stdout;
-        Ok(validate_result(ScriptResult { result, stdout }, output))
+        let stdout = response.stdout;
+        Ok(validate_result(ScriptResult { result, stdout }, max_output_bytes))
     }
 }
 
@@ -99,15 +99,15 @@ fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Err
 }
 
 /// Validates a result. A result that is too long or that cannot be stored becomes a failure.
-pub(crate) fn validate_result(outcome: ScriptResult, output: usize) -> ScriptResult {
+pub(crate) fn validate_result(outcome: ScriptResult, max_output_bytes: usize) -> ScriptResult {
     let ScriptResult { result, mut stdout } = outcome;
     let size = result.as_ref().map_or(0, |result| result.to_string().len());
-    let too_much = stdout.len().saturating_add(size) > output;
-    truncate(&mut stdout, output);
+    let is_too_long = stdout.len().saturating_add(size) > max_output_bytes;
+    truncate(&mut stdout, max_output_bytes);
     let stdout = stdout.replace('\0', "\u{fffd}");
     let result = match result {
         Err(failure) => Err(failure),
-        Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
+        Ok(_) if is_too_long => Err(ScriptFailure::TooMuchOutput),
         // PostgreSQL cannot store a NUL character. It is not replaced, because a changed result would not be the
         // script's result.
         Ok(result) if !is_storable(&result, MAX_NESTING) => Err(ScriptFailure::ResultNotJson),
@@ -118,19 +118,21 @@ pub(crate) fn validate_result(outcome: ScriptResult, output: usize) -> ScriptRes
 
 /// Whether a value has at most `nesting` levels and PostgreSQL can store all its texts.
 fn is_storable(value: &Value, nesting: usize) -> bool {
-    let below = nesting.checked_sub(1);
+    let remaining_levels = nesting.checked_sub(1);
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_storable(item, below))),
-        Value::Object(members) => below
-            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_storable(value, below))),
+        Value::Array(items) => remaining_levels
+            .is_some_and(|remaining_levels| items.iter().all(|item| is_storable(item, remaining_levels))),
+        Value::Object(members) => remaining_levels.is_some_and(|remaining_levels| {
+            members.iter().all(|(name, value)| !name.contains('\0') && is_storable(value, remaining_levels))
+        }),
     }
 }
 
-/// Truncates a text to at most `most` bytes, at a character boundary.
-fn truncate(text: &mut String, most: usize) {
-    let mut end = most.min(text.len());
+/// Truncates a text to at most `max_bytes` bytes, at a character boundary.
+fn truncate(text: &mut String, max_bytes: usize) {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
@@ -144,13 +146,13 @@ mod tests {
 
     #[test]
     fn responses_round_trip() {
-        let came = ScriptResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
-        let bytes = serde_json::to_vec(&Response::of(came.clone())).unwrap();
-        assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(came));
-        let nothing = ScriptResult { result: Ok(Value::Null), stdout: String::new() };
+        let script_result = ScriptResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
+        let bytes = serde_json::to_vec(&Response::of(script_result.clone())).unwrap();
+        assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(script_result));
+        let null_result = ScriptResult { result: Ok(Value::Null), stdout: String::new() };
         assert_eq!(
-            Response::read(&serde_json::to_vec(&Response::of(nothing.clone())).unwrap(), MAX_OUTPUT_BYTES),
-            Ok(nothing)
+            Response::read(&serde_json::to_vec(&Response::of(null_result.clone())).unwrap(), MAX_OUTPUT_BYTES),
+            Ok(null_result)
         );
         let failed = ScriptResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Response::of(failed.clone())).unwrap();
@@ -190,8 +192,8 @@ mod tests {
         let ScriptResult { result, stdout } = validate_result(long, MAX_OUTPUT_BYTES);
         assert_eq!(result, Err(ScriptFailure::TooMuchOutput));
         assert_eq!(stdout.len(), MAX_OUTPUT_BYTES - 1);
-        let both = ScriptResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
-        assert_eq!(validate_result(both, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
+        let long_together = ScriptResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
+        assert_eq!(validate_result(long_together, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
     }
 
     #[test]
@@ -200,14 +202,14 @@ mod tests {
         let ScriptResult { result, stdout } = validate_result(nul, MAX_OUTPUT_BYTES);
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::ResultNotJson), "\u{fffd}"));
         for inner in [json!(1), json!([])] {
-            let own = usize::from(inner.is_array());
-            let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
-            let came = |depth| {
+            let inner_depth = usize::from(inner.is_array());
+            let nested = |depth| (inner_depth..depth).fold(inner.clone(), |inner, _| json!([inner]));
+            let validated = |depth| {
                 validate_result(ScriptResult { result: Ok(nested(depth)), stdout: String::new() }, MAX_OUTPUT_BYTES)
             };
-            let deepest = came(MAX_NESTING);
+            let deepest = validated(MAX_NESTING);
             assert_eq!(deepest.result, Ok(nested(MAX_NESTING)));
-            assert_eq!(came(MAX_NESTING + 1).result, Err(ScriptFailure::ResultNotJson));
+            assert_eq!(validated(MAX_NESTING + 1).result, Err(ScriptFailure::ResultNotJson));
             let bytes = serde_json::to_vec(&Response::of(deepest.clone())).unwrap();
             assert_eq!(
                 Response::read(&bytes, MAX_OUTPUT_BYTES),
@@ -219,9 +221,9 @@ mod tests {
 
     #[test]
     fn oversized_values_fail_as_too_long() {
-        let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
+        let many_members = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
         assert_eq!(
-            Response::read(wide.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result,
+            Response::read(many_members.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result,
             Err(ScriptFailure::TooMuchOutput)
         );
     }

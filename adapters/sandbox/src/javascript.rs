@@ -56,13 +56,14 @@ impl Engine {
 
     fn evaluate(&self, code: &str) -> Result<Value, ScriptFailure> {
         let outcome = self.context.with(|ctx| {
-            let own = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
+            let engine_errors = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
             let output = &self.output;
-            let result =
-                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Run, &own, output))?;
+            let result = result(&ctx, code)
+                .catch(&ctx)
+                .map_err(|error| report_error(&error, Phase::Run, &engine_errors, output))?;
             let text = text_of(&ctx, result)
                 .catch(&ctx)
-                .map_err(|error| report_error(&error, Phase::Serialize, &own, output))?;
+                .map_err(|error| report_error(&error, Phase::Serialize, &engine_errors, output))?;
             match text {
                 Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::ResultNotJson)),
                 None => Err(Thrown::Known(ScriptFailure::ResultNotJson)),
@@ -144,7 +145,9 @@ fn install_output<'js>(ctx: &Ctx<'js>, output: &Rc<Output>) -> Result<(), Error>
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
     let log = || {
         let output = Rc::clone(output);
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, words: Rest<JsValue<'js>>| write_line(&ctx, &output, words.0))
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, arguments: Rest<JsValue<'js>>| {
+            write_line(&ctx, &output, arguments.0)
+        })
     };
     let console = Object::new(ctx.clone())?;
     for name in ["log", "info", "warn", "error", "debug"] {
@@ -156,26 +159,31 @@ fn install_output<'js>(ctx: &Ctx<'js>, output: &Rc<Output>) -> Result<(), Error>
 
 fn write_line<'js>(ctx: &Ctx<'js>, output: &Output, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
     let mut line = String::new();
-    for (index, word) in arguments.into_iter().enumerate() {
+    for (index, argument) in arguments.into_iter().enumerate() {
         if index > 0 {
             line.push(' ');
         }
-        line.push_str(&text_of_argument(ctx, word)?);
+        line.push_str(&text_of_argument(ctx, argument)?);
     }
     output.append_line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
 /// The text of an argument: objects and arrays as JSON, all other values as `String()` converts them.
-fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
-    if !word.is_object() || word.is_function() || word.is_error() {
+fn text_of_argument<'js>(ctx: &Ctx<'js>, argument: JsValue<'js>) -> Result<String, Error> {
+    if !argument.is_object() || argument.is_function() || argument.is_error() {
         let name: Function<'js> = ctx.globals().get("String")?;
-        return name.call((word,));
+        return name.call((argument,));
     }
-    Ok(ctx.json_stringify(word)?.map(|text| text.to_string()).transpose()?.unwrap_or_default())
+    Ok(ctx.json_stringify(argument)?.map(|text| text.to_string()).transpose()?.unwrap_or_default())
 }
 
 /// Classifies an error, and writes it to the output in the form in which an interpreter prints it on a terminal.
-fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, output: &Output) -> Thrown {
+fn report_error<'js>(
+    error: &CaughtError<'js>,
+    phase: Phase,
+    engine_errors: &EngineErrors<'js>,
+    output: &Output,
+) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -186,8 +194,8 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
         }
         // The engine's own text of such a value is not used, because it contains memory addresses of the process.
         CaughtError::Value(value) => {
-            let word = text_of_argument(value.ctx(), value.clone()).unwrap_or_default();
-            (String::new(), format!("Uncaught {word}"))
+            let text = text_of_argument(value.ctx(), value.clone()).unwrap_or_default();
+            (String::new(), format!("Uncaught {text}"))
         }
         CaughtError::Error(_) => (String::new(), error.to_string()),
     };
@@ -195,12 +203,12 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
     if matches!(error, CaughtError::Value(value) if value.is_null()) {
         return Thrown::Null;
     }
-    let is_own = matches!(error, CaughtError::Exception(exception) if own.contains(exception));
+    let is_engine_error = matches!(error, CaughtError::Exception(exception) if engine_errors.contains(exception));
     Thrown::Known(match message.as_str() {
         // A script may throw an error with the same message, but not an error of the engine's own type.
-        "out of memory" if is_own => ScriptFailure::Memory,
+        "out of memory" if is_engine_error => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
-        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Serialize => {
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if phase == Phase::Serialize => {
             ScriptFailure::ResultNotJson
         }
         _ => ScriptFailure::Error,

@@ -15,9 +15,9 @@ pub(crate) struct Output {
     is_exceeded: Cell<bool>,
 }
 
-/// The longest prefix of a text with at most `most` bytes.
-fn prefix(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
+/// The longest prefix of a text with at most `max_bytes` bytes.
+fn prefix(text: &str, max_bytes: usize) -> &str {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
@@ -36,13 +36,13 @@ impl Output {
     /// Appends a line. If the line exceeds the limit, appends the prefix that fits and fails.
     pub(crate) fn append_line(&self, line: &str) -> Result<(), OutputExceeded> {
         let mut text = self.text.borrow_mut();
-        let room = self.max_bytes.saturating_sub(text.len());
-        if line.len() < room {
+        let remaining_bytes = self.max_bytes.saturating_sub(text.len());
+        if line.len() < remaining_bytes {
             text.push_str(line);
             text.push('\n');
             return Ok(());
         }
-        text.push_str(prefix(line, room));
+        text.push_str(prefix(line, remaining_bytes));
         self.is_exceeded.set(true);
         Err(OutputExceeded)
     }
@@ -51,12 +51,12 @@ impl Output {
     /// truncated error does not count as exceeded output.
     pub(crate) fn append_error(&self, error: &str) {
         let mut text = self.text.borrow_mut();
-        let room = self.max_bytes.saturating_sub(text.len()).min(MAX_ERROR);
-        if error.len() < room {
+        let remaining_bytes = self.max_bytes.saturating_sub(text.len()).min(MAX_ERROR);
+        if error.len() < remaining_bytes {
             text.push_str(error);
             text.push('\n');
-        } else if let Some(room) = room.checked_sub(TRUNCATION_MARK.len()) {
-            text.push_str(prefix(error, room));
+        } else if let Some(remaining_bytes) = remaining_bytes.checked_sub(TRUNCATION_MARK.len()) {
+            text.push_str(prefix(error, remaining_bytes));
             text.push_str(TRUNCATION_MARK);
         }
     }

@@ -37,7 +37,7 @@ impl Engine {
     /// Creates the engine, and triggers the interpreter's lazy initialization.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
-        let _nothing = evaluate(&engine.globals, "result = None".to_owned(), &Output::with_limit(0));
+        let _ignored = evaluate(&engine.globals, "result = None".to_owned(), &Output::with_limit(0));
         engine
     }
 
@@ -52,15 +52,15 @@ impl Engine {
 
 fn evaluate(globals: &Globals, code: String, output: &Output) -> Result<Value, ScriptFailure> {
     let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
-    let read = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, output))?;
-    let speaker = PrintCapture(output);
+    let syntax_tree = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, output))?;
+    let print_handler = PrintCapture(output);
     let module = Module::new();
     {
         // The interpreter has no memory limit of its own; the limit of the process applies.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(MAX_CALL_DEPTH).map_err(|_| ScriptFailure::Stopped)?;
-        evaluator.set_print_handler(&speaker);
-        evaluator.eval_module(read, globals).map_err(|error| report_error(&error, output))?;
+        evaluator.set_print_handler(&print_handler);
+        evaluator.eval_module(syntax_tree, globals).map_err(|error| report_error(&error, output))?;
     }
     match module.get("result") {
         None => Ok(Value::Null),
@@ -70,8 +70,8 @@ fn evaluate(globals: &Globals, code: String, output: &Output) -> Result<Value, S
 
 /// Classifies an error, and writes it to the output in the form in which an interpreter prints it on a terminal.
 fn report_error(error: &Error, output: &Output) -> ScriptFailure {
-    let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
-    let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
+    let is_too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
+    let failure = if is_too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
     output.append_error(&error.to_string());
     failure
 }

@@ -24,12 +24,12 @@ use std::{
 };
 
 /// Environment variables that tell a child which action to attempt, and whether to confine itself first.
-const TRIES: &str = "FAIRWAY_TEST_TRIES";
+const ACTION: &str = "FAIRWAY_TEST_ACTION";
 const CONFINED: &str = "FAIRWAY_TEST_CONFINED";
 
 /// Performs an action in the child process.
-fn attempt(what: &str) {
-    match what {
+fn attempt(action: &str) {
+    match action {
         "read a file" => drop(fs::read("/etc/hostname").unwrap()),
         "write a file" => fs::write("/dev/null", "x").unwrap(),
         "list a folder" => drop(fs::read_dir("/").unwrap()),
@@ -51,19 +51,19 @@ fn attempt(what: &str) {
         "ignore its alarm" => ignore(Signal::SIGALRM),
         "take memory" => map(MapFlags::MAP_PRIVATE),
         "think" => assert_eq!((0..100_000_u64).map(|n| n.to_string().len()).sum::<usize>(), 488_890),
-        other => panic!("nobody tries to {other}"),
+        other => panic!("unknown action: {other}"),
     }
 }
 
 #[expect(unsafe_code, reason = "no safe API requests such memory, and it is never used")]
 fn map(flags: MapFlags) {
-    let taken = unsafe { mmap_anonymous(None, NonZero::new(4096).unwrap(), ProtFlags::PROT_WRITE, flags) };
-    taken.unwrap();
+    let mapping = unsafe { mmap_anonymous(None, NonZero::new(4096).unwrap(), ProtFlags::PROT_WRITE, flags) };
+    mapping.unwrap();
 }
 
 #[expect(unsafe_code, reason = "the signal has no handler")]
-fn ignore(what: Signal) {
-    unsafe { signal(what, SigHandler::SigIgn) }.unwrap();
+fn ignore(ignored_signal: Signal) {
+    unsafe { signal(ignored_signal, SigHandler::SigIgn) }.unwrap();
 }
 
 const FORBIDDEN: [&str; 19] = [
@@ -89,17 +89,17 @@ const FORBIDDEN: [&str; 19] = [
 ];
 
 /// The part of a test that runs in the child process.
-fn run_attempt(what: &str) -> ! {
-    if what == "start one that stays" {
+fn run_attempt(action: &str) -> ! {
+    if action == "start one that stays" {
         // The grandchild inherits the pipes of this process.
         child("stay", true).status().unwrap();
     }
     if env::var_os(CONFINED).is_some() {
         fairway_sandbox::confine().unwrap();
     }
-    match what {
+    match action {
         "stay" => stay(),
-        _ => attempt(what),
+        _ => attempt(action),
     }
     process::exit(0);
 }
@@ -114,18 +114,18 @@ fn stay() {
 }
 
 /// The command for a child that attempts an action.
-fn child(what: &str, confined: bool) -> Command {
+fn child(action: &str, is_confined: bool) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(TRIES, what).env_remove(CONFINED);
-    if confined {
+    command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(ACTION, action).env_remove(CONFINED);
+    if is_confined {
         command.env(CONFINED, "yes");
     }
     command
 }
 
 /// The exit status of a child: its exit code, or the signal that killed it.
-fn exit_of(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
-    let mut command = child(what, confined);
+fn exit_of(action: &str, is_confined: bool) -> (Option<i32>, Option<i32>) {
+    let mut command = child(action, is_confined);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     (status.code(), status.signal())
 }
@@ -136,23 +136,23 @@ fn wait_for_stay(output: &mut impl io::BufRead) {
     // The test harness may print the test's name on the same line, so only the end of the line is compared.
     while !line.trim_end().ends_with("stays") {
         line.clear();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before");
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before it reported");
     }
 }
 
-const TEST: &str = "whoever_is_confined_is_ended_by_what_it_may_not_do";
+const TEST: &str = "forbidden_actions_end_a_confined_process";
 
 #[test]
-fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
-    if let Ok(what) = env::var(TRIES) {
-        run_attempt(&what);
+fn forbidden_actions_end_a_confined_process() {
+    if let Ok(action) = env::var(ACTION) {
+        run_attempt(&action);
     }
-    for free in ["think", "take memory"] {
-        assert_eq!(exit_of(free, true), (Some(0), None), "{free}");
+    for permitted_action in ["think", "take memory"] {
+        assert_eq!(exit_of(permitted_action, true), (Some(0), None), "{permitted_action}");
     }
-    for what in FORBIDDEN {
-        assert_eq!(exit_of(what, false), (Some(0), None), "{what}, unconfined");
-        assert_eq!(exit_of(what, true), (None, Some(libc::SIGSYS)), "{what}");
+    for action in FORBIDDEN {
+        assert_eq!(exit_of(action, false), (Some(0), None), "{action}, unconfined");
+        assert_eq!(exit_of(action, true), (None, Some(libc::SIGSYS)), "{action}");
     }
 }
 
@@ -165,11 +165,11 @@ fn confined_process_has_low_limits_and_priority() {
     let limits = read("limits");
     let limit = |name: &str| {
         let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        let most: Vec<u64> = line.split_whitespace().take(2).map(|most| most.parse().unwrap()).collect();
-        assert_eq!(most[0], most[1], "{name}: a soft limit could be raised");
-        most[0]
+        let soft_and_hard: Vec<u64> = line.split_whitespace().take(2).map(|value| value.parse().unwrap()).collect();
+        assert_eq!(soft_and_hard[0], soft_and_hard[1], "{name}: a soft limit could be raised");
+        soft_and_hard[0]
     };
-    for (name, most) in [
+    for (name, maximum) in [
         ("Max cpu time", 6),
         ("Max file size", 0),
         ("Max stack size", 8 << 20),
@@ -179,7 +179,7 @@ fn confined_process_has_low_limits_and_priority() {
         ("Max locked memory", 0),
         ("Max msgqueue size", 0),
     ] {
-        assert_eq!(limit(name), most, "{name}");
+        assert_eq!(limit(name), maximum, "{name}");
     }
     assert!((64 << 20..256 << 20).contains(&limit("Max data size")), "{limits}");
     assert_eq!(read("oom_score_adj").trim(), "1000");
@@ -201,13 +201,13 @@ fn confined_process_does_not_outlive_its_parent() {
     let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut parent = parent.unwrap();
     let mut output = BufReader::new(parent.stdout.take().unwrap());
-    let held = parent.stdin.take();
+    let input = parent.stdin.take();
     wait_for_stay(&mut output);
     parent.kill().unwrap();
     parent.wait().unwrap();
     // When a parent process can be waited for, its children have already received the kill signal and read no more.
-    drop(held);
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "");
+    drop(input);
+    let mut remaining_output = String::new();
+    output.read_to_string(&mut remaining_output).unwrap();
+    assert_eq!(remaining_output, "");
 }

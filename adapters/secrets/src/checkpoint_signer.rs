@@ -53,7 +53,7 @@ impl SecretSigner {
                         self.create(path.clone()).await?;
                         self.read(&reference).await?
                     }
-                    found => parse(&found.map_err(unavailable)?)?,
+                    result => parse(&result.map_err(unavailable)?)?,
                 }
             }
         };
@@ -88,19 +88,19 @@ fn unavailable(source: impl std::error::Error + Send + Sync + 'static) -> Signin
 fn create_key_file(path: &Path, key: &Secret) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+    let temporary_path = path.with_extension(format!("{}.new", std::process::id()));
     // A process with the same id may have ended here earlier and left its temporary file.
-    remove_if_present(&unfinished)?;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    remove_if_present(&temporary_path)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary_path)?;
     file.write_all(key.expose().as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    let linked = match std::fs::hard_link(&unfinished, path) {
+    let link_result = match std::fs::hard_link(&temporary_path, path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        linked => linked,
+        link_result => link_result,
     };
-    remove_if_present(&unfinished)?;
-    linked?;
+    remove_if_present(&temporary_path)?;
+    link_result?;
     std::fs::File::open(folder)?.sync_all()
 }
 

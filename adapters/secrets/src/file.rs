@@ -21,23 +21,23 @@ use zeroize::Zeroizing;
 /// refused.
 pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Result<Secret, SecretError> {
     let folder = fs::canonicalize(folder).await.map_err(|failure| read_error(&failure))?;
-    let own = folder.join(tenant.as_str());
-    let place = fs::canonicalize(own.join(name)).await.map_err(|failure| read_error(&failure))?;
+    let tenant_folder = folder.join(tenant.as_str());
+    let path = fs::canonicalize(tenant_folder.join(name)).await.map_err(|failure| read_error(&failure))?;
     // The tenant's folder itself must not be a link, because the link could lead to another tenant's folder.
-    if !place.starts_with(&own) {
+    if !path.starts_with(&tenant_folder) {
         tracing::warn!(tenant = tenant.as_str(), "a secret links out of its tenant's folder; refusing to read it");
         return Err(SecretError::OtherTenant);
     }
-    read(&place).await
+    read(&path).await
 }
 
 /// Reads a file. Removes one trailing line feed, which editors append.
-pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
+pub(crate) async fn read(path: &Path) -> Result<Secret, SecretError> {
     // Only regular files are opened, because opening a pipe or a device could block.
-    if !fs::metadata(place).await.map_err(|failure| read_error(&failure))?.is_file() {
+    if !fs::metadata(path).await.map_err(|failure| read_error(&failure))?.is_file() {
         return Err(SecretError::Malformed);
     }
-    let file = File::open(place).await.map_err(|failure| read_error(&failure))?;
+    let file = File::open(path).await.map_err(|failure| read_error(&failure))?;
     // The buffer has the maximum size from the start, because a growing buffer would leave copies of the secret in
     // freed memory.
     let max_bytes = MAX_SECRET_BYTES.saturating_add(2);

@@ -22,8 +22,8 @@ pub struct Vault {
 }
 
 impl fmt::Debug for Vault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Vault")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Vault")
     }
 }
 
@@ -71,13 +71,13 @@ impl Vault {
             headers: HeaderMap::from_iter([(TOKEN, self.token.clone())]),
             body: Default::default(),
         };
-        let answer = self.endpoint.send(call).await.map_err(|error| unavailable(path, error.code()))?;
-        match answer.status() {
+        let response = self.endpoint.send(call).await.map_err(|error| unavailable(path, error.code()))?;
+        match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(SecretError::Missing),
             status => return Err(unavailable(path, status.as_str())),
         }
-        let body = answer.read_all().await.map_err(|error| unavailable(path, error.code()))?;
+        let body = response.read_all().await.map_err(|error| unavailable(path, error.code()))?;
         let mut entry: Value = serde_json::from_slice(&body).map_err(|_| SecretError::Malformed)?;
         // The vault returns `null` as data if the latest version of the entry was deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {

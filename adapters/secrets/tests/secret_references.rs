@@ -17,14 +17,14 @@ fn slug(text: &str) -> Slug {
     Slug::parse(text).unwrap()
 }
 
-async fn read(places: &SecretSources, tenant: &str, reference: &str) -> Result<String, SecretError> {
-    let read = places.read(&slug(tenant), &SecretRef::parse(reference).unwrap()).await;
-    read.map(|secret| secret.expose().to_owned())
+async fn read(sources: &SecretSources, tenant: &str, reference: &str) -> Result<String, SecretError> {
+    let result = sources.read(&slug(tenant), &SecretRef::parse(reference).unwrap()).await;
+    result.map(|secret| secret.expose().to_owned())
 }
 
-async fn read_own(places: &SecretSources, reference: &str) -> Result<String, SecretError> {
-    let read = places.read_server_secret(&ServerSecretRef::parse(reference).unwrap()).await;
-    read.map(|secret| secret.expose().to_owned())
+async fn read_server_secret(sources: &SecretSources, reference: &str) -> Result<String, SecretError> {
+    let result = sources.read_server_secret(&ServerSecretRef::parse(reference).unwrap()).await;
+    result.map(|secret| secret.expose().to_owned())
 }
 
 fn variables(name: &str) -> Option<OsString> {
@@ -41,7 +41,7 @@ fn variables(name: &str) -> Option<OsString> {
 
 #[tokio::test]
 async fn reads_only_variables_of_the_tenant() {
-    let places = SecretSources::new(None, None).with_variable_lookup(variables);
+    let sources = SecretSources::new(None, None).with_variable_lookup(variables);
     for (tenant, reference, value) in [
         ("acme", "env:KEY", Ok("of acme")),
         ("acme-eu", "env:KEY", Ok("of acme-eu")),
@@ -50,10 +50,10 @@ async fn reads_only_variables_of_the_tenant() {
         ("acme", "env:OPENAI_API_KEY", Err(SecretError::Missing)),
         ("acme", "env:EMPTY", Err(SecretError::Malformed)),
     ] {
-        assert_eq!(read(&places, tenant, reference).await.as_deref(), value.as_ref().copied(), "{tenant} {reference}");
+        assert_eq!(read(&sources, tenant, reference).await.as_deref(), value.as_ref().copied(), "{tenant} {reference}");
     }
-    assert_eq!(read_own(&places, "env:OPENAI_API_KEY").await.as_deref(), Ok("of the server"));
-    assert_eq!(read_own(&places, "env:NOBODY").await, Err(SecretError::Missing));
+    assert_eq!(read_server_secret(&sources, "env:OPENAI_API_KEY").await.as_deref(), Ok("of the server"));
+    assert_eq!(read_server_secret(&sources, "env:NOBODY").await, Err(SecretError::Missing));
 }
 
 /// A folder with the secrets of two tenants.
@@ -66,21 +66,21 @@ fn folder() -> TempDir {
     folder
 }
 
-fn below(folder: &Path) -> SecretSources {
+fn sources_in(folder: &Path) -> SecretSources {
     SecretSources::new(Some(folder.to_owned()), None)
 }
 
 #[tokio::test]
 async fn reads_files_in_the_folder_of_the_tenant() {
     let folder = folder();
-    let places = below(folder.path());
-    assert_eq!(read(&places, "acme", "file:key").await.as_deref(), Ok("of acme"));
-    assert_eq!(read(&places, "other", "file:key").await.as_deref(), Ok("of other"));
-    assert_eq!(read(&places, "acme", "file:nothing").await, Err(SecretError::Missing));
-    assert_eq!(read(&places, "nobody", "file:key").await, Err(SecretError::Missing));
+    let sources = sources_in(folder.path());
+    assert_eq!(read(&sources, "acme", "file:key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read(&sources, "other", "file:key").await.as_deref(), Ok("of other"));
+    assert_eq!(read(&sources, "acme", "file:nothing").await, Err(SecretError::Missing));
+    assert_eq!(read(&sources, "nobody", "file:key").await, Err(SecretError::Missing));
     assert_eq!(read(&SecretSources::new(None, None), "acme", "file:key").await, Err(SecretError::NotConfigured));
     let path = folder.path().join("other/key");
-    assert_eq!(read_own(&places, &format!("file:{}", path.display())).await.as_deref(), Ok("of other"));
+    assert_eq!(read_server_secret(&sources, &format!("file:{}", path.display())).await.as_deref(), Ok("of other"));
 }
 
 #[tokio::test]
@@ -99,12 +99,12 @@ async fn refuses_links_out_of_the_folder_of_the_tenant() {
     fs::create_dir(folder.path().join("acme-eu")).unwrap();
     fs::write(folder.path().join("acme-eu/key"), "of acme-eu").unwrap();
     symlink("../acme-eu/key", acme.join("neighbour")).unwrap();
-    let places = below(folder.path());
-    assert_eq!(read(&places, "acme", "file:mounted").await.as_deref(), Ok("mounted"));
+    let sources = sources_in(folder.path());
+    assert_eq!(read(&sources, "acme", "file:mounted").await.as_deref(), Ok("mounted"));
     for name in ["foreign", "outside", "neighbour"] {
-        assert_eq!(read(&places, "acme", &format!("file:{name}")).await, Err(SecretError::OtherTenant), "{name}");
+        assert_eq!(read(&sources, "acme", &format!("file:{name}")).await, Err(SecretError::OtherTenant), "{name}");
     }
-    assert_eq!(read(&places, "linked", "file:key").await, Err(SecretError::OtherTenant));
+    assert_eq!(read(&sources, "linked", "file:key").await, Err(SecretError::OtherTenant));
 }
 
 #[tokio::test]
@@ -117,13 +117,13 @@ async fn refuses_empty_binary_and_oversized_secrets() {
     fs::write(acme.join("longest"), vec![b'x'; 64 * 1024]).unwrap();
     fs::create_dir(acme.join("folder")).unwrap();
     symlink("/dev/zero", folder.path().join("device")).unwrap();
-    let places = below(folder.path());
+    let sources = sources_in(folder.path());
     for name in ["empty", "bytes", "long", "folder"] {
-        assert_eq!(read(&places, "acme", &format!("file:{name}")).await, Err(SecretError::Malformed), "{name}");
+        assert_eq!(read(&sources, "acme", &format!("file:{name}")).await, Err(SecretError::Malformed), "{name}");
     }
-    assert_eq!(read(&places, "acme", "file:longest").await.map(|value| value.len()), Ok(64 * 1024));
+    assert_eq!(read(&sources, "acme", "file:longest").await.map(|value| value.len()), Ok(64 * 1024));
     let device = folder.path().join("device");
-    assert_eq!(read_own(&places, &format!("file:{}", device.display())).await, Err(SecretError::Malformed));
+    assert_eq!(read_server_secret(&sources, &format!("file:{}", device.display())).await, Err(SecretError::Malformed));
 }
 
 #[tokio::test]
@@ -132,17 +132,17 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
     let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();
-    let places = SecretSources::new(None, Some(vault));
+    let sources = SecretSources::new(None, Some(vault));
     endpoint.respond_with(ScriptedResponse::json(&entry));
-    assert_eq!(read(&places, "acme", "vault:team/openai#key").await.as_deref(), Ok("of acme"));
-    assert_eq!(read_own(&places, "vault:server/openai#key").await.as_deref(), Ok("of acme"));
-    assert_eq!(read(&places, "acme", "vault:team/openai#other").await, Err(SecretError::Missing));
-    assert_eq!(read(&places, "acme", "vault:team/openai#number").await, Err(SecretError::Malformed));
-    let asked = endpoint.requests();
-    let paths: Vec<&str> = asked.iter().map(|request| request.path.as_str()).collect();
+    assert_eq!(read(&sources, "acme", "vault:team/openai#key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read_server_secret(&sources, "vault:server/openai#key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read(&sources, "acme", "vault:team/openai#other").await, Err(SecretError::Missing));
+    assert_eq!(read(&sources, "acme", "vault:team/openai#number").await, Err(SecretError::Malformed));
+    let requests = endpoint.requests();
+    let paths: Vec<&str> = requests.iter().map(|request| request.path.as_str()).collect();
     assert_eq!(paths[..2], ["/v1/secret/data/acme/team/openai", "/v1/secret/data/server/openai"]);
-    assert_eq!(asked[0].header("x-vault-token"), Some("s.token"));
-    for (script, error) in [
+    assert_eq!(requests[0].header("x-vault-token"), Some("s.token"));
+    for (response, error) in [
         (ScriptedResponse::status(404, "{\"errors\":[]}"), SecretError::Missing),
         (ScriptedResponse::status(403, "{\"errors\":[\"permission denied\"]}"), SecretError::Unavailable),
         (ScriptedResponse::status(503, "sealed"), SecretError::Unavailable),
@@ -151,8 +151,8 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
         (ScriptedResponse::redirect("http://169.254.169.254/"), SecretError::Unavailable),
         (ScriptedResponse::reset(), SecretError::Unavailable),
     ] {
-        endpoint.respond_with(script);
-        assert_eq!(read(&places, "acme", "vault:a#key").await, Err(error), "{error:?}");
+        endpoint.respond_with(response);
+        assert_eq!(read(&sources, "acme", "vault:a#key").await, Err(error), "{error:?}");
     }
     assert_eq!(read(&SecretSources::new(None, None), "acme", "vault:a#b").await, Err(SecretError::NotConfigured));
 }

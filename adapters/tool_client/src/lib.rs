@@ -34,8 +34,8 @@ pub struct ToolClient {
 }
 
 impl fmt::Debug for ToolClient {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
@@ -48,13 +48,13 @@ impl ToolClient {
 
     /// The endpoint of an address, with a maximum response size in bytes. Endpoints are cached to reuse their
     /// connections; the guard checks each new connection.
-    fn endpoint(&self, address: &str, most: usize) -> Result<Endpoint, EgressError> {
-        let way = (address.to_owned(), most);
-        if let Some(endpoint) = self.endpoints.get(&way) {
+    fn endpoint(&self, address: &str, max_bytes: usize) -> Result<Endpoint, EgressError> {
+        let key = (address.to_owned(), max_bytes);
+        if let Some(endpoint) = self.endpoints.get(&key) {
             return Ok(endpoint);
         }
-        let endpoint = self.guard.endpoint(address, Limits { timeout: MAX_DURATION, max_body: most })?;
-        self.endpoints.insert(way, endpoint.clone());
+        let endpoint = self.guard.endpoint(address, Limits { timeout: MAX_DURATION, max_body: max_bytes })?;
+        self.endpoints.insert(key, endpoint.clone());
         Ok(endpoint)
     }
 
@@ -62,8 +62,8 @@ impl ToolClient {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.9"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
-        headers.insert(HeaderName::from_static("idempotency-key"), named);
+        let call_id = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), call_id);
         if let Some(reference) = &call.secret {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
@@ -75,7 +75,7 @@ impl ToolClient {
         &self,
         tenant: &Slug,
         reference: &SecretRef,
-        before: &str,
+        prefix: &str,
     ) -> Result<HeaderValue, HttpCallError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
             tracing::warn!(
@@ -85,7 +85,7 @@ impl ToolClient {
             );
             HttpCallError::SecretUnavailable
         })?;
-        let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
+        let mut value = HeaderValue::from_str(&format!("{prefix}{}", secret.expose())).map_err(|_| {
             tracing::warn!(
                 tenant = tenant.as_str(),
                 "a secret contains characters that a header cannot contain; failing the call"
@@ -110,45 +110,52 @@ impl ToolClient {
         }
         let headers = self.headers(tenant, call).await?;
         let path = call.path.trim_start_matches('/').to_owned();
-        let sent = EgressRequest { method: to_http_method(call.method), path, headers, body: body.into() };
-        let answer = endpoint.send(sent).await.map_err(call_error)?;
-        if !answer.status().is_success() {
+        let request = EgressRequest { method: to_http_method(call.method), path, headers, body: body.into() };
+        let response = endpoint.send(request).await.map_err(call_error)?;
+        if !response.status().is_success() {
             tracing::info!(
                 tenant = tenant.as_str(),
                 call_id = %call.call_id,
-                status = answer.status().as_u16(),
+                status = response.status().as_u16(),
                 "an HTTP call got an error status; failing the call"
             );
             return Err(HttpCallError::ErrorStatus);
         }
-        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let whole = answer.read_all().await.map_err(call_error)?;
-        if whole.is_empty() {
+        let content_type = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|content_type| content_type.to_str().ok())
+            .unwrap_or_default();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let response_body = response.read_all().await.map_err(call_error)?;
+        if response_body.is_empty() {
             return Ok(Value::Null);
         }
-        if kind == "application/json" || kind.ends_with("+json") {
+        if content_type == "application/json" || content_type.ends_with("+json") {
             // The strict reader refuses duplicate member names, which are ambiguous, and NUL characters, which
             // PostgreSQL cannot store.
-            return json::read(&whole).map_err(|_| HttpCallError::Malformed);
+            return json::read(&response_body).map_err(|_| HttpCallError::Malformed);
         }
-        if !kind.starts_with("text/") {
+        if !content_type.starts_with("text/") {
             return Err(HttpCallError::Malformed);
         }
-        String::from_utf8(whole.into()).map(replace_nul).map(Value::String).map_err(|_| HttpCallError::Malformed)
+        String::from_utf8(response_body.into())
+            .map(replace_nul)
+            .map(Value::String)
+            .map_err(|_| HttpCallError::Malformed)
     }
 }
 
 #[async_trait]
 impl HttpCaller for ToolClient {
     async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError> {
-        let time = call.timeout.min(MAX_DURATION);
-        tokio::time::timeout(time, self.send_call(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
+        let timeout = call.timeout.min(MAX_DURATION);
+        tokio::time::timeout(timeout, self.send_call(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
     }
 
     async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
-        let time = call.connection.timeout.min(MAX_DURATION);
-        tokio::time::timeout(time, self.call_mcp_tool(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
+        let timeout = call.connection.timeout.min(MAX_DURATION);
+        tokio::time::timeout(timeout, self.call_mcp_tool(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
     }
 }
 
@@ -179,15 +186,17 @@ fn matches_hosts(hosts: &[String], address: &str) -> bool {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
     let host = host.strip_suffix('.').unwrap_or(host);
     hosts.iter().any(|entry| {
-        let (name, wanted) = entry.rsplit_once(':').map_or((entry.as_str(), None), |(name, port)| (name, Some(port)));
-        let fits = wanted.is_none_or(|wanted| wanted == port.to_string());
-        fits && match name.strip_prefix("*.") {
-            Some(above) => host
-                .to_ascii_lowercase()
-                .strip_suffix(&above.to_ascii_lowercase())
-                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
-            None => host.eq_ignore_ascii_case(name),
-        }
+        let (name, expected_port) =
+            entry.rsplit_once(':').map_or((entry.as_str(), None), |(name, port)| (name, Some(port)));
+        let port_matches = expected_port.is_none_or(|expected_port| expected_port == port.to_string());
+        port_matches
+            && match name.strip_prefix("*.") {
+                Some(domain) => host
+                    .to_ascii_lowercase()
+                    .strip_suffix(&domain.to_ascii_lowercase())
+                    .is_some_and(|subdomain| subdomain.len() > 1 && subdomain.ends_with('.')),
+                None => host.eq_ignore_ascii_case(name),
+            }
     })
 }
 

@@ -55,49 +55,50 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 impl ToolClient {
     pub(crate) async fn call_mcp_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
-        let way = &call.connection;
-        for hosts in [&way.allowed_hosts, &call.allowed_hosts].into_iter().flatten() {
-            if !matches_hosts(hosts, &way.url) {
+        let connection = &call.connection;
+        for hosts in [&connection.allowed_hosts, &call.allowed_hosts].into_iter().flatten() {
+            if !matches_hosts(hosts, &connection.url) {
                 return Err(HttpCallError::Forbidden.into());
             }
         }
-        let endpoint = self.endpoint(&way.url, MAX_LISTING_BYTES).map_err(call_error)?;
+        let endpoint = self.endpoint(&connection.url, MAX_LISTING_BYTES).map_err(call_error)?;
         let mut headers = HeaderMap::new();
-        for (name, reference) in &way.headers {
+        for (name, reference) in &connection.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
             headers.insert(name, self.secret_header(tenant, reference, "").await?);
         }
-        if let Some(reference) = &way.bearer {
+        if let Some(reference) = &connection.bearer {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
-        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
-        let wire = GuardedTransport { endpoint, headers, idempotency_key: named, failure: Arc::default() };
-        let broke = Arc::clone(&wire.failure);
-        run_session(wire, call).await.map_err(|error| match error {
+        let idempotency_key = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
+        let transport = GuardedTransport { endpoint, headers, idempotency_key, failure: Arc::default() };
+        let failure = Arc::clone(&transport.failure);
+        run_session(transport, call).await.map_err(|error| match error {
             // The SDK reports only that the transport failed. The cause is in the record that the transport keeps.
             McpError::Call(HttpCallError::Truncated) => {
-                let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
-                why.unwrap_or(HttpCallError::Truncated).into()
+                let cause = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+                cause.unwrap_or(HttpCallError::Truncated).into()
             }
             McpError::Call(_) | McpError::Drifted(_) => error,
         })
     }
 }
 
-async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, McpError> {
+async fn run_session(guarded_transport: GuardedTransport, call: &McpCall) -> Result<Value, McpError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(call.connection.url.as_str());
     config.retry_config = Arc::new(NeverRetry::default());
     config.reinit_on_expired_session = false;
     config.max_sse_event_size = MAX_LISTING_BYTES;
-    let transport = StreamableHttpClientTransport::with_client(wire, config);
+    let transport = StreamableHttpClientTransport::with_client(guarded_transport, config);
     let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
     let lifecycle = match call.connection.session_start {
         SessionStart::Handshake => ClientLifecycleMode::Initialize,
         SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
     };
-    let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
-    let me = ClientInfo(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
-    let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
+    let implementation = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
+    let client_info =
+        ClientInfo(ClientConfig::new(ClientCapabilities::default(), implementation).with_protocol_version(handshake));
+    let session = serve_client_with_lifecycle(client_info, transport, lifecycle).await.map_err(|error| {
         tracing::info!(
             error_kind = init_error_name(&error),
             call_id = %call.call_id,
@@ -107,12 +108,12 @@ async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, Mc
     })?;
     // This call does not wait for the end of the session, so that a slow server does not delay the result. The
     // SDK's background task ends the session within seconds after it was dropped.
-    verify_and_call(running.peer(), call).await
+    verify_and_call(session.peer(), call).await
 }
 
 async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
-    if let (Some(agreed), Some(may)) = (peer.peer_info(), &call.connection.revisions)
-        && !may.iter().any(|revision| revision == agreed.protocol_version.as_str())
+    if let (Some(agreed), Some(allowed_revisions)) = (peer.peer_info(), &call.connection.revisions)
+        && !allowed_revisions.iter().any(|revision| revision == agreed.protocol_version.as_str())
     {
         return Err(HttpCallError::ErrorStatus.into());
     }
@@ -164,7 +165,7 @@ fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCal
     let value = match result.structured_content {
         Some(value) => value,
         None => {
-            let words = result.content.into_iter().map(|block| match block {
+            let texts = result.content.into_iter().map(|block| match block {
                 ContentBlock::Text(text) => Ok(replace_nul(text.text)),
                 ContentBlock::Image(_)
                 | ContentBlock::Audio(_)
@@ -172,7 +173,7 @@ fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCal
                 | ContentBlock::ResourceLink(_) => Err(HttpCallError::Malformed),
                 _ => Err(HttpCallError::Malformed),
             });
-            Value::String(words.collect::<Result<Vec<_>, _>>()?.join("\n"))
+            Value::String(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
     };
     let bytes = serde_json::to_vec(&value).map_err(|_| HttpCallError::Malformed)?;
@@ -242,8 +243,8 @@ struct GuardedTransport {
 type McpTransportError = StreamableHttpError<EgressError>;
 
 impl GuardedTransport {
-    fn record_failure(&self, why: HttpCallError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    fn record_failure(&self, cause: HttpCallError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
     }
 
     fn egress_failure(&self, error: EgressError) -> McpTransportError {
@@ -251,8 +252,8 @@ impl GuardedTransport {
         StreamableHttpError::Client(error)
     }
 
-    fn invalid_response(&self, why: HttpCallError) -> McpTransportError {
-        self.record_failure(why);
+    fn invalid_response(&self, cause: HttpCallError) -> McpTransportError {
+        self.record_failure(cause);
         StreamableHttpError::UnexpectedServerResponse("an invalid response".into())
     }
 
@@ -294,8 +295,8 @@ impl GuardedTransport {
         }
         let body = serde_json::to_vec(&message)?;
         let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
-        let answer = self.endpoint.send(call).await.map_err(|error| self.egress_failure(error))?;
-        let status = answer.status();
+        let response = self.endpoint.send(call).await.map_err(|error| self.egress_failure(error))?;
+        let status = response.status();
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
@@ -307,21 +308,25 @@ impl GuardedTransport {
             );
             return Err(self.invalid_response(HttpCallError::ErrorStatus));
         }
-        let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
-        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match kind.as_str() {
+        let session = response.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
+        let content_type = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|content_type| content_type.to_str().ok())
+            .unwrap_or_default();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match content_type.as_str() {
             "text/event-stream" => {
-                let wire = self.clone();
-                let body = answer.body().inspect_err(move |error| wire.record_failure(call_error(*error)));
-                let wire = self.clone();
-                let events = SseStream::from_bytes_stream(body).map(move |event| wire.check_event(event?));
+                let transport = self.clone();
+                let body = response.body().inspect_err(move |error| transport.record_failure(call_error(*error)));
+                let transport = self.clone();
+                let events = SseStream::from_bytes_stream(body).map(move |event| transport.check_event(event?));
                 Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
             }
             "application/json" => {
-                let whole = answer.read_all().await.map_err(|error| self.egress_failure(error))?;
+                let body = response.read_all().await.map_err(|error| self.egress_failure(error))?;
                 // The strict reader refuses duplicate member names, which are ambiguous.
-                let document = json::read(&whole).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+                let document = json::read(&body).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
                 let message: ServerJsonRpcMessage =
                     serde_json::from_value(document).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
                 Ok(StreamableHttpPostResponse::Json(message, session))

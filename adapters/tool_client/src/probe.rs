@@ -24,14 +24,14 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 #[async_trait]
 impl EndpointProbe for ToolClient {
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError> {
-        let checked = async {
+        let check = async {
             match probe.protocol {
                 ProbeProtocol::Http | ProbeProtocol::S3 => self.probe_http(tenant, probe).await,
                 ProbeProtocol::Postgres => self.probe_postgres(&probe.endpoint).await,
                 ProbeProtocol::Smtp => self.probe_smtp(&probe.endpoint).await,
             }
         };
-        timeout(MAX_DURATION, checked).await.map_err(|_| ProbeError::TimedOut)?
+        timeout(MAX_DURATION, check).await.map_err(|_| ProbeError::TimedOut)?
     }
 }
 
@@ -44,10 +44,10 @@ impl ToolClient {
             headers.insert(header::AUTHORIZATION, value.map_err(|_| ProbeError::SecretUnavailable)?);
         }
         let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Vec::new().into() };
-        let answer = endpoint.send(request).await.map_err(probe_error)?;
+        let response = endpoint.send(request).await.map_err(probe_error)?;
         // An object store refuses anonymous requests with a client error, which also shows that it is running.
-        let is_healthy =
-            answer.status().is_success() || probe.protocol == ProbeProtocol::S3 && answer.status().is_client_error();
+        let is_healthy = response.status().is_success()
+            || probe.protocol == ProbeProtocol::S3 && response.status().is_client_error();
         if is_healthy { Ok(()) } else { Err(ProbeError::Refused) }
     }
 

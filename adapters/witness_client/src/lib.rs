@@ -110,8 +110,8 @@ mod tests {
             (StatusCode::BAD_REQUEST, false, "", "Unavailable"),
             (StatusCode::INTERNAL_SERVER_ERROR, false, "", "Unavailable"),
         ] {
-            let read = format!("{:?}", read_response(status, is_size, text));
-            assert!(read.contains(expected), "{status} {text:?}: {read}");
+            let result = format!("{:?}", read_response(status, is_size, text));
+            assert!(result.contains(expected), "{status} {text:?}: {result}");
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Benchmark of the cost that notifications and the transparency log add to runs.
 //!
 //! One server executes runs and performs neither task. In every other measurement, a second server performs one of
-//! them.
-//! The processor time of a run is that of the first server and of PostgreSQL. The ratio with and without the task
-//! thus contains the load that the task adds to runs and to the database. The report lists the second server's own
-//! time separately.
+//! them. The processor time of a run is that of the first server and of PostgreSQL. The ratio with and without the
+//! task thus contains the load that the task adds to runs and to the database. The report lists the second server's
+//! own time separately.
 //!
 //! A second ratio uses PostgreSQL's time for the largest backlog. It excludes the effects of concurrent programs
 //! on each other's processor caches.
@@ -89,8 +88,8 @@ impl Task {
 pub(crate) struct MeasurementPair {
     without: Measurement,
     with: Measurement,
-    /// Processor time of the server that performs the task, divided by the number of runs.
-    own: f64,
+    /// Processor time of the server that performs the task, in seconds, divided by the number of runs.
+    task_seconds: f64,
     /// The largest lag of the published checkpoint behind the log.
     lag: Duration,
 }
@@ -131,21 +130,21 @@ impl Backlog {
 /// When a server does not start, or the task does not process its backlog in time.
 pub(crate) async fn measure(
     task: Task,
-    (home, postgres, plan): (&RunDirectory, &Postgres, &Plan),
+    (run_directory, postgres, plan): (&RunDirectory, &Postgres, &Plan),
     (fixtures, database): (&Fixtures, &Client),
     measure: impl AsyncFn(&ChildProcess, Vec<ClientScript>) -> Result<Measurement>,
 ) -> Result<TaskCost> {
-    let neither = ["--no-notifications", "--no-transparency-log"];
-    let mut server = start_server_with(home, postgres, &plan.server, &neither).await?;
+    let without_tasks = ["--no-notifications", "--no-transparency-log"];
+    let mut server = start_server_with(run_directory, postgres, &plan.server, &without_tasks).await?;
     let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
     let runs = async || measure(&server, scenario.client_scripts(fixtures, CLIENTS)?).await;
     let mut pairs = Vec::new();
     let mut largest = Backlog::default();
     for number in 0..PAIRS {
         let before = if number % 2 == 0 { Some(runs().await?) } else { None };
-        let mut performer = start_server_with(home, postgres, &plan.server, &task.options()).await?;
-        let taken = take_up(task, database, postgres.process_id()).await?;
-        largest = if taken.facts > largest.facts { taken } else { largest };
+        let mut performer = start_server_with(run_directory, postgres, &plan.server, &task.options()).await?;
+        let backlog = process_backlog(task, database, postgres.process_id()).await?;
+        largest = if backlog.facts > largest.facts { backlog } else { largest };
         let (start, since) = (processor_time(performer.id())?, Instant::now());
         let ended = Cell::new(false);
         let measured = async {
@@ -158,15 +157,16 @@ pub(crate) async fn measure(
             Task::TransparencyLog => tokio::try_join!(measured, largest_lag(database, &ended))?,
         };
         // The task's server was measured during the warm-up too, so its time is scaled to the measured part.
-        let own = processor_time(performer.id())?.saturating_sub(start).as_secs_f64() * with.cost.elapsed.as_secs_f64()
+        let task_seconds = processor_time(performer.id())?.saturating_sub(start).as_secs_f64()
+            * with.cost.elapsed.as_secs_f64()
             / since.elapsed().as_secs_f64()
-            / with.tally.requests.max(1) as f64;
+            / with.load.requests.max(1) as f64;
         performer.stop().await?;
         let without = match before {
             Some(before) => before,
             None => runs().await?,
         };
-        pairs.push(MeasurementPair { without, with, own, lag });
+        pairs.push(MeasurementPair { without, with, task_seconds, lag });
     }
     server.stop().await?;
     let facts_of_a_run = database.query_one(FACTS_OF_A_RUN, &[]).await?.try_get(0)?;
@@ -208,35 +208,35 @@ impl LogLag {
         while self.0.front().is_some_and(|(_, size)| *size <= covered) {
             self.0.pop_front();
         }
-        self.0.front().map_or(Duration::ZERO, |(seen_at, _)| now.saturating_duration_since(*seen_at))
+        self.0.front().map_or(Duration::ZERO, |(observed_at, _)| now.saturating_duration_since(*observed_at))
     }
 }
 
 /// Waits until the task has processed all facts. The start of the task's server is excluded from the measurement.
-async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backlog> {
+async fn process_backlog(task: Task, database: &Client, postmaster: u32) -> Result<Backlog> {
     let backlog = async || -> Result<i64> { Ok(database.query_one(task.backlog(), &[]).await?.try_get(0)?) };
     let since = Instant::now();
     let all = backlog().await?;
-    let mut left = all;
-    while left == all && left > 0 {
+    let mut remaining = all;
+    while remaining == all && remaining > 0 {
         ensure!(since.elapsed() < TIMEOUT, "{} does not start", task.name());
         sleep(POLL_INTERVAL).await;
-        left = backlog().await?;
+        remaining = backlog().await?;
     }
-    let (moving, facts, before) = (Instant::now(), left, processor_time_with_children(postmaster)?);
-    while left > 0 {
+    let (first_progress, facts, before) = (Instant::now(), remaining, processor_time_with_children(postmaster)?);
+    while remaining > 0 {
         ensure!(since.elapsed() < TIMEOUT, "{} is behind", task.name());
         sleep(POLL_INTERVAL).await;
-        left = backlog().await?;
+        remaining = backlog().await?;
     }
     let postgres = processor_time_with_children(postmaster)?.saturating_sub(before);
-    Ok(Backlog { facts, elapsed: moving.elapsed(), postgres })
+    Ok(Backlog { facts, elapsed: first_progress.elapsed(), postgres })
 }
 
 /// The processor time of a run (server and PostgreSQL) in seconds.
 fn time_of_a_run(measurement: &Measurement) -> f64 {
     let cost = &measurement.cost;
-    (cost.program + cost.postgres).as_secs_f64() / measurement.tally.requests.max(1) as f64
+    (cost.program + cost.postgres).as_secs_f64() / measurement.load.requests.max(1) as f64
 }
 
 impl MeasurementPair {
@@ -275,15 +275,15 @@ impl TaskCost {
         let ratios = self.ratios();
         let range = ratios.first().zip(ratios.last());
         let name = self.task.name();
-        let mut own: Vec<f64> = self.pairs.iter().map(|pair| pair.own * 1e6).collect();
-        own.sort_by(f64::total_cmp);
-        let own = own.get(own.len() / 2).copied().unwrap_or_default();
+        let mut task_micros: Vec<f64> = self.pairs.iter().map(|pair| pair.task_seconds * 1e6).collect();
+        task_micros.sort_by(f64::total_cmp);
+        let median_task_micros = task_micros.get(task_micros.len() / 2).copied().unwrap_or_default();
         vec![
             (
                 format!("{name}: smallest and largest ratio of a pair"),
                 range.map_or_else(|| "n/a".to_owned(), |(least, most)| format!("{least:.3}, {most:.3}")),
             ),
-            (format!("{name}: processor time of the task for each run"), format!("{own:.1} µs")),
+            (format!("{name}: processor time of the task for each run"), format!("{median_task_micros:.1} µs")),
             (format!("{name}: facts a second from a backlog"), format!("{:.0}", self.backlog.per_second())),
             (
                 format!("{name}: processor time of PostgreSQL for a fact of the backlog, facts of a run"),
@@ -300,12 +300,12 @@ impl TaskCost {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
-    let of = |task| seen.iter().find(|cost| cost.task == task);
-    let mut judged: Vec<TargetResult> = Task::ALL
+pub(crate) fn judge(costs: &[TaskCost]) -> Vec<TargetResult> {
+    let cost_of = |task| costs.iter().find(|cost| cost.task == task);
+    let mut results: Vec<TargetResult> = Task::ALL
         .into_iter()
         .map(|task| {
-            let ratio = of(task).and_then(TaskCost::median);
+            let ratio = cost_of(task).and_then(TaskCost::median);
             TargetResult {
                 name: format!("{}: processor time of a run", task.name()),
                 target: format!("at most {MAX_RATIO} of the run without"),
@@ -314,40 +314,40 @@ pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
             }
         })
         .collect();
-    let rate = of(Task::TransparencyLog).map(|cost| cost.backlog.per_second());
-    judged.push(TargetResult {
+    let rate = cost_of(Task::TransparencyLog).map(|cost| cost.backlog.per_second());
+    results.push(TargetResult {
         name: "transparency log: facts a second from a backlog".to_owned(),
         target: format!("at least {MIN_TREE_RATE}"),
         measured: rate.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}")),
         verdict: rate.map_or(TargetVerdict::NotMeasured, |rate| TargetVerdict::of(rate >= MIN_TREE_RATE)),
     });
-    let lag = of(Task::TransparencyLog).map(TaskCost::largest_lag);
-    judged.push(TargetResult {
+    let lag = cost_of(Task::TransparencyLog).map(TaskCost::largest_lag);
+    results.push(TargetResult {
         name: "transparency log: time from a fact to a checkpoint that covers it, under load".to_owned(),
         target: format!("at most {} s", MAX_LAG.as_secs()),
         measured: lag.map_or_else(|| "n/a".to_owned(), |lag| format!("{:.1} s", lag.as_secs_f64())),
         verdict: lag.map_or(TargetVerdict::NotMeasured, |lag| TargetVerdict::of(lag <= MAX_LAG)),
     });
-    judged
+    results
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closed_loop_clients::tests::tally;
+    use crate::closed_loop_clients::tests::load_result;
     use crate::cost_meter::Cost;
 
     #[test]
     fn targets_judge_the_median_pair_and_the_backlog() {
         let measurement = |millis| Measurement {
-            tally: tally(1_000),
+            load: load_result(1_000),
             cost: Cost { program: Duration::from_millis(millis), ..Cost::default() },
         };
-        let of = |task, times: &[u64], backlog_facts, lag| {
+        let judge_task = |task, times: &[u64], backlog_facts, lag| {
             let pair = |with| MeasurementPair {
                 without: measurement(1_000),
                 with: measurement(with),
-                own: 0.0,
+                task_seconds: 0.0,
                 lag: Duration::from_secs(lag),
             };
             let pairs = times.iter().copied().map(pair);
@@ -355,12 +355,12 @@ mod tests {
             let cost = TaskCost { task, pairs: pairs.collect(), backlog, facts_of_a_run: 1.0 };
             judge(&[cost]).iter().map(|one| one.verdict).collect()
         };
-        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0, 0);
+        let verdicts: Vec<TargetVerdict> = judge_task(Task::Notifications, &[900, 1_020, 2_000], 0, 0);
         let unmeasured = TargetVerdict::NotMeasured;
         assert_eq!(verdicts, [TargetVerdict::Met, unmeasured, unmeasured, unmeasured]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001, 5);
+        let verdicts: Vec<TargetVerdict> = judge_task(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001, 5);
         assert_eq!(verdicts, [unmeasured, TargetVerdict::Missed, TargetVerdict::Met, TargetVerdict::Met]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999, 6);
+        let verdicts: Vec<TargetVerdict> = judge_task(Task::TransparencyLog, &[1_000], 4_999, 6);
         assert_eq!(verdicts[2..], [TargetVerdict::Missed, TargetVerdict::Missed]);
     }
 
@@ -368,17 +368,17 @@ mod tests {
     fn lag_counts_from_the_first_uncovered_size() {
         let (start, mut lag) = (Instant::now(), LogLag::default());
         let mut observe = |second, size, covered| lag.observe(start + Duration::from_secs(second), size, covered);
-        let seen = [observe(0, 10, 10), observe(1, 12, 10), observe(3, 20, 10), observe(4, 20, 12), observe(5, 20, 20)];
-        assert_eq!(seen, [0, 0, 2, 1, 0].map(Duration::from_secs));
+        let lags = [observe(0, 10, 10), observe(1, 12, 10), observe(3, 20, 10), observe(4, 20, 12), observe(5, 20, 20)];
+        assert_eq!(lags, [0, 0, 2, 1, 0].map(Duration::from_secs));
     }
 
     #[test]
     fn ratio_by_the_backlog_adds_the_facts_of_a_run() {
         let run = || Measurement {
-            tally: tally(1_000),
+            load: load_result(1_000),
             cost: Cost { program: Duration::from_millis(200), ..Cost::default() },
         };
-        let pairs = vec![MeasurementPair { without: run(), with: run(), own: 0.0, lag: Duration::ZERO }];
+        let pairs = vec![MeasurementPair { without: run(), with: run(), task_seconds: 0.0, lag: Duration::ZERO }];
         let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
         let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
         // Expected: 2 facts of 2 µs each add 4 µs to a run of 200 µs, a ratio of 1.02.

@@ -93,16 +93,16 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
 fn pool(config: &Config, connections: usize) -> Result<Pool> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(config.clone(), NoTls, manager);
-    let enter = Hook::async_fn(|client, _| {
+    let set_timeouts = Hook::async_fn(|client, _| {
         Box::pin(async move {
-            let enter = "SET statement_timeout = '5s'; SET lock_timeout = '2s'";
-            client.batch_execute(enter).await.map_err(HookError::Backend)
+            let sql = "SET statement_timeout = '5s'; SET lock_timeout = '2s'";
+            client.batch_execute(sql).await.map_err(HookError::Backend)
         })
     });
     let wait = Some(Duration::from_secs(2));
     let timeouts = Timeouts { wait, create: wait, recycle: wait };
     let builder = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1);
-    Ok(builder.timeouts(timeouts).post_create(enter).build()?)
+    Ok(builder.timeouts(timeouts).post_create(set_timeouts).build()?)
 }
 
 #[derive(Serialize)]
@@ -182,10 +182,10 @@ impl NewRows {
     }
 
     async fn commit_in_one_statement(&self, pool: &Pool) -> Result<()> {
-        let sql = "WITH kept AS (
+        let sql = "WITH inserted AS (
                 INSERT INTO entry (entry_id, subject_id, body) VALUES ($1, $2, $3) RETURNING entry_id
             )
-            INSERT INTO line (line_id, entry_id, body) SELECT $4, entry_id, $3 FROM kept";
+            INSERT INTO line (line_id, entry_id, body) SELECT $4, entry_id, $3 FROM inserted";
         let client = pool.get().await?;
         let statement = client.prepare_cached(sql).await?;
         client.execute(&statement, &[&self.entry, &self.subject, &self.body, &self.line]).await?;
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn new_rows_differ_only_in_their_ids() {
-        let (one, other) = (NewRows::new(), NewRows::new());
-        assert!(one.entry != other.entry && one.line != one.entry);
-        assert!((180..220).contains(&one.body.len()));
+        let (first, second) = (NewRows::new(), NewRows::new());
+        assert!(first.entry != second.entry && first.line != first.entry);
+        assert!((180..220).contains(&first.body.len()));
     }
 }

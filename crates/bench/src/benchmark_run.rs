@@ -71,7 +71,7 @@ const PARTS: [&str; 13] = [
 
 /// One measurement under load.
 pub(crate) struct Measurement {
-    pub(crate) tally: LoadResult,
+    pub(crate) load: LoadResult,
     pub(crate) cost: Cost,
 }
 
@@ -121,8 +121,9 @@ pub(crate) struct BenchmarkResults {
     pub(crate) task_costs: Vec<TaskCost>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
-    /// Proofs in a log of ten million facts, if selected.
+    /// List pages, if selected.
     pub(crate) pages: Option<PageFigures>,
+    /// Proofs in a log of ten million facts, if selected.
     pub(crate) proofs: Option<ProofFigures>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
@@ -132,7 +133,7 @@ pub(crate) struct BenchmarkResults {
 ///
 /// # Errors
 /// When a process does not start, a response is unexpected, or a counter cannot be read.
-pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
+pub(crate) async fn run_benchmark(plan: &Plan, run_directory: &RunDirectory, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::current(postgres.major());
     let rows: Vec<Scenario> = Scenario::ALL.into_iter().filter(|row| plan.selects(row.name())).collect();
     if rows.is_empty() && !PARTS.iter().any(|name| plan.selects(name)) {
@@ -142,33 +143,23 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     let accounting = StatementCounter::open(meter.admin_client()).await?;
     postgres.create_databases(meter.admin_client()).await?;
     report_progress("cold starts");
-    let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
-    let floor = start_baseline(home, postgres).await?;
-    let (server, _) = start_server(home, postgres, DATABASE, &plan.server).await?;
+    let cold_start = cold_start::measure(run_directory, postgres, &plan.server).await?;
+    let baseline = start_baseline(run_directory, postgres).await?;
+    let (server, _) = start_server(run_directory, postgres, DATABASE, &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident_memory(server.id())?;
     let idle = IdleMeasurement { cost: idle_cost(&meter, &server).await?, memory };
     report_progress("creating workloads and releases");
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
-    let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
-    let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
-    let young = match plan.fill {
-        Some(_) => Some(SmallDatabase::start(home, postgres, plan, &rows).await?),
+    let catalogue_database = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
+    let fixtures = Fixtures::create(server.address, catalogue_database).await.with_context(|| server.log_tail())?;
+    let small = match plan.fill {
+        Some(_) => Some(SmallDatabase::start(run_directory, postgres, plan, &rows).await?),
         None => None,
     };
-    let bench = Bench {
-        plan,
-        meter,
-        databases,
-        accounting,
-        baseline: floor,
-        server,
-        fixtures: furniture,
-        small: young,
-        home,
-        postgres,
-    };
+    let bench =
+        Bench { plan, meter, databases, accounting, baseline, server, fixtures, small, run_directory, postgres };
     bench
         .run_all(
             &rows,
@@ -208,7 +199,7 @@ struct Bench<'a> {
     fixtures: Fixtures,
     /// The small database and its server, for comparisons with the large database.
     small: Option<SmallDatabase>,
-    home: &'a RunDirectory,
+    run_directory: &'a RunDirectory,
     postgres: &'a Postgres,
 }
 
@@ -220,22 +211,22 @@ struct SmallDatabase {
 }
 
 impl SmallDatabase {
-    async fn start(home: &RunDirectory, postgres: &Postgres, plan: &Plan, rows: &[Scenario]) -> Result<SmallDatabase> {
-        let (server, _) = start_server(home, postgres, SMALL_DATABASE, &plan.server).await?;
+    async fn start(run_directory: &RunDirectory, postgres: &Postgres, plan: &Plan, rows: &[Scenario]) -> Result<Self> {
+        let (server, _) = start_server(run_directory, postgres, SMALL_DATABASE, &plan.server).await?;
         report_progress("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
-        let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
-        let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
-        let mut young = SmallDatabase { server, database, fixtures: furniture };
+        let catalogue_database = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
+        let fixtures = Fixtures::create(server.address, catalogue_database).await.with_context(|| server.log_tail())?;
+        let mut small = SmallDatabase { server, database, fixtures };
         report_progress("storing the runs of the small database");
-        fill_history::SMALL_HISTORY.store(&young.database).await?;
-        young.fixtures.stored_runs = Some(StoredRuns::select(&young.database, None).await?);
-        Ok(young)
+        fill_history::SMALL_HISTORY.store(&small.database).await?;
+        small.fixtures.stored_runs = Some(StoredRuns::select(&small.database, None).await?);
+        Ok(small)
     }
 }
 
 impl Bench<'_> {
-    async fn run_all(mut self, rows: &[Scenario], mut findings: BenchmarkResults) -> Result<Report> {
+    async fn run_all(mut self, rows: &[Scenario], mut results: BenchmarkResults) -> Result<Report> {
         if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
             self.store_runs(fill_history::SMALL_HISTORY, None).await?;
         }
@@ -243,95 +234,97 @@ impl Bench<'_> {
             let address = self.server.address;
             self.store_runs(HistorySize::year(runs), Some(address)).await?;
         }
-        if let Some(mut young) = self.small.take() {
+        if let Some(mut small) = self.small.take() {
             for row in rows {
-                findings.interleaved.extend(self.measure_interleaved(&young, *row).await?);
+                results.interleaved.extend(self.measure_interleaved(&small, *row).await?);
             }
-            young.server.stop().await?;
+            small.server.stop().await?;
         }
         for row in rows {
             let measured = self.measure_at_each_client_count(*row).await?;
             if measured.is_empty() {
                 continue;
             }
-            findings.measured.extend(measured);
+            results.measured.extend(measured);
             let account =
                 self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
-            findings.accounts.push((*row, account));
+            results.accounts.push((*row, account));
             if *row == Scenario::ActiveRelease {
-                findings.outdated_permissions =
+                results.outdated_permissions =
                     Some(outdated_permissions::count_outdated_reads(self.server.address, &self.fixtures).await?);
             }
         }
         if self.plan.selects(timing_oracle::NAME) {
             report_progress("reads of hidden resources");
-            findings.timing_oracle = timing_oracle::measure(self.server.address, &self.fixtures).await?;
+            results.timing_oracle = timing_oracle::measure(self.server.address, &self.fixtures).await?;
         }
         if self.plan.selects(code_mode::NAME) {
             report_progress("scripts");
-            findings.code_mode = Some(code_mode::measure(&self.server, &self.fixtures).await?);
+            results.code_mode = Some(code_mode::measure(&self.server, &self.fixtures).await?);
         }
         if self.plan.selects(overload::NAME) {
             report_progress("five times the capacity");
-            findings.overload = overload::measure(self.server.address, self.server.id(), &self.fixtures).await?;
+            results.overload = overload::measure(self.server.address, self.server.id(), &self.fixtures).await?;
         }
-        findings.memory_after = resident_memory(self.server.id())?;
+        results.memory_after = resident_memory(self.server.id())?;
         let ended = self.server.stop().await?;
         if !ended.success() {
             bail!("the server exited with {ended}");
         }
         if self.plan.selects(queued_runs::NAME) {
             report_progress("queued runs");
-            findings.queued = Some(self.measure_queued().await?);
+            results.queued = Some(self.measure_queued().await?);
         }
         if [provider_benchmark::NAME, provider_benchmark::FIRST_PART_NAME].iter().any(|name| self.plan.selects(name)) {
             report_progress("runs with an HTTP model provider");
-            findings.provider = Some(self.measure_provider().await?);
+            results.provider = Some(self.measure_provider().await?);
         }
         if self.plan.selects(notifications::NAME) {
             report_progress("notifications");
-            findings.notifications = Some(self.measure_notifications().await?);
+            results.notifications = Some(self.measure_notifications().await?);
         }
         if self.plan.selects(verified_tokens::NAME) {
             report_progress("reads with verified tokens");
-            findings.verified_tokens = Some(self.measure_verified_tokens().await?);
+            results.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
-        findings.task_costs = self.measure_background_tasks().await?;
+        results.task_costs = self.measure_background_tasks().await?;
         // Skipped by default, because storing the rows for these benchmarks takes minutes.
         if self.plan.only.is_some() || self.plan.fill.is_some() {
-            self.measure_many_rows(&mut findings).await?;
+            self.measure_many_rows(&mut results).await?;
         }
         self.baseline.stop().await?;
-        Ok(Report::of(findings))
+        Ok(Report::of(results))
     }
 
-    async fn measure_many_rows(&self, findings: &mut BenchmarkResults) -> Result<()> {
+    async fn measure_many_rows(&self, results: &mut BenchmarkResults) -> Result<()> {
         if self.plan.selects(large_corpus::NAME) {
-            findings.retrieval = Some(self.measure_retrieval().await?);
+            results.retrieval = Some(self.measure_retrieval().await?);
         }
         if self.plan.selects(list_pagination::NAME) {
-            findings.pages = Some(self.measure_pages().await?);
+            results.pages = Some(self.measure_pages().await?);
         }
         if self.plan.selects(proofs::NAME) {
-            findings.proofs = Some(self.measure_proofs().await?);
+            results.proofs = Some(self.measure_proofs().await?);
         }
         Ok(())
     }
 
     /// Measures queued runs. The main server must have stopped, because it would also claim them.
     async fn measure_queued(&self) -> Result<QueuedRuns> {
-        let (mut server, mut workers) = start_server_and_workers(self.home, self.postgres, &self.plan.server).await?;
+        let (mut server, mut workers) =
+            start_server_and_workers(self.run_directory, self.postgres, &self.plan.server).await?;
         let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let [fairway, _] = &self.databases;
         let half = self.plan.time() / 2;
         queued_runs::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, WARM_UP_RUNS).await?;
         let before =
             self.measure_load(&self.baseline, BaselineOperation::Commit.client_scripts(CLIENTS)?, half).await?;
-        let each = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
-        let drained = queued_runs::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, each).await?;
+        let runs_per_client = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
+        let drained =
+            queued_runs::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, runs_per_client).await?;
         let after = self.measure_load(&self.baseline, BaselineOperation::Commit.client_scripts(CLIENTS)?, half).await?;
         let runs = self.measure_load(&server, row.client_scripts(&self.fixtures, CLIENTS)?, self.plan.time()).await?;
-        let (in_line, heard) = queued_runs::single_client_latencies(&server, &self.fixtures, fairway).await?;
+        let (queueing, follower_delay) = queued_runs::single_client_latencies(&server, &self.fixtures, fairway).await?;
         for process in workers.iter_mut().chain([&mut server]) {
             process.stop().await?;
         }
@@ -339,26 +332,27 @@ impl Bench<'_> {
             drained,
             runs: (runs.rate(), runs.quantile(0.99)),
             baseline: f64::midpoint(before.rate(), after.rate()),
-            queueing: in_line,
-            follower_delay: heard,
+            queueing,
+            follower_delay,
         })
     }
 
     /// Measures runs with an HTTP model provider. Uses a separate server, because the other scenarios run without
     /// a provider account.
     async fn measure_provider(&self) -> Result<ProviderBenchmark> {
-        let (mut provider, mut server) = start_provider_and_server(self.home, self.postgres, &self.plan.server).await?;
+        let (mut provider, mut server) =
+            start_provider_and_server(self.run_directory, self.postgres, &self.plan.server).await?;
         let workload = self.fixtures.create_workload_with_account(server.address, "bench-asking").await?;
-        let mut asking = ProviderBenchmark { rounds: Vec::new(), first_part: None };
+        let mut benchmark = ProviderBenchmark { rounds: Vec::new(), first_part: None };
         if self.plan.selects(provider_benchmark::FIRST_PART_NAME) {
-            asking.first_part = Some(provider_benchmark::measure_first_part_latency(&server, &workload).await?);
+            benchmark.first_part = Some(provider_benchmark::measure_first_part_latency(&server, &workload).await?);
         }
         if self.plan.selects(provider_benchmark::NAME) {
-            asking.rounds = self.measure_provider_rounds(&server, &workload).await?;
+            benchmark.rounds = self.measure_provider_rounds(&server, &workload).await?;
         }
         server.stop().await?;
         provider.stop().await?;
-        Ok(asking)
+        Ok(benchmark)
     }
 
     async fn measure_provider_rounds(
@@ -370,7 +364,7 @@ impl Bench<'_> {
             Some(python) => {
                 report_progress("starting a gateway");
                 let settings = provider_benchmark::gateway_settings();
-                Some(start_gateway(self.home, python, &settings, provider_benchmark::GATEWAY_WORKERS).await?)
+                Some(start_gateway(self.run_directory, python, &settings, provider_benchmark::GATEWAY_WORKERS).await?)
             }
             None => None,
         };
@@ -379,15 +373,15 @@ impl Bench<'_> {
         let time = self.plan.time() / 2;
         let mut rounds = Vec::new();
         for _ in 0..provider_benchmark::ROUNDS {
-            let by_local = self.measure_load(server, scripts(local), time).await?;
-            let by_openai = self.measure_load(server, scripts(workload), time).await?;
-            let by_gateway = match &gateway {
+            let local_load = self.measure_load(server, scripts(local), time).await?;
+            let openai_load = self.measure_load(server, scripts(workload), time).await?;
+            let gateway_load = match &gateway {
                 Some(gateway) => Some(
                     self.measure_load(&gateway.0, provider_benchmark::gateway_client_scripts(CLIENTS), time).await?,
                 ),
                 None => None,
             };
-            rounds.push(provider_benchmark::ProviderRates::new(&by_local, &by_openai, by_gateway.as_ref()));
+            rounds.push(provider_benchmark::ProviderRates::new(&local_load, &openai_load, gateway_load.as_ref()));
         }
         if let Some(gateway) = &mut gateway {
             gateway.0.stop().await?;
@@ -396,11 +390,11 @@ impl Bench<'_> {
     }
 
     /// Stores runs, and selects those that scenarios read.
-    async fn store_runs(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
-        report_progress(&format!("storing {} runs of {} days", filling.runs, filling.days));
+    async fn store_runs(&mut self, size: HistorySize, deep_page_server: Option<SocketAddr>) -> Result<()> {
+        report_progress(&format!("storing {} runs of {} days", size.runs, size.days));
         let [fairway, _] = &self.databases;
-        filling.store(fairway).await?;
-        self.fixtures.stored_runs = Some(StoredRuns::select(fairway, walk).await?);
+        size.store(fairway).await?;
+        self.fixtures.stored_runs = Some(StoredRuns::select(fairway, deep_page_server).await?);
         Ok(())
     }
 
@@ -416,15 +410,19 @@ impl Bench<'_> {
     }
 
     /// Measures a scenario on the small and the large database in alternating rounds.
-    async fn measure_interleaved(&self, young: &SmallDatabase, row: Scenario) -> Result<Vec<PairedComparison>> {
+    async fn measure_interleaved(&self, small: &SmallDatabase, row: Scenario) -> Result<Vec<PairedComparison>> {
         let mut all = Vec::new();
-        for clients in self.plan.clients.iter().filter(|_| row.is_available(&young.fixtures)) {
+        for clients in self.plan.clients.iter().filter(|_| row.is_available(&small.fixtures)) {
             report_progress(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
-                let of = |furniture| row.client_scripts(furniture, *clients);
-                let here = self.measure_load(&young.server, of(&young.fixtures)?, INTERLEAVED_DURATION).await?;
-                rounds.push((here, self.measure_load(&self.server, of(&self.fixtures)?, INTERLEAVED_DURATION).await?));
+                let scripts = |fixtures| row.client_scripts(fixtures, *clients);
+                let small_load =
+                    self.measure_load(&small.server, scripts(&small.fixtures)?, INTERLEAVED_DURATION).await?;
+                rounds.push((
+                    small_load,
+                    self.measure_load(&self.server, scripts(&self.fixtures)?, INTERLEAVED_DURATION).await?,
+                ));
             }
             all.push(PairedComparison { scenario: row, clients: *clients, rounds });
         }
@@ -436,7 +434,7 @@ impl Bench<'_> {
     /// Updates statistics first: the benchmark fills tables in seconds, while autovacuum would update them only
     /// within a minute.
     async fn measure_scenario(&self, row: Scenario, clients: usize) -> Result<ScenarioMeasurement> {
-        let around: &[BaselineOperation] = match row.baseline() {
+        let operations: &[BaselineOperation] = match row.baseline() {
             BaselineOperation::Read => &[BaselineOperation::Read],
             BaselineOperation::Commit | BaselineOperation::CommitInOneStatement => {
                 &[BaselineOperation::Commit, BaselineOperation::CommitInOneStatement]
@@ -446,16 +444,18 @@ impl Bench<'_> {
             database.batch_execute("ANALYZE").await?;
         }
         let half = self.plan.time() / 2;
-        let mut floors = Vec::new();
-        for floor in around {
-            floors.push((*floor, self.measure_load(&self.baseline, floor.client_scripts(clients)?, half).await?));
+        let mut baselines = Vec::new();
+        for operation in operations {
+            baselines
+                .push((*operation, self.measure_load(&self.baseline, operation.client_scripts(clients)?, half).await?));
         }
         let scripts = row.client_scripts(&self.fixtures, clients)?;
         let fairway = self.measure_load(&self.server, scripts, self.plan.time()).await?;
-        for floor in around.iter().rev() {
-            floors.push((*floor, self.measure_load(&self.baseline, floor.client_scripts(clients)?, half).await?));
+        for operation in operations.iter().rev() {
+            baselines
+                .push((*operation, self.measure_load(&self.baseline, operation.client_scripts(clients)?, half).await?));
         }
-        Ok(ScenarioMeasurement { scenario: row, clients, fairway, baselines: floors })
+        Ok(ScenarioMeasurement { scenario: row, clients, fairway, baselines })
     }
 
     /// Measures under load. Starts with a checkpoint, so that every measurement has a comparable share of
@@ -468,10 +468,10 @@ impl Bench<'_> {
     ) -> Result<Measurement> {
         self.meter.admin_client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, measured: time };
-        let tally = closed_loop_clients::run(target.address, scripts, span, &self.meter, target.id()).await?;
-        let (before, after) = tally.readings;
+        let load = closed_loop_clients::run(target.address, scripts, span, &self.meter, target.id()).await?;
+        let (before, after) = load.readings;
         let cost = self.meter.cost(before, after).await?;
-        Ok(Measurement { tally, cost })
+        Ok(Measurement { load, cost })
     }
 
     async fn count_statements(&self, row: Scenario) -> Result<Option<StatementCounts>> {
@@ -481,8 +481,8 @@ impl Bench<'_> {
         }
         let span = LoadDuration { warm_up: Duration::ZERO, measured: COUNTING_DURATION };
         let scripts = row.client_scripts(&self.fixtures, COUNTING_CLIENTS)?;
-        let tally = closed_loop_clients::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
-        Ok(Some(self.accounting.stop(admin, tally.total).await?))
+        let load = closed_loop_clients::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
+        Ok(Some(self.accounting.stop(admin, load.total).await?))
     }
 }
 
@@ -495,6 +495,6 @@ async fn idle_cost(meter: &CostMeter, server: &ChildProcess) -> Result<Cost> {
 }
 
 /// Prints progress on standard error; standard output contains only the report.
-pub(crate) fn report_progress(what: &str) {
-    eprintln!("bench: {what}");
+pub(crate) fn report_progress(step: &str) {
+    eprintln!("bench: {step}");
 }

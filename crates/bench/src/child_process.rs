@@ -48,7 +48,7 @@ impl ChildProcess {
     pub(crate) async fn wait_until_ready(&mut self, path: &str, since: Instant) -> Result<Duration> {
         loop {
             if let Ok(mut connection) = Connection::open(self.address).await
-                && connection.send(get(path)).await.is_ok_and(|answer| answer.status == 200)
+                && connection.send(get(path)).await.is_ok_and(|response| response.status == 200)
             {
                 return Ok(since.elapsed());
             }

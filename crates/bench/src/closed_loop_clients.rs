@@ -21,7 +21,7 @@ pub(crate) struct ClientScript {
     pub(crate) next: Box<dyn FnMut() -> BenchRequest>,
     /// A text that the body of every successful response contains. The status is not sufficient, because a failed
     /// run also has status 200.
-    expects: &'static str,
+    expected_text: &'static str,
     /// Called with each response, if the next request depends on the response.
     on_response: Option<ResponseReceiver>,
 }
@@ -29,8 +29,8 @@ pub(crate) struct ClientScript {
 type ResponseReceiver = Box<dyn FnMut(&BenchResponse)>;
 
 impl ClientScript {
-    pub(crate) fn new(next: impl FnMut() -> BenchRequest + 'static, expects: &'static str) -> ClientScript {
-        ClientScript { next: Box::new(next), expects, on_response: None }
+    pub(crate) fn new(next: impl FnMut() -> BenchRequest + 'static, expected_text: &'static str) -> ClientScript {
+        ClientScript { next: Box::new(next), expected_text, on_response: None }
     }
 
     /// Adds a header to every request.
@@ -110,24 +110,24 @@ pub(crate) async fn run(
     let elapsed = since.elapsed();
     let after = meter.read(program).await?;
 
-    let mut seen = ClientTally { total: 0, latency: histogram()? };
+    let mut sum = ClientTally { total: 0, latency: histogram()? };
     for client in clients {
-        let own = client.await??;
-        seen.total = seen.total.saturating_add(own.total);
-        seen.latency.add(&own.latency)?;
+        let tally = client.await??;
+        sum.total = sum.total.saturating_add(tally.total);
+        sum.latency.add(&tally.latency)?;
     }
     let failures = failures.take();
     if let Some(first) = failures.first {
-        bail!("{} of {} requests failed; the first response: {first}", failures.count, seen.total);
+        bail!("{} of {} requests failed; the first response: {first}", failures.count, sum.total);
     }
-    if seen.latency.is_empty() {
+    if sum.latency.is_empty() {
         bail!("no response within {} s", elapsed.as_secs_f64());
     }
     Ok(LoadResult {
-        requests: seen.latency.len(),
-        total: seen.total,
+        requests: sum.latency.len(),
+        total: sum.total,
         elapsed,
-        latency: seen.latency,
+        latency: sum.latency,
         readings: (before, after),
     })
 }
@@ -138,31 +138,33 @@ async fn client(
     phase: Rc<Cell<LoadPhase>>,
     failures: Rc<RefCell<Failures>>,
 ) -> Result<ClientTally> {
-    let mut seen = ClientTally { total: 0, latency: histogram()? };
+    let mut tally = ClientTally { total: 0, latency: histogram()? };
     while phase.get() != LoadPhase::Over {
         let request = (script.next)();
         let since = Instant::now();
-        let answer = connection.send(request).await?;
-        let took = since.elapsed();
-        seen.total = seen.total.saturating_add(1);
+        let response = connection.send(request).await?;
+        let elapsed = since.elapsed();
+        tally.total = tally.total.saturating_add(1);
         if let Some(receive) = &mut script.on_response {
-            receive(&answer);
+            receive(&response);
         }
-        if !is_expected_response(&answer, script.expects) {
+        if !is_expected_response(&response, script.expected_text) {
             let mut failures = failures.borrow_mut();
             failures.count = failures.count.saturating_add(1);
-            failures.first.get_or_insert_with(|| answer.to_string());
+            failures.first.get_or_insert_with(|| response.to_string());
         }
         if phase.get() == LoadPhase::Measured {
-            seen.latency.saturating_record(u64::try_from(took.as_micros()).unwrap_or(MAX_LATENCY_MICROS));
+            tally.latency.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(MAX_LATENCY_MICROS));
         }
     }
-    Ok(seen)
+    Ok(tally)
 }
 
-fn is_expected_response(answer: &BenchResponse, expects: &str) -> bool {
-    let expected = expects.as_bytes();
-    answer.is_success() && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
+fn is_expected_response(response: &BenchResponse, expected_text: &str) -> bool {
+    let expected_bytes = expected_text.as_bytes();
+    response.is_success()
+        && (expected_bytes.is_empty()
+            || response.body.windows(expected_bytes.len()).any(|window| window == expected_bytes))
 }
 
 /// A histogram with three significant digits.
@@ -174,8 +176,8 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Creates a tally for unit tests: this many requests of 2 ms each within one second.
-    pub(crate) fn tally(requests: u64) -> LoadResult {
+    /// Creates a result for unit tests: this many requests of 2 ms each within one second.
+    pub(crate) fn load_result(requests: u64) -> LoadResult {
         let mut latency = histogram().unwrap();
         latency.saturating_record_n(2_000, requests);
         let readings = (Reading::zero(), Reading::zero());
@@ -184,29 +186,29 @@ pub(crate) mod tests {
 
     #[test]
     fn good_responses_are_2xx_with_the_expected_content() {
-        let answer = |status, body: &'static str| BenchResponse {
+        let response = |status, body: &'static str| BenchResponse {
             status,
             body: body.into(),
             link: None,
             has_retry_after: false,
         };
-        assert!(is_expected_response(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
-        assert!(is_expected_response(&answer(201, ""), ""));
-        assert!(!is_expected_response(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));
-        assert!(!is_expected_response(&answer(409, "completed"), "completed"));
-        assert!(!is_expected_response(&answer(200, ""), "completed"));
+        assert!(is_expected_response(&response(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
+        assert!(is_expected_response(&response(201, ""), ""));
+        assert!(!is_expected_response(&response(200, r#"{"status":"failed"}"#), r#""status":"completed""#));
+        assert!(!is_expected_response(&response(409, "completed"), "completed"));
+        assert!(!is_expected_response(&response(200, ""), "completed"));
     }
 
     #[test]
     fn merged_histogram_covers_all_clients() {
-        let (mut one, mut other) = (histogram().unwrap(), histogram().unwrap());
-        (1..=90).for_each(|_| one.saturating_record(1_000));
-        (1..=10).for_each(|_| other.saturating_record(50_000));
-        one.add(&other).unwrap();
-        assert_eq!(one.len(), 100);
-        assert_eq!(one.value_at_quantile(0.5) / 1_000, 1);
-        assert!((50_000..50_100).contains(&one.value_at_quantile(0.95)));
-        one.saturating_record(u64::MAX);
-        assert!(one.max() >= MAX_LATENCY_MICROS);
+        let (mut merged, mut slow_client) = (histogram().unwrap(), histogram().unwrap());
+        (1..=90).for_each(|_| merged.saturating_record(1_000));
+        (1..=10).for_each(|_| slow_client.saturating_record(50_000));
+        merged.add(&slow_client).unwrap();
+        assert_eq!(merged.len(), 100);
+        assert_eq!(merged.value_at_quantile(0.5) / 1_000, 1);
+        assert!((50_000..50_100).contains(&merged.value_at_quantile(0.95)));
+        merged.saturating_record(u64::MAX);
+        assert!(merged.max() >= MAX_LATENCY_MICROS);
     }
 }

@@ -34,9 +34,9 @@ pub(crate) struct ScriptLatency {
 ///
 /// # Errors
 /// When a script has an unexpected result.
-pub(crate) async fn measure(server: &ChildProcess, furniture: &Fixtures) -> Result<ScriptLatency> {
+pub(crate) async fn measure(server: &ChildProcess, fixtures: &Fixtures) -> Result<ScriptLatency> {
     let mut connection = Connection::open(server.address).await?;
-    let slug = furniture
+    let slug = fixtures
         .create_script_workload(server.address, "bench-scripts")
         .await
         .context("creating a workload for scripts")?
@@ -48,13 +48,13 @@ pub(crate) async fn measure(server: &ChildProcess, furniture: &Fixtures) -> Resu
     let mut latency = histogram()?;
     for number in 0..WARM_UP + SCRIPTS {
         let since = Instant::now();
-        let answer = connection.json(post("/v1/runtime/code", &body)).await?;
-        let took = since.elapsed();
-        let returned = ["status", "result", "stdout"].map(|name| answer.get(name));
-        let wanted = [json!("completed"), json!(2), json!("hello\n")];
-        anyhow::ensure!(returned == wanted.each_ref().map(Some), "unexpected result of a script: {answer}");
+        let response = connection.json(post("/v1/runtime/code", &body)).await?;
+        let elapsed = since.elapsed();
+        let actual = ["status", "result", "stdout"].map(|name| response.get(name));
+        let expected = [json!("completed"), json!(2), json!("hello\n")];
+        anyhow::ensure!(actual == expected.each_ref().map(Some), "unexpected result of a script: {response}");
         if number >= WARM_UP {
-            latency.record(u64::try_from(took.as_micros())?.max(1))?;
+            latency.record(u64::try_from(elapsed.as_micros())?.max(1))?;
         }
     }
     Ok(ScriptLatency { latency })
@@ -73,12 +73,12 @@ impl ScriptLatency {
 }
 
 /// Evaluates the target. Without a measurement it counts as not measured.
-pub(crate) fn judge(seen: Option<&ScriptLatency>) -> TargetResult {
-    let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
+pub(crate) fn judge(measured: Option<&ScriptLatency>) -> TargetResult {
+    let median = measured.map(|measured| Duration::from_micros(measured.latency.value_at_quantile(0.5)));
     TargetResult {
         name: format!("{NAME}: p50, the child's start included"),
         target: format!("under {} ms", MAX_P50.as_millis()),
-        measured: seen.map_or_else(|| "n/a".to_owned(), |seen| format!("{:.1} ms", seen.millis(0.5))),
+        measured: measured.map_or_else(|| "n/a".to_owned(), |measured| format!("{:.1} ms", measured.millis(0.5))),
         verdict: median.map_or(TargetVerdict::NotMeasured, |median| TargetVerdict::of(median < MAX_P50)),
     }
 }
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn target_judges_the_median() {
-        let of = |median: u64| {
+        let verdict_for = |median: u64| {
             let mut latency = histogram().unwrap();
             latency.record_n(median, 90).unwrap();
             latency.record_n(100_000, 10).unwrap();
             judge(Some(&ScriptLatency { latency })).verdict
         };
-        assert_eq!((of(14_000), of(16_000)), (TargetVerdict::Met, TargetVerdict::Missed));
+        assert_eq!((verdict_for(14_000), verdict_for(16_000)), (TargetVerdict::Met, TargetVerdict::Missed));
         assert_eq!(judge(None).verdict, TargetVerdict::NotMeasured);
     }
 }

@@ -21,17 +21,17 @@ pub(crate) struct ColdStart {
 
 /// The minimum and the median of several start times.
 pub(crate) struct MinAndMedian {
-    pub(crate) best: Duration,
+    pub(crate) min: Duration,
     pub(crate) median: Duration,
 }
 
 /// Starts and stops the server once on an empty database, and then several times on the migrated database.
-pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
-    let (mut server, migrating) = start_server(home, postgres, DATABASE, program).await?;
+pub(crate) async fn measure(run_directory: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
+    let (mut server, migrating) = start_server(run_directory, postgres, DATABASE, program).await?;
     server.stop().await?;
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        let (mut server, first) = start_server(home, postgres, DATABASE, program).await?;
+        let (mut server, first) = start_server(run_directory, postgres, DATABASE, program).await?;
         server.stop().await?;
         starts.push(first);
     }
@@ -53,9 +53,9 @@ impl ColdStart {
 fn min_and_median(times: impl Iterator<Item = Duration>) -> MinAndMedian {
     let mut sorted: Vec<Duration> = times.collect();
     sorted.sort_unstable();
-    let best = sorted.first().copied().unwrap_or_default();
+    let min = sorted.first().copied().unwrap_or_default();
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-    MinAndMedian { best, median }
+    MinAndMedian { min, median }
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn spread_has_minimum_and_median() {
         let times = [50, 10, 30, 20, 40].map(Duration::from_millis);
-        let spread = min_and_median(times.into_iter());
-        assert_eq!((spread.best.as_millis(), spread.median.as_millis()), (10, 30));
+        let start_times = min_and_median(times.into_iter());
+        assert_eq!((start_times.min.as_millis(), start_times.median.as_millis()), (10, 30));
     }
 }

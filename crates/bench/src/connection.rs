@@ -69,41 +69,41 @@ impl Connection {
         Ok(response)
     }
 
-    /// Sends a request and reads the whole response. Returns also the time at which `sign` first appeared in the body.
+    /// Sends a request and reads the whole response. Also returns the time at which the body first contained `marker`.
     pub(crate) async fn send_and_time_text(
         &mut self,
         mut request: BenchRequest,
-        sign: &str,
+        marker: &str,
     ) -> Result<(BenchResponse, Option<OffsetDateTime>)> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
         let mut response = self.sender.send_request(request).await?;
-        let (mut body, mut seen) = (Vec::new(), None);
+        let (mut body, mut first_seen_at) = (Vec::new(), None);
         while let Some(frame) = response.frame().await {
             let Ok(part) = frame?.into_data() else { continue };
-            let arrived = OffsetDateTime::now_utc();
-            // `sign` may span two frames.
-            let from = body.len().saturating_sub(sign.len());
+            let received_at = OffsetDateTime::now_utc();
+            // `marker` may span two frames.
+            let start = body.len().saturating_sub(marker.len());
             body.extend_from_slice(&part);
-            let fresh = body.get(from..).unwrap_or_default();
-            if seen.is_none() && fresh.windows(sign.len()).any(|window| window == sign.as_bytes()) {
-                seen = Some(arrived);
+            let unsearched = body.get(start..).unwrap_or_default();
+            if first_seen_at.is_none() && unsearched.windows(marker.len()).any(|window| window == marker.as_bytes()) {
+                first_seen_at = Some(received_at);
             }
         }
         let has_retry_after = response.headers().contains_key(RETRY_AFTER);
-        let answer =
+        let complete_response =
             BenchResponse { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
-        Ok((answer, seen))
+        Ok((complete_response, first_seen_at))
     }
 
     /// Sends a request and parses the JSON of its response. Fails if the request does not succeed.
     pub(crate) async fn json(&mut self, request: BenchRequest) -> Result<Value> {
-        let what = format!("{} {}", request.method(), request.uri());
-        let answer = self.send(request).await.with_context(|| what.clone())?;
-        if !answer.is_success() {
-            bail!("{what} responded with {answer}");
+        let request_line = format!("{} {}", request.method(), request.uri());
+        let response = self.send(request).await.with_context(|| request_line.clone())?;
+        if !response.is_success() {
+            bail!("{request_line} responded with {response}");
         }
-        serde_json::from_slice(&answer.body).with_context(|| format!("{what} did not respond with JSON"))
+        serde_json::from_slice(&response.body).with_context(|| format!("{request_line} did not respond with JSON"))
     }
 }
 
@@ -115,9 +115,9 @@ impl BenchResponse {
 
 impl std::fmt::Display for BenchResponse {
     /// The status and the beginning of the body.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text: String = String::from_utf8_lossy(&self.body).chars().take(400).collect();
-        write!(out, "{}: {text}", self.status)
+        write!(formatter, "{}: {text}", self.status)
     }
 }
 

@@ -62,15 +62,15 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     /// Starts PostgreSQL with pg_stat_statements, if the build contains this extension.
-    pub(crate) fn start(home: &RunDirectory, settings: &[String]) -> Result<Postgres> {
-        let binaries = Binaries::find(&home.state)?;
+    pub(crate) fn start(run_directory: &RunDirectory, settings: &[String]) -> Result<Postgres> {
+        let binaries = Binaries::find(&run_directory.state)?;
         let major = binaries.major();
         // The library can only be loaded at start. Tracking is enabled later, during counted measurements.
         let counting = [("shared_preload_libraries", "pg_stat_statements")];
         let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
         let options = |counting: &[(&str, &str)]| Options {
             binaries: binaries.clone(),
-            data_dir: home.join("postgres"),
+            data_dir: run_directory.join("postgres"),
             port: None,
             settings: counting
                 .iter()

@@ -13,7 +13,7 @@ SELECT fairway_make_partitions(3, 12);
 CREATE OR REPLACE FUNCTION pg_temp.id_of(moment timestamptz) RETURNS uuid LANGUAGE sql
 RETURN (substr(fairway_uuid_floor(moment)::text, 1, 14) || '7' || substr(gen_random_uuid()::text, 16))::uuid;
 
-CREATE OR REPLACE FUNCTION pg_temp.told(moment timestamptz) RETURNS text LANGUAGE sql
+CREATE OR REPLACE FUNCTION pg_temp.timestamp_text(moment timestamptz) RETURNS text LANGUAGE sql
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
 CREATE TEMP TABLE fill_tenant AS
@@ -41,11 +41,11 @@ INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environme
 -- The releases that execute the runs, each with its evidence snapshot.
 CREATE TEMP TABLE fill_release AS
     SELECT release.tenant_id, release.workspace_id, workload_id, release_id, environment, coalesce(number, 0) AS number,
-        row_number() OVER (PARTITION BY release.tenant_id ORDER BY release_id) - 1 AS place,
-        count(*) OVER (PARTITION BY release.tenant_id) AS places,
+        row_number() OVER (PARTITION BY release.tenant_id ORDER BY release_id) - 1 AS release_index,
+        count(*) OVER (PARTITION BY release.tenant_id) AS release_count,
         json_build_object(
             'approvals', (SELECT coalesce(json_agg(json_build_object('approval_id', approval_id,
-                    'approved_at', pg_temp.told(approved_at), 'approved_by', approved_by)), '[]')
+                    'approved_at', pg_temp.timestamp_text(approved_at), 'approved_by', approved_by)), '[]')
                 FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id
                     AND outcome = 'approved'),
             'bindings', (SELECT coalesce(json_agg(json_build_object('asset_slug', asset.slug,
@@ -77,14 +77,14 @@ CREATE TEMP TABLE fill_run AS
     FROM (
         SELECT nth, now() - interval '1 day' * days * (runs - nth + 1) / runs AS started_at,
             CASE WHEN nth % 2 = 0 THEN 0 ELSE 1 + floor(random() * 49)::integer END AS number, random() ^ 3 AS skew,
-            CASE WHEN fate < 0.025 THEN 'failed' WHEN fate < 0.035 THEN 'denied' WHEN fate < 0.0395 THEN 'cancelled'
-                WHEN fate < 0.04 THEN 'unknown' ELSE 'completed' END AS status
-        FROM (SELECT nth, runs, days, random() AS fate
+            CASE WHEN draw < 0.025 THEN 'failed' WHEN draw < 0.035 THEN 'denied' WHEN draw < 0.0395 THEN 'cancelled'
+                WHEN draw < 0.04 THEN 'unknown' ELSE 'completed' END AS status
+        FROM (SELECT nth, runs, days, random() AS draw
             FROM (SELECT current_setting('fairway_fill.runs')::bigint AS runs,
-                current_setting('fairway_fill.days')::integer AS days) AS wanted, generate_series(1, runs) AS nth
-        ) AS fated
+                current_setting('fairway_fill.days')::integer AS days) AS settings, generate_series(1, runs) AS nth
+        ) AS drawn_status
     ) AS drawn
-    JOIN fill_release AS release ON release.number = drawn.number AND place = floor(skew * places)
+    JOIN fill_release AS release ON release.number = drawn.number AND release_index = floor(skew * release_count)
     ORDER BY nth;
 ANALYZE fill_run;
 
@@ -166,7 +166,7 @@ CREATE TEMP TABLE fill_fact AS
     SELECT nth, tenant_id, workspace_id, fact_id, kind, convert_to(format(
             '{"actor":"user:fill",%s"detail":%s,"fact_id":"%s","kind":"%s","occurred_at":"%s","request_id":"%s",'
             '"subject":{"id":"%s","kind":"execution"},"tenant_id":"%s","workspace_id":"%s"}',
-            categories, detail, fact_id, kind, pg_temp.told(finished_at), pg_temp.id_of(started_at), execution_id,
+            categories, detail, fact_id, kind, pg_temp.timestamp_text(finished_at), pg_temp.id_of(started_at), execution_id,
             tenant_id, workspace_id), 'UTF8') AS body
     FROM (
         SELECT *, pg_temp.id_of(finished_at) AS fact_id,
@@ -192,7 +192,7 @@ INSERT INTO fact_order (tenant_id, index, fact_id, workspace_id, leaf_hash)
     SELECT tenant_id, size + row_number() OVER (PARTITION BY tenant_id ORDER BY nth) - 1, fact_id, workspace_id,
         sha256('\x00'::bytea || body)
     FROM fill_fact JOIN fact_log USING (tenant_id);
-UPDATE fact_log SET size = size + told.entries
-    FROM (SELECT tenant_id, count(*) AS entries FROM fill_fact GROUP BY tenant_id) AS told
-    WHERE told.tenant_id = fact_log.tenant_id;
+UPDATE fact_log SET size = size + appended.entries
+    FROM (SELECT tenant_id, count(*) AS entries FROM fill_fact GROUP BY tenant_id) AS appended
+    WHERE appended.tenant_id = fact_log.tenant_id;
 DROP TABLE fill_fact, fill_run, fill_release, fill_tenant, fill_asset;

@@ -48,19 +48,20 @@ impl Catalogue {
             path = next_page(&mut connection, &path).await?;
         }
         // The remaining distance is shorter than a page of `stride` rows.
-        let rest = (DEEP_PAGE - 1) * PAGE_ROWS % stride;
-        path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
-        let thousandth =
-            next_page(&mut connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE_ROWS}"));
+        let remaining_rows = (DEEP_PAGE - 1) * PAGE_ROWS % stride;
+        path = path.replace(&format!("limit={stride}"), &format!("limit={remaining_rows}"));
+        let thousandth = next_page(&mut connection, &path)
+            .await?
+            .replace(&format!("limit={remaining_rows}"), &format!("limit={PAGE_ROWS}"));
         Ok(Catalogue { first, thousandth })
     }
 }
 
 /// The path of the next page.
 async fn next_page(connection: &mut Connection, path: &str) -> Result<String> {
-    let answer = connection.send(get(path)).await?;
-    anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
-    let link = answer.link.context("the list ends before its thousandth page")?;
+    let response = connection.send(get(path)).await?;
+    anyhow::ensure!(response.is_success(), "{path} responded with {response}");
+    let link = response.link.context("the list ends before its thousandth page")?;
     let target = link.strip_prefix('<').and_then(|link| link.split_once('>'));
     Ok(target.context("the link has no target")?.0.to_owned())
 }

@@ -67,12 +67,12 @@ impl HistorySize {
 }
 
 impl StoredRuns {
-    /// Selects the data that scenarios read. If `walk` is the address of a server, also follows the cursors of its list
-    /// of runs to page `DEEP_PAGE`.
+    /// Selects the data that scenarios read. With `deep_page_server`, the address of a server, also follows the cursors
+    /// of its list of runs to page `DEEP_PAGE`.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses.
-    pub(crate) async fn select(database: &Client, walk: Option<SocketAddr>) -> Result<StoredRuns> {
+    pub(crate) async fn select(database: &Client, deep_page_server: Option<SocketAddr>) -> Result<StoredRuns> {
         let sql = format!(
             "SELECT execution_id::text FROM execution WHERE tenant_id = '{TENANT}' AND status = 'completed'
              ORDER BY sha256(uuid_send(execution_id)) LIMIT {SAMPLE}"
@@ -83,7 +83,7 @@ impl StoredRuns {
              ORDER BY count(*) DESC LIMIT 1"
         );
         let release = database.query_one(&sql, &[]).await.context("no runs were stored")?.try_get(0)?;
-        let deep = match walk {
+        let deep = match deep_page_server {
             Some(address) => Some(deep_page_path(address).await.context("following cursors to the deep page")?),
             None => None,
         };
@@ -102,14 +102,14 @@ async fn deep_page_path(address: SocketAddr) -> Result<String> {
     let mut connection = Connection::open(address).await?;
     let (mut rows, mut path) = (0, format!("{LIST_PATH}?limit={MAX_PAGE_ROWS}"));
     while rows < (DEEP_PAGE - 1) * PAGE_ROWS {
-        let wanted = ((DEEP_PAGE - 1) * PAGE_ROWS - rows).min(MAX_PAGE_ROWS);
-        path = path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={wanted}"));
-        let answer = connection.send(get(&path)).await?;
-        anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
-        let Some(link) = answer.link else { break };
+        let limit_rows = ((DEEP_PAGE - 1) * PAGE_ROWS - rows).min(MAX_PAGE_ROWS);
+        path = path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={limit_rows}"));
+        let response = connection.send(get(&path)).await?;
+        anyhow::ensure!(response.is_success(), "{path} responded with {response}");
+        let Some(link) = response.link else { break };
         let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link has no target")?.0;
-        path = target.replace(&format!("limit={wanted}"), &format!("limit={MAX_PAGE_ROWS}"));
-        rows += wanted;
+        path = target.replace(&format!("limit={limit_rows}"), &format!("limit={MAX_PAGE_ROWS}"));
+        rows += limit_rows;
     }
     Ok(path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={PAGE_ROWS}")))
 }

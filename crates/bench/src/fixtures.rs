@@ -32,9 +32,9 @@ const OWNER: &str = "team:bench";
 /// The workspace of the fixtures, which the first start creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 /// An administrator of the default tenant: in local mode, an actor without a role binding administers it.
-pub(crate) const OUTSIDER: &str = "user:bench-outsider";
+pub(crate) const DEFAULT_TENANT_ADMIN: &str = "user:bench-outsider";
 /// An administrator of another workspace in the default tenant, which contains no fixtures.
-pub(crate) const NEIGHBOUR: &str = "user:bench-neighbour";
+pub(crate) const OTHER_WORKSPACE_ADMIN: &str = "user:bench-neighbour";
 
 /// A runnable workload.
 pub(crate) struct Workload {
@@ -66,9 +66,9 @@ pub(crate) struct CompetingReleases {
 impl CompetingReleases {
     /// The release to activate next. The caller must send the request, because this call advances the state.
     pub(crate) fn next_release(&self) -> &str {
-        let second = self.second_is_next.replace(!self.second_is_next.get());
-        let [one, two] = &self.releases;
-        if second { two } else { one }
+        let is_second = self.second_is_next.replace(!self.second_is_next.get());
+        let [first_release, second_release] = &self.releases;
+        if is_second { second_release } else { first_release }
     }
 }
 
@@ -94,13 +94,13 @@ pub(crate) struct Fixtures {
     /// Many assets, if a scenario lists them.
     pub(crate) catalogue: Option<Catalogue>,
     /// Resources of the default tenant that the readers of the timing benchmark must not see.
-    pub(crate) hidden: ResourceIds,
-    /// The workspace that [`NEIGHBOUR`] administers.
-    pub(crate) neighbour_workspace: String,
+    pub(crate) hidden_resources: ResourceIds,
+    /// The workspace that [`OTHER_WORKSPACE_ADMIN`] administers.
+    pub(crate) other_workspace: String,
     /// Resources of another tenant.
-    pub(crate) other_tenant: ResourceIds,
+    pub(crate) other_tenant_resources: ResourceIds,
     /// The versions that every release in the default tenant binds.
-    pub(crate) parts: Bindings,
+    pub(crate) bindings: Bindings,
     /// A counter for unique values in requests.
     pub(crate) counter: Rc<Cell<u64>>,
 }
@@ -108,76 +108,82 @@ pub(crate) struct Fixtures {
 impl Draft {
     /// The state to request next. The caller must send the request, because this call advances the state.
     pub(crate) fn toggle_state(&self) -> &'static str {
-        let (state, side) = match self.state.get() {
+        let (state, next_state) = match self.state.get() {
             ReviewState::Draft => ("review_ready", ReviewState::Review),
             ReviewState::Review => ("draft", ReviewState::Draft),
         };
-        self.state.set(side);
+        self.state.set(next_state);
         state
     }
 }
 
 impl Fixtures {
-    /// Creates all fixtures on the server at `address`. Also creates the catalogue of assets when `catalogued`
+    /// Creates all fixtures on the server at `address`. Also creates the catalogue of assets when `catalogue_database`
     /// connects to the server's database.
     ///
     /// # Errors
     /// When the server refuses a request.
-    pub(crate) async fn create(address: SocketAddr, catalogued: Option<&Client>) -> Result<Fixtures> {
-        let catalogue = match catalogued {
+    pub(crate) async fn create(address: SocketAddr, catalogue_database: Option<&Client>) -> Result<Fixtures> {
+        let catalogue = match catalogue_database {
             Some(database) => Some(Catalogue::create(database, address).await.context("creating the catalogue")?),
             None => None,
         };
-        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, other_tenant: None };
-        let parts = maker.bindings().await.context("creating the assets")?;
+        let mut builder = FixtureBuilder { connection: Connection::open(address).await?, other_tenant: None };
+        let bindings = builder.bindings().await.context("creating the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOAD_COUNT);
         for number in 0..WORKLOAD_COUNT {
             workloads.push(
-                maker
-                    .workload(&format!("bench-{number}"), &parts)
+                builder
+                    .workload(&format!("bench-{number}"), &bindings)
                     .await
                     .context("creating a workload with its release")?,
             );
         }
         let mut assets = Vec::with_capacity(ASSET_COUNT);
         for number in 0..ASSET_COUNT {
-            assets.push(maker.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
+            assets.push(builder.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
         }
         let mut drafts = Vec::with_capacity(DRAFT_COUNT);
         for workload in workloads.iter().cycle().take(DRAFT_COUNT) {
-            let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
+            let id = builder.release(&workload.id, &bindings).await.context("drafting a release")?;
             drafts.push(Draft { id, state: Rc::new(Cell::new(ReviewState::Draft)) });
         }
-        let mut rivals = Vec::with_capacity(COMPETING_PAIRS);
+        let mut competing_releases = Vec::with_capacity(COMPETING_PAIRS);
         for number in 0..COMPETING_PAIRS {
-            rivals.push(
-                maker
-                    .competing_releases(&format!("bench-rivals-{number}"), &parts)
+            competing_releases.push(
+                builder
+                    .competing_releases(&format!("bench-competing-{number}"), &bindings)
                     .await
                     .context("creating two competing releases")?,
             );
         }
-        let steps =
-            maker.three_step_workload("bench-steps", &parts).await.context("creating a workload with three steps")?;
-        let home =
-            maker.resources("bench-home", &parts).await.context("creating the resources hidden from a neighbour")?;
-        let next_door = maker.neighbour_workspace().await.context("creating the workspace of a neighbour")?;
-        maker.switch_to_new_tenant().await.context("creating another tenant")?;
-        let other_parts = maker.bindings().await.context("creating the assets of another tenant")?;
-        let abroad =
-            maker.resources("bench-abroad", &other_parts).await.context("creating the resources of another tenant")?;
+        let three_step_workload = builder
+            .three_step_workload("bench-steps", &bindings)
+            .await
+            .context("creating a workload with three steps")?;
+        let hidden_resources = builder
+            .resources("bench-hidden", &bindings)
+            .await
+            .context("creating the resources that readers must not see")?;
+        let other_workspace = builder.other_workspace().await.context("creating another workspace")?;
+        builder.switch_to_new_tenant().await.context("creating another tenant")?;
+        let other_bindings = builder.bindings().await.context("creating the assets of another tenant")?;
+        let other_tenant_resources = builder
+            .resources("bench-other-tenant", &other_bindings)
+            .await
+            .context("creating the resources of another tenant")?;
         Ok(Fixtures {
             catalogue,
-            three_step_workload: steps,
+            three_step_workload,
             stored_runs: None,
-            hidden: home,
-            neighbour_workspace: next_door,
-            other_tenant: abroad,
+            hidden_resources,
+            other_workspace,
+            other_tenant_resources,
             workloads: workloads.into(),
             assets: assets.into(),
             drafts: drafts.into(),
-            competing_releases: rivals.into(),
-            parts,
+            competing_releases: competing_releases.into(),
+            bindings,
             counter: Rc::new(Cell::new(0)),
         })
     }
@@ -223,10 +229,11 @@ impl FixtureBuilder {
     }
 
     /// Creates a second workspace of the default tenant, with an administrator for this workspace only.
-    async fn neighbour_workspace(&mut self) -> Result<String> {
-        let workspace = self.workspace("bench-next-door").await?;
+    async fn other_workspace(&mut self) -> Result<String> {
+        let workspace = self.workspace("bench-other-workspace").await?;
         let role = json!({
-            "principal": NEIGHBOUR, "role": "workspace_admin", "scope_kind": "workspace", "scope_ref": workspace,
+            "principal": OTHER_WORKSPACE_ADMIN, "role": "workspace_admin",
+            "scope_kind": "workspace", "scope_ref": workspace,
         });
         self.post("/v1/role-bindings", role).await?;
         Ok(workspace)
@@ -234,10 +241,10 @@ impl FixtureBuilder {
 
     /// Creates another tenant, and creates subsequent fixtures there.
     async fn switch_to_new_tenant(&mut self) -> Result<()> {
-        let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
-        let tenant = required_string(&made, "tenant_id")?;
+        let created = self.post("/v1/tenants", json!({"slug": "bench-other-tenant", "name": "Other tenant"})).await?;
+        let tenant = required_string(&created, "tenant_id")?;
         self.other_tenant = Some(OtherTenant { tenant: tenant.clone(), workspace: String::new() });
-        let workspace = self.workspace("bench-abroad").await?;
+        let workspace = self.workspace("bench-other-tenant").await?;
         self.other_tenant = Some(OtherTenant { tenant, workspace });
         Ok(())
     }
@@ -248,13 +255,18 @@ impl FixtureBuilder {
     }
 
     /// Creates one resource of each kind, including an execution.
-    async fn resources(&mut self, slug: &str, parts: &Bindings) -> Result<ResourceIds> {
-        let workload = self.workload(slug, parts).await?;
-        let release = self.release(&workload.id, parts).await?;
+    async fn resources(&mut self, slug: &str, bindings: &Bindings) -> Result<ResourceIds> {
+        let workload = self.workload(slug, bindings).await?;
+        let release = self.release(&workload.id, bindings).await?;
         let asset = self.asset(&format!("{slug}-asset"), "prompt_template").await?;
         let body = json!({"environment": ENVIRONMENT, "inputs": {"text": "I want a refund."}});
-        let ran = self.post(&format!("/v1/workloads/by-slug/{}/execute", workload.slug), body).await?;
-        Ok(ResourceIds { workload: workload.id, asset, release, execution: required_string(&ran, "execution_id")? })
+        let execution = self.post(&format!("/v1/workloads/by-slug/{}/execute", workload.slug), body).await?;
+        Ok(ResourceIds {
+            workload: workload.id,
+            asset,
+            release,
+            execution: required_string(&execution, "execution_id")?,
+        })
     }
 
     async fn asset(&mut self, slug: &str, kind: &str) -> Result<String> {
@@ -271,16 +283,16 @@ impl FixtureBuilder {
             ("policy_bundle", policy_bundle_content()),
             ("orchestration_flow", flow()),
         ] {
-            let made = self.create_version(&format!("bench-{}", kind.replace('_', "-")), kind, content).await?;
-            versions.push((kind, made.version));
+            let created = self.create_version(&format!("bench-{}", kind.replace('_', "-")), kind, content).await?;
+            versions.push((kind, created.version));
             if kind == "policy_bundle" {
-                policy_bundle = Some(made.asset);
+                policy_bundle = Some(created.asset);
             }
         }
         Ok(Bindings { versions, policy_bundle: policy_bundle.context("no policy bundle was created")? })
     }
 
-    async fn workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
+    async fn workload(&mut self, slug: &str, bindings: &Bindings) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
         let id = required_string(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
         // The form defines the inputs, which the server validates. A workload without a form is not offered as an
@@ -289,47 +301,48 @@ impl FixtureBuilder {
         let form = json!({"presentation_mode": "form", "input_fields": [field]});
         let path = format!("/v1/workloads/{id}");
         self.send(patch(&path, &json!({"interface_config": form}))).await?;
-        self.active_release(&id, parts, json!({"to_state": "active"})).await?;
+        self.active_release(&id, bindings, json!({"to_state": "active"})).await?;
         Ok(Workload { slug: slug.to_owned(), id })
     }
 
     /// Creates a workload with a flow that evaluates the policy again before the model call.
-    async fn three_step_workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
+    async fn three_step_workload(&mut self, slug: &str, bindings: &Bindings) -> Result<Workload> {
         let flow = self.create_version(&format!("{slug}-flow"), "orchestration_flow", three_step_flow()).await?;
-        self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
+        self.workload(slug, &bindings.with("orchestration_flow", &flow.version)).await
     }
 
     /// Creates, approves and activates a release with this activation request.
-    async fn active_release(&mut self, workload: &str, parts: &Bindings, activation: Value) -> Result<String> {
-        let release = self.release(workload, parts).await?;
-        let move_to = format!("/v1/releases/{release}/transition");
-        self.post(&move_to, json!({"to_state": "review_ready"})).await?;
+    async fn active_release(&mut self, workload: &str, bindings: &Bindings, activation: Value) -> Result<String> {
+        let release = self.release(workload, bindings).await?;
+        let transition_path = format!("/v1/releases/{release}/transition");
+        self.post(&transition_path, json!({"to_state": "review_ready"})).await?;
         let approval = json!({"outcome": "approved", "subject_kind": "release", "subject_ref": release});
         self.post(&format!("/v1/releases/{release}/approvals"), approval).await?;
-        self.post(&move_to, json!({"to_state": "approved"})).await?;
-        self.post(&move_to, activation).await?;
+        self.post(&transition_path, json!({"to_state": "approved"})).await?;
+        self.post(&transition_path, activation).await?;
         Ok(release)
     }
 
     /// Creates a workload with two releases. The second release initially has the contested lane.
-    async fn competing_releases(&mut self, slug: &str, parts: &Bindings) -> Result<CompetingReleases> {
-        let one = self.workload(slug, parts).await?;
-        let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
+    async fn competing_releases(&mut self, slug: &str, bindings: &Bindings) -> Result<CompetingReleases> {
+        let workload = self.workload(slug, bindings).await?;
+        let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", workload.id))).await?;
         let first = required_string(releases.get(0).context("the workload has no release")?, "release_id")?;
-        let second = self.active_release(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
+        let second =
+            self.active_release(&workload.id, bindings, json!({"to_state": "active", "lane": "standard"})).await?;
         self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED_LANE}))
             .await?;
         Ok(CompetingReleases { second_is_next: Rc::new(Cell::new(false)), releases: [first, second] })
     }
 
     /// Creates a draft with all bindings.
-    async fn release(&mut self, workload: &str, parts: &Bindings) -> Result<String> {
+    async fn release(&mut self, workload: &str, bindings: &Bindings) -> Result<String> {
         let body = json!({
             "workload_id": workload, "environment": ENVIRONMENT, "target_lane": "all",
-            "policy_bundle_id": parts.policy_bundle,
+            "policy_bundle_id": bindings.policy_bundle,
         });
         let release = required_string(&self.post("/v1/releases", body).await?, "release_id")?;
-        for (role, version) in &parts.versions {
+        for (role, version) in &bindings.versions {
             let binding = json!({"asset_version_id": version, "role": role});
             self.post(&format!("/v1/releases/{release}/bindings"), binding).await?;
         }

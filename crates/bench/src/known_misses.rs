@@ -45,16 +45,16 @@ pub(crate) struct BenchmarkOutcome {
 
 /// Compares verdicts with known misses. A known miss that is met causes only a note, because one quiet run proves
 /// little.
-pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> BenchmarkOutcome {
+pub(crate) fn outcome(results: &[TargetResult], known_misses: &[KnownMiss]) -> BenchmarkOutcome {
     let mut outcome = BenchmarkOutcome::default();
-    for one in judged {
-        let known = known.iter().find(|known| known.target == one.name);
-        match (one.verdict, known) {
+    for result in results {
+        let known = known_misses.iter().find(|known| known.target == result.name);
+        match (result.verdict, known) {
             (TargetVerdict::Missed, None) => {
-                outcome.failures.push(format!("{}: {}, target {}", one.name, one.measured, one.target));
+                outcome.failures.push(format!("{}: {}, target {}", result.name, result.measured, result.target));
             }
             (TargetVerdict::Missed, Some(known)) => {
-                outcome.notes.push(format!("known miss: {}: {}: {}", one.name, one.measured, known.reason));
+                outcome.notes.push(format!("known miss: {}: {}: {}", result.name, result.measured, known.reason));
             }
             (TargetVerdict::Met, Some(known)) => {
                 outcome.notes.push(format!("met, and listed as a known miss: {}", known.target))
@@ -69,24 +69,24 @@ pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> Benchmark
 mod tests {
     use super::*;
 
-    fn judged(what: &str, verdict: TargetVerdict) -> TargetResult {
-        TargetResult { name: what.to_owned(), target: "at least 1".to_owned(), measured: "0.5".to_owned(), verdict }
+    fn result(name: &str, verdict: TargetVerdict) -> TargetResult {
+        TargetResult { name: name.to_owned(), target: "at least 1".to_owned(), measured: "0.5".to_owned(), verdict }
     }
 
     #[test]
     fn only_unknown_misses_fail() {
         let known = [KnownMiss { target: "slow", reason: "why" }];
-        let seen = |verdicts: &[(&str, TargetVerdict)]| {
-            outcome(&verdicts.iter().map(|(what, verdict)| judged(what, *verdict)).collect::<Vec<_>>(), &known)
+        let outcome_of = |verdicts: &[(&str, TargetVerdict)]| {
+            outcome(&verdicts.iter().map(|(name, verdict)| result(name, *verdict)).collect::<Vec<_>>(), &known)
         };
         assert_eq!(
-            seen(&[("fast", TargetVerdict::Met), ("slow", TargetVerdict::NotMeasured)]),
+            outcome_of(&[("fast", TargetVerdict::Met), ("slow", TargetVerdict::NotMeasured)]),
             BenchmarkOutcome::default()
         );
-        let missed = seen(&[("fast", TargetVerdict::Missed), ("slow", TargetVerdict::Missed)]);
+        let missed = outcome_of(&[("fast", TargetVerdict::Missed), ("slow", TargetVerdict::Missed)]);
         assert_eq!(missed.failures, ["fast: 0.5, target at least 1"]);
         assert_eq!(missed.notes, ["known miss: slow: 0.5: why"]);
-        let met = seen(&[("slow", TargetVerdict::Met)]);
+        let met = outcome_of(&[("slow", TargetVerdict::Met)]);
         assert_eq!((met.failures.len(), met.notes.len()), (0, 1));
     }
 }

@@ -114,9 +114,9 @@ pub(crate) struct RetrievalLatency {
 /// When the server or PostgreSQL refuses.
 pub(crate) async fn store_corpus(
     server: &ChildProcess,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
-    pieces: u64,
+    chunks: u64,
 ) -> Result<Workload> {
     let base = json!({"source_type": "inline", "access_contract": {
         "contract_id": "bench", "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
@@ -124,7 +124,7 @@ pub(crate) async fn store_corpus(
     }});
     let document = json!({"document_id": "first", "text": "unmistakable"});
     let (workload, asset) =
-        furniture.create_retrieval_workload(server.address, "bench-million", base, &document).await?;
+        fixtures.create_retrieval_workload(server.address, "bench-million", base, &document).await?;
     // The index stores words with an internal prefix, which is read from the first chunk.
     let sql = format!(
         "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"
@@ -132,7 +132,7 @@ pub(crate) async fn store_corpus(
     let prefix: String = database.query_one(&sql, &[]).await.context("reading the first chunk")?.try_get(0)?;
     let set = format!(
         "SET maintenance_work_mem = '1GB'; SET fairway_fill.base = '{asset}'; SET fairway_fill.prefix = '{prefix}';
-         SET fairway_fill.pieces = '{pieces}'"
+         SET fairway_fill.pieces = '{chunks}'"
     );
     database.batch_execute(&set).await?;
     database.batch_execute(include_str!("million.sql")).await.context("storing the chunks")?;
@@ -145,36 +145,36 @@ pub(crate) async fn store_corpus(
 ///
 /// # Errors
 /// When a run does not complete, or returns too few chunks.
-pub(crate) async fn measure(server: &ChildProcess, workload: &Workload, pieces: u64) -> Result<RetrievalLatency> {
+pub(crate) async fn measure(server: &ChildProcess, workload: &Workload, chunks: u64) -> Result<RetrievalLatency> {
     let mut connection = Connection::open(server.address).await?;
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
-    let mut looks: Vec<(QueryKind, Histogram<u64>)> = Vec::new();
-    for looked in QueryKind::ALL {
-        looks.push((looked, histogram()?));
+    let mut latencies: Vec<(QueryKind, Histogram<u64>)> = Vec::new();
+    for kind in QueryKind::ALL {
+        latencies.push((kind, histogram()?));
     }
-    let mut last: Vec<(QueryKind, String)> = Vec::new();
+    let mut last_runs: Vec<(QueryKind, String)> = Vec::new();
     for number in 0..WARM_UP + RUNS {
-        last.clear();
-        for (looked, times) in &mut looks {
-            let words = looked.query_text(number, pieces / 10);
-            let question = post(&path, &json!({"environment": ENVIRONMENT, "inputs": {"text": words}}));
+        last_runs.clear();
+        for (kind, times) in &mut latencies {
+            let words = kind.query_text(number, chunks / 10);
+            let request = post(&path, &json!({"environment": ENVIRONMENT, "inputs": {"text": words}}));
             let since = Instant::now();
-            let answer = connection.json(question).await?;
-            let took = since.elapsed();
-            let found = answer.pointer("/output/found").and_then(Value::as_array).map_or(0, Vec::len);
-            anyhow::ensure!(found == TOP, "`{words}` returned {found} chunks: {answer}");
+            let response = connection.json(request).await?;
+            let elapsed = since.elapsed();
+            let found = response.pointer("/output/found").and_then(Value::as_array).map_or(0, Vec::len);
+            anyhow::ensure!(found == TOP, "`{words}` returned {found} chunks: {response}");
             if number >= WARM_UP {
-                times.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+                times.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
             }
-            let run = answer.get("execution_id").and_then(Value::as_str).context("the run has no id")?;
-            last.push((*looked, run.to_owned()));
+            let run = response.get("execution_id").and_then(Value::as_str).context("the run has no id")?;
+            last_runs.push((*kind, run.to_owned()));
         }
     }
-    let mut told = 0;
-    for (looked, run) in last {
-        told += usize::from(is_reported_capped(&mut connection, &run).await? == looked.is_capped());
+    let mut correct_evidence = 0;
+    for (kind, run) in last_runs {
+        correct_evidence += usize::from(is_reported_capped(&mut connection, &run).await? == kind.is_capped());
     }
-    Ok(RetrievalLatency { chunks: pieces, latencies: looks, correct_evidence: told })
+    Ok(RetrievalLatency { chunks, latencies, correct_evidence })
 }
 
 /// Whether the evidence of a run reports a capped search.
@@ -182,9 +182,10 @@ async fn is_reported_capped(connection: &mut Connection, run: &str) -> Result<bo
     let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
     let artifacts =
         graph.get("evidence_artifacts").and_then(Value::as_array).context("the evidence has no artifacts")?;
-    let event =
-        artifacts.iter().find(|one| one.get("artifact_kind").and_then(Value::as_str) == Some("retrieval_event"));
-    let event = event.and_then(|one| one.get("artifact_id")).and_then(Value::as_str);
+    let event = artifacts
+        .iter()
+        .find(|artifact| artifact.get("artifact_kind").and_then(Value::as_str) == Some("retrieval_event"));
+    let event = event.and_then(|artifact| artifact.get("artifact_id")).and_then(Value::as_str);
     let path = format!("/v1/executions/{run}/evidence-artifacts/{}", event.context("the run has no retrieval event")?);
     let event = connection.json(get(&path)).await?;
     event
@@ -208,35 +209,35 @@ impl RetrievalLatency {
 
     /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
-        let of = |times: &Histogram<u64>| {
-            let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
-            format!("{:.1}, {:.1} ms", at(0.5), at(0.95))
+        let p50_and_p95 = |times: &Histogram<u64>| {
+            let millis = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
+            format!("{:.1}, {:.1} ms", millis(0.5), millis(0.95))
         };
-        let looks = self.latencies.iter().map(|(looked, times)| (*looked, of(times)));
-        looks
-            .map(|(looked, times)| (format!("search {} chunks for {}: p50, p95", self.chunks, looked.name()), times))
+        let latencies = self.latencies.iter().map(|(kind, times)| (*kind, p50_and_p95(times)));
+        latencies
+            .map(|(kind, times)| (format!("search {} chunks for {}: p50, p95", self.chunks, kind.name()), times))
             .collect()
     }
 
     /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
-        let looks = self.latencies.iter().map(|(looked, times)| {
+        let latencies = self.latencies.iter().map(|(kind, times)| {
             json!({
-                "looked_for": looked.name(), "runs": times.len(), "p50_us": times.value_at_quantile(0.5),
+                "looked_for": kind.name(), "runs": times.len(), "p50_us": times.value_at_quantile(0.5),
                 "p95_us": times.value_at_quantile(0.95), "p99_us": times.value_at_quantile(0.99), "max_us": times.max(),
             })
         });
         json!({
-            "pieces": self.chunks, "looks": looks.collect::<Vec<_>>(),
+            "pieces": self.chunks, "looks": latencies.collect::<Vec<_>>(),
             "p95_us": self.all().map(|all| all.value_at_quantile(0.95)), "evidence_says_it_of_kinds": self.correct_evidence,
         })
     }
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
-    let seen = seen.filter(|seen| seen.chunks >= CHUNKS);
-    let p95 = seen.and_then(RetrievalLatency::p95);
+pub(crate) fn judge(measured: Option<&RetrievalLatency>) -> Vec<TargetResult> {
+    let measured = measured.filter(|measured| measured.chunks >= CHUNKS);
+    let p95 = measured.and_then(RetrievalLatency::p95);
     vec![
         TargetResult {
             name: format!("{NAME}: p95 of a run that looks up the best {TOP}"),
@@ -247,12 +248,14 @@ pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
         TargetResult {
             name: format!("{NAME}: evidence says whether candidates were capped"),
             target: "always".to_owned(),
-            measured: seen.map_or_else(
+            measured: measured.map_or_else(
                 || "n/a".to_owned(),
-                |seen| format!("for {} of {} kinds of question", seen.correct_evidence, seen.latencies.len()),
+                |measured| {
+                    format!("for {} of {} kinds of question", measured.correct_evidence, measured.latencies.len())
+                },
             ),
-            verdict: seen.map_or(TargetVerdict::NotMeasured, |seen| {
-                TargetVerdict::of(seen.correct_evidence == seen.latencies.len())
+            verdict: measured.map_or(TargetVerdict::NotMeasured, |measured| {
+                TargetVerdict::of(measured.correct_evidence == measured.latencies.len())
             }),
         },
     ]
@@ -262,30 +265,31 @@ pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
 mod tests {
     use super::*;
 
-    fn seen(pieces: u64, micros: u64, told: usize) -> RetrievalLatency {
-        let looks = QueryKind::ALL.into_iter().map(|looked| {
+    fn retrieval_latency(chunks: u64, micros: u64, correct_evidence: usize) -> RetrievalLatency {
+        let latencies = QueryKind::ALL.into_iter().map(|kind| {
             let mut times = histogram().unwrap();
             times.record_n(micros, 100).unwrap();
-            (looked, times)
+            (kind, times)
         });
-        RetrievalLatency { chunks: pieces, latencies: looks.collect(), correct_evidence: told }
+        RetrievalLatency { chunks, latencies: latencies.collect(), correct_evidence }
     }
 
     #[test]
     fn judges_each_target_and_skips_small_corpora() {
-        let verdicts =
-            |seen: &RetrievalLatency| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&seen(CHUNKS, 49_000, 6)), [TargetVerdict::Met; 2]);
-        assert_eq!(verdicts(&seen(CHUNKS, 51_000, 5)), [TargetVerdict::Missed; 2]);
-        assert_eq!(verdicts(&seen(CHUNKS - 1, 1_000, 6)), [TargetVerdict::NotMeasured; 2]);
+        let verdicts = |retrieval_latency: &RetrievalLatency| {
+            judge(Some(retrieval_latency)).into_iter().map(|one| one.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&retrieval_latency(CHUNKS, 49_000, 6)), [TargetVerdict::Met; 2]);
+        assert_eq!(verdicts(&retrieval_latency(CHUNKS, 51_000, 5)), [TargetVerdict::Missed; 2]);
+        assert_eq!(verdicts(&retrieval_latency(CHUNKS - 1, 1_000, 6)), [TargetVerdict::NotMeasured; 2]);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
-        assert_eq!(seen(CHUNKS, 49_000, 6).table_rows().len(), QueryKind::ALL.len());
+        assert_eq!(retrieval_latency(CHUNKS, 49_000, 6).table_rows().len(), QueryKind::ALL.len());
     }
 
     #[test]
     fn query_mix_is_fixed() {
         assert_eq!(QueryKind::RareAndFrequent.query_text(3, 100_000), "rarely23757 often");
         assert_eq!(QueryKind::MediumAndFrequent.query_text(103, 100_000), "sometimes3 often");
-        assert_eq!(QueryKind::ALL.iter().filter(|looked| !looked.is_capped()).count(), 1);
+        assert_eq!(QueryKind::ALL.iter().filter(|kind| !kind.is_capped()).count(), 1);
     }
 }

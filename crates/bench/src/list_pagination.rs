@@ -88,15 +88,15 @@ async fn store_versions(database: &Client, asset: &str, versions: u32) -> Result
 async fn deep_page(connection: &mut Connection) -> Result<String> {
     let limit = |rows: u32| format!("limit={rows}");
     let mut path = format!("{RUN_LIST}&{}", limit(MAX_PAGE_ROWS));
-    let mut left = (DEEP_PAGE - 1) * PAGE_ROWS;
-    while left > 0 {
-        let wanted = left.min(MAX_PAGE_ROWS);
-        let answer = connection.send(get(&path.replace(&limit(MAX_PAGE_ROWS), &limit(wanted)))).await?;
-        ensure!(answer.is_success(), "{path} answered {answer}");
-        let link = answer.link.context("the list ends before its deep page")?;
+    let mut remaining_rows = (DEEP_PAGE - 1) * PAGE_ROWS;
+    while remaining_rows > 0 {
+        let limit_rows = remaining_rows.min(MAX_PAGE_ROWS);
+        let response = connection.send(get(&path.replace(&limit(MAX_PAGE_ROWS), &limit(limit_rows)))).await?;
+        ensure!(response.is_success(), "{path} responded with {response}");
+        let link = response.link.context("the list ends before its deep page")?;
         let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link has no target")?.0;
-        path = target.replace(&limit(wanted), &limit(MAX_PAGE_ROWS));
-        left -= wanted;
+        path = target.replace(&limit(limit_rows), &limit(MAX_PAGE_ROWS));
+        remaining_rows -= limit_rows;
     }
     Ok(path.replace(&limit(MAX_PAGE_ROWS), &limit(PAGE_ROWS)))
 }
@@ -107,13 +107,13 @@ async fn alternate(connection: &mut Connection, base: &str, compared: &str) -> R
     for round in 0..ROUNDS + ROUNDS / 10 {
         for (path, times) in [(base, &mut times.base), (compared, &mut times.compared)] {
             let since = Instant::now();
-            let answer = connection.send(get(path)).await?;
-            let taken = since.elapsed();
-            ensure!(answer.is_success(), "{path} answered {answer}");
-            let rows: Value = serde_json::from_slice(&answer.body)?;
+            let response = connection.send(get(path)).await?;
+            let elapsed = since.elapsed();
+            ensure!(response.is_success(), "{path} responded with {response}");
+            let rows: Value = serde_json::from_slice(&response.body)?;
             ensure!(rows.as_array().is_some_and(|rows| rows.len() >= FEW as usize), "{path} is not a full page");
             if round >= ROUNDS / 10 {
-                times.saturating_record(u64::try_from(taken.as_micros()).unwrap_or(u64::MAX));
+                times.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
             }
         }
     }
@@ -138,7 +138,7 @@ impl PageFigures {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&PageFigures>) -> Vec<TargetResult> {
+pub(crate) fn judge(measured: Option<&PageFigures>) -> Vec<TargetResult> {
     let result = |name: &str, times: Option<&PageTimes>| TargetResult {
         name: format!("{NAME}: {name}"),
         target: format!("at most {MAX_RATIO} times"),
@@ -152,8 +152,8 @@ pub(crate) fn judge(seen: Option<&PageFigures>) -> Vec<TargetResult> {
         verdict: times.map_or(TargetVerdict::NotMeasured, |times| TargetVerdict::of(times.ratio() <= MAX_RATIO)),
     };
     vec![
-        result("page 1 of 20 000 versions against page 1 of 20", seen.map(|seen| &seen.versions)),
-        result("page 1 000 of 100 000 runs with two filters against page 1", seen.map(|seen| &seen.runs)),
+        result("page 1 of 20 000 versions against page 1 of 20", measured.map(|measured| &measured.versions)),
+        result("page 1 000 of 100 000 runs with two filters against page 1", measured.map(|measured| &measured.runs)),
     ]
 }
 
@@ -169,8 +169,8 @@ mod tests {
             times.compared.record(compared).unwrap();
             times
         };
-        let seen = PageFigures { versions: times(1_000, 1_250), runs: times(1_000, 1_400) };
-        let verdicts: Vec<_> = judge(Some(&seen)).into_iter().map(|one| one.verdict).collect();
+        let measured = PageFigures { versions: times(1_000, 1_250), runs: times(1_000, 1_400) };
+        let verdicts: Vec<_> = judge(Some(&measured)).into_iter().map(|one| one.verdict).collect();
         assert_eq!(verdicts, [TargetVerdict::Met, TargetVerdict::Missed]);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }

@@ -149,10 +149,10 @@ fn finish(outcome: &BenchmarkOutcome) -> ExitCode {
 }
 
 fn measure(plan: &Plan) -> Result<BenchmarkOutcome> {
-    let home = environment::RunDirectory::new()?;
+    let run_directory = environment::RunDirectory::new()?;
     // Starts PostgreSQL outside the runtime: the start blocks, and the processes must outlive the runtime.
-    let postgres = environment::Postgres::start(&home, &plan.postgres)?;
-    let report = run_until_stopped(benchmark_run::run_benchmark(plan, &home, &postgres))?;
+    let postgres = environment::Postgres::start(&run_directory, &plan.postgres)?;
+    let report = run_until_stopped(benchmark_run::run_benchmark(plan, &run_directory, &postgres))?;
     print!("{}", report.markdown());
     if let Some(path) = &plan.json {
         let text = serde_json::to_string_pretty(&report.json())?;
@@ -162,9 +162,9 @@ fn measure(plan: &Plan) -> Result<BenchmarkOutcome> {
 }
 
 fn upgrade_under_load(arguments: &upgrade::Arguments) -> Result<()> {
-    let home = environment::RunDirectory::new()?;
-    let postgres = environment::Postgres::start(&home, &[])?;
-    println!("{}", run_until_stopped(upgrade::run(arguments, &home, &postgres))?);
+    let run_directory = environment::RunDirectory::new()?;
+    let postgres = environment::Postgres::start(&run_directory, &[])?;
+    println!("{}", run_until_stopped(upgrade::run(arguments, &run_directory, &postgres))?);
     Ok(())
 }
 

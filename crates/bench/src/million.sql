@@ -9,11 +9,11 @@
 SELECT setseed(0.5);
 
 CREATE TEMP TABLE fill_sentence AS
-    SELECT number, string_agg('word' || rank, ' ' ORDER BY place) AS said,
-        string_agg(format('''%s/word%s'':%s', current_setting('fairway_fill.prefix'), rank, place), ' ')::tsvector AS words
+    SELECT number, string_agg('word' || rank, ' ' ORDER BY word_number) AS body,
+        string_agg(format('''%s/word%s'':%s', current_setting('fairway_fill.prefix'), rank, word_number), ' ')::tsvector AS words
     FROM (
-        SELECT number, place, floor(random() ^ 3 * 8000)::integer AS rank
-        FROM generate_series(0, 1999) AS number, generate_series(1, 12) AS place
+        SELECT number, word_number, floor(random() ^ 3 * 8000)::integer AS rank
+        FROM generate_series(0, 1999) AS number, generate_series(1, 12) AS word_number
     ) AS drawn
     GROUP BY number;
 ALTER TABLE fill_sentence ADD PRIMARY KEY (number);
@@ -46,7 +46,7 @@ INSERT INTO knowledge_document_text (tenant_id, entry_id, metadata, body)
 
 -- The index is dropped here and created again below, because updating it row by row takes an hour.
 CREATE TEMP TABLE fill_index AS
-    SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass) AS said;
+    SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass) AS definition;
 DROP INDEX knowledge_chunk_by_word;
 -- The counts are updated in bulk below. The trigger that normally updates them would copy every chunk.
 ALTER TABLE knowledge_chunk DISABLE TRIGGER count_added;
@@ -54,39 +54,39 @@ INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_i
         from_revision, embedded_by, words, body)
     SELECT tenant_id, ('00000000-0000-7000-8000-' || lpad(to_hex(nth), 12, '0'))::uuid, asset_id, entry_id, document_id,
         nth % 100, nth % 100 * 300, nth % 100 * 300 + 300, 60, 'blake3:' || encode(sha256(int8send(nth)), 'hex'), revision, '',
-        first.words || second.words || third.words || own.words,
-        concat_ws('. ', first.said, second.said, third.said, own.said)
+        first.words || second.words || third.words || marker.words,
+        concat_ws('. ', first.body, second.body, third.body, marker.body)
     FROM (
-        SELECT nth, floor(random() * 2000)::integer AS one, floor(random() * 2000)::integer AS two,
-            floor(random() * 2000)::integer AS three, random() < 0.1 AS often, floor(random() * 100)::integer AS sometimes,
+        SELECT nth, floor(random() * 2000)::integer AS first_number, floor(random() * 2000)::integer AS second_number,
+            floor(random() * 2000)::integer AS third_number, random() < 0.1 AS often, floor(random() * 100)::integer AS sometimes,
             nth % greatest(1, current_setting('fairway_fill.pieces')::bigint / 10) AS rarely
         FROM generate_series(0, current_setting('fairway_fill.pieces')::bigint - 1) AS nth
     ) AS drawn
-    JOIN fill_sentence AS first ON first.number = one
-    JOIN fill_sentence AS second ON second.number = two
-    JOIN fill_sentence AS third ON third.number = three
+    JOIN fill_sentence AS first ON first.number = first_number
+    JOIN fill_sentence AS second ON second.number = second_number
+    JOIN fill_sentence AS third ON third.number = third_number
     JOIN fill_document AS document ON document.number = nth / 100
     CROSS JOIN fill_base
     CROSS JOIN LATERAL (
-        SELECT concat_ws(' ', CASE WHEN often THEN 'often' END, 'sometimes' || sometimes, 'rarely' || rarely) AS said,
+        SELECT concat_ws(' ', CASE WHEN often THEN 'often' END, 'sometimes' || sometimes, 'rarely' || rarely) AS body,
             concat_ws(' ', CASE WHEN often THEN format('''%s/often'':1', current_setting('fairway_fill.prefix')) END,
                 format('''%s/sometimes%s'':2', current_setting('fairway_fill.prefix'), sometimes),
                 format('''%s/rarely%s'':3', current_setting('fairway_fill.prefix'), rarely))::tsvector AS words
-    ) AS own;
+    ) AS marker;
 ALTER TABLE knowledge_chunk ENABLE TRIGGER count_added;
 SELECT fairway_change_index_models(ARRAY[tenant_id], ARRAY[asset_id], ARRAY[''], ARRAY[revision],
         ARRAY[current_setting('fairway_fill.pieces')::bigint])
     FROM fill_base;
-DO $$ BEGIN EXECUTE (SELECT said FROM fill_index); END $$;
+DO $$ BEGIN EXECUTE (SELECT definition FROM fill_index); END $$;
 
 -- Counts the chunks for each word, as an ingest does.
 INSERT INTO knowledge_word (tenant_id, asset_id, word, revision, chunks)
-    SELECT base.tenant_id, base.asset_id, held.word, base.revision, held.pieces + coalesce((
+    SELECT base.tenant_id, base.asset_id, counted.word, base.revision, counted.chunks + coalesce((
         SELECT before.chunks FROM knowledge_word AS before
-        WHERE before.tenant_id = base.tenant_id AND before.asset_id = base.asset_id AND before.word = held.word
+        WHERE before.tenant_id = base.tenant_id AND before.asset_id = base.asset_id AND before.word = counted.word
         ORDER BY before.revision DESC LIMIT 1), 0)
     FROM fill_base AS base CROSS JOIN (
-        SELECT split_part(word, '/', 2) AS word, ndoc AS pieces
+        SELECT split_part(word, '/', 2) AS word, ndoc AS chunks
         FROM ts_stat(format('SELECT words FROM knowledge_chunk WHERE asset_id = %L AND from_revision > 1',
             current_setting('fairway_fill.base')))
-    ) AS held;
+    ) AS counted;

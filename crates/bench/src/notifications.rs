@@ -70,7 +70,7 @@ pub(crate) struct NotificationResults {
 /// # Errors
 /// When a response is unexpected, PostgreSQL refuses, or a step does not end in time.
 pub(crate) async fn measure(
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
     receiver: SocketAddr,
     mut server: ChildProcess,
@@ -86,7 +86,7 @@ pub(crate) async fn measure(
         await_projection(database).await?;
         let sql = "SELECT max(position) FROM notification_position";
         let start: i64 = database.query_one(sql, &[]).await?.try_get(0)?;
-        suspend_many(server.address, furniture, PROJECTED_FACTS).await?;
+        suspend_many(server.address, fixtures, PROJECTED_FACTS).await?;
         server.stop().await?;
         // Resets the projector, so that it processes the same facts again, as after a pause.
         database.batch_execute("TRUNCATE notification, notification_delivery").await?;
@@ -94,20 +94,20 @@ pub(crate) async fn measure(
         server = restart().await?;
         projection_rate(database, start).await?
     };
-    let stream_delay = stream_delay(server.address, furniture).await?;
-    let delivery_delays = delivery_delays(server.address, furniture, database, receiver).await?;
+    let stream_delay = stream_delay(server.address, fixtures).await?;
+    let delivery_delays = delivery_delays(server.address, fixtures, database, receiver).await?;
     let inbox_pages = inbox_pages(server.address, database).await?;
-    resume(server.address, furniture).await?;
+    resume(server.address, fixtures).await?;
     server.stop().await?;
     Ok(NotificationResults { projected, stream_delay, delivery_delays, inbox_pages })
 }
 
 /// Waits until every fact is sequenced and projected.
 async fn await_projection(database: &Client) -> Result<()> {
-    let behind = "SELECT EXISTS (SELECT FROM fact_pending) OR EXISTS (
+    let has_backlog_sql = "SELECT EXISTS (SELECT FROM fact_pending) OR EXISTS (
         SELECT FROM fact_log LEFT JOIN notification_position USING (tenant_id) WHERE size > coalesce(position, 0))";
     let since = Instant::now();
-    while database.query_one(behind, &[]).await?.try_get(0)? {
+    while database.query_one(has_backlog_sql, &[]).await?.try_get(0)? {
         ensure!(since.elapsed() < TIMEOUT, "the projector is behind");
         sleep(POLL_INTERVAL).await;
     }
@@ -115,12 +115,12 @@ async fn await_projection(database: &Client) -> Result<()> {
 }
 
 /// Suspends each workload many times. Every suspension is a fact that causes notifications.
-async fn suspend_many(server: SocketAddr, furniture: &Fixtures, facts: u32) -> Result<()> {
+async fn suspend_many(server: SocketAddr, fixtures: &Fixtures, facts: u32) -> Result<()> {
     let clients = u32::try_from(CLIENTS)?;
-    let each = facts.div_ceil(clients);
-    try_join_all(furniture.workloads.iter().take(CLIENTS).map(|workload| async move {
+    let facts_per_client = facts.div_ceil(clients);
+    try_join_all(fixtures.workloads.iter().take(CLIENTS).map(|workload| async move {
         let mut connection = Connection::open(server).await?;
-        for _ in 0..each {
+        for _ in 0..facts_per_client {
             suspend(&mut connection, &workload.id).await?;
         }
         anyhow::Ok(())
@@ -130,9 +130,9 @@ async fn suspend_many(server: SocketAddr, furniture: &Fixtures, facts: u32) -> R
 }
 
 /// Reactivates the suspended workloads, because subsequent benchmarks use them.
-async fn resume(server: SocketAddr, furniture: &Fixtures) -> Result<()> {
+async fn resume(server: SocketAddr, fixtures: &Fixtures) -> Result<()> {
     let mut connection = Connection::open(server).await?;
-    for workload in furniture.workloads.iter().take(CLIENTS) {
+    for workload in fixtures.workloads.iter().take(CLIENTS) {
         connection.json(patch(&format!("/v1/workloads/{}", workload.id), &json!({"status": "registered"}))).await?;
     }
     Ok(())
@@ -153,31 +153,31 @@ async fn projection_rate(database: &Client, start: i64) -> Result<(f64, f64)> {
         let row = database.query_one(count, &[]).await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     };
-    let moved = "SELECT max(position) > $1 FROM notification_position";
+    let has_progress_sql = "SELECT max(position) > $1 FROM notification_position";
     let since = Instant::now();
-    while !database.query_one(moved, &[&start]).await?.try_get::<_, bool>(0)? {
+    while !database.query_one(has_progress_sql, &[&start]).await?.try_get::<_, bool>(0)? {
         ensure!(since.elapsed() < TIMEOUT, "the projector does not start");
         sleep(POLL_INTERVAL).await;
     }
     let since = Instant::now();
     let (_, first) = state().await?;
     await_projection(database).await?;
-    let took = since.elapsed();
+    let elapsed = since.elapsed();
     let (rows, facts) = state().await?;
-    Ok(((facts - first) as f64 / took.as_secs_f64(), rows as f64 / facts.max(1) as f64))
+    Ok(((facts - first) as f64 / elapsed.as_secs_f64(), rows as f64 / facts.max(1) as f64))
 }
 
-async fn stream_delay(server: SocketAddr, furniture: &Fixtures) -> Result<Duration> {
-    let workload = &furniture.workloads.first().context("no workload was created")?.id;
+async fn stream_delay(server: SocketAddr, fixtures: &Fixtures) -> Result<Duration> {
+    let workload = &fixtures.workloads.first().context("no workload was created")?.id;
     let arrivals: Rc<RefCell<Vec<Instant>>> = Rc::default();
     let stream = Connection::open(server).await?.send_for_stream(get("/v1/notifications/inbox/stream")).await?;
-    let seen = Rc::clone(&arrivals);
+    let reader_arrivals = Rc::clone(&arrivals);
     let reader = spawn_local(async move {
         let mut body = stream.into_body();
         while let Some(Ok(frame)) = body.frame().await {
             let text = frame.into_data().map(|data| String::from_utf8_lossy(&data).into_owned()).unwrap_or_default();
             let events = text.matches("event: notification").count();
-            seen.borrow_mut().extend(std::iter::repeat_n(Instant::now(), events));
+            reader_arrivals.borrow_mut().extend(std::iter::repeat_n(Instant::now(), events));
         }
     });
     let mut connection = Connection::open(server).await?;
@@ -191,13 +191,13 @@ async fn stream_delay(server: SocketAddr, furniture: &Fixtures) -> Result<Durati
             sleep(Duration::from_millis(1)).await;
         }
         suspend(&mut connection, workload).await?;
-        let answered = Instant::now();
+        let responded_at = Instant::now();
         while arrivals.borrow().len() <= expected {
-            ensure!(answered.elapsed() < TIMEOUT, "the inbox stream misses an event");
+            ensure!(responded_at.elapsed() < TIMEOUT, "the inbox stream misses an event");
             sleep(Duration::from_micros(200)).await;
         }
-        let arrived = arrivals.borrow().last().copied().unwrap_or(answered);
-        let delay = arrived.saturating_duration_since(answered);
+        let received_at = arrivals.borrow().last().copied().unwrap_or(responded_at);
+        let delay = received_at.saturating_duration_since(responded_at);
         delays.saturating_record(u64::try_from(delay.as_micros())?.max(1));
     }
     reader.abort();
@@ -206,55 +206,63 @@ async fn stream_delay(server: SocketAddr, furniture: &Fixtures) -> Result<Durati
 
 async fn delivery_delays(
     server: SocketAddr,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
     receiver: SocketAddr,
 ) -> Result<Vec<(Duration, Duration)>> {
     let mut connection = Connection::open(server).await?;
-    let wanted = json!([{"category": "incidents", "channel": "webhook", "enabled": true}]);
-    connection.json(put("/v1/notifications/preferences", &wanted)).await?;
+    let preferences = json!([{"category": "incidents", "channel": "webhook", "enabled": true}]);
+    connection.json(put("/v1/notifications/preferences", &preferences)).await?;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let without =
-            delivery_delay(server, furniture, database, receiver, stub_webhook_receiver::ACCEPTING_PATH).await?;
+            delivery_delay(server, fixtures, database, receiver, stub_webhook_receiver::ACCEPTING_PATH).await?;
         rounds.push((
             without,
-            delivery_delay(server, furniture, database, receiver, stub_webhook_receiver::HANGING_PATH).await?,
+            delivery_delay(server, fixtures, database, receiver, stub_webhook_receiver::HANGING_PATH).await?,
         ));
     }
     Ok(rounds)
 }
 
-/// p99 delay from a fact to the receivers that accept messages. The receiver with the path `last` may never respond.
+/// p99 delay from a fact to the receivers that accept messages. The receiver at `last_path` may never respond.
 async fn delivery_delay(
     server: SocketAddr,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
     receiver: SocketAddr,
-    last: &str,
+    last_path: &str,
 ) -> Result<Duration> {
     const FOLDER: &str = "/v1/notifications/organization/destinations";
     let mut connection = Connection::open(server).await?;
     let mut destinations = Vec::new();
     for number in 0..DESTINATIONS {
-        let path = if number + 1 == DESTINATIONS { last } else { stub_webhook_receiver::ACCEPTING_PATH };
-        let hook = json!({
+        let path = if number + 1 == DESTINATIONS { last_path } else { stub_webhook_receiver::ACCEPTING_PATH };
+        let destination = json!({
             "destination_type": "webhook", "display_name": format!("bench {number}"), "is_enabled": true,
             "redacted_metadata": {"url": format!("http://{receiver}{path}")},
         });
-        let made = connection.json(post(FOLDER, &hook)).await?;
-        destinations.push(made.get("destination_id").and_then(Value::as_str).context("no destination")?.to_owned());
+        let response = connection.json(post(FOLDER, &destination)).await?;
+        destinations.push(response.get("destination_id").and_then(Value::as_str).context("no destination")?.to_owned());
     }
     // Opens a new connection for each read, because the receiver closes idle connections.
     let read_delays = async || Connection::open(receiver).await?.json(get(stub_webhook_receiver::DELAYS_PATH)).await;
     read_delays().await?;
-    suspend_many(server, furniture, SENT_FACTS).await?;
+    suspend_many(server, fixtures, SENT_FACTS).await?;
     await_projection(database).await?;
-    let held = destinations.last().context("no destination")?;
-    let waiting = "SELECT EXISTS (SELECT FROM notification_delivery WHERE status IN ('pending', 'claimed')
+    let last_destination = destinations.last().context("no destination")?;
+    let has_pending_deliveries_sql =
+        "SELECT EXISTS (SELECT FROM notification_delivery WHERE status IN ('pending', 'claimed')
         AND destination_id IS NOT NULL AND (destination_id::text <> $1 OR $2))";
     let since = Instant::now();
-    while database.query_one(waiting, &[held, &(last == stub_webhook_receiver::ACCEPTING_PATH)]).await?.try_get(0)? {
+    while database
+        .query_one(
+            has_pending_deliveries_sql,
+            &[last_destination, &(last_path == stub_webhook_receiver::ACCEPTING_PATH)],
+        )
+        .await?
+        .try_get(0)?
+    {
         ensure!(since.elapsed() < TIMEOUT, "the sender is behind");
         sleep(POLL_INTERVAL).await;
     }
@@ -266,8 +274,8 @@ async fn delivery_delay(
     ensure!(!all.is_empty(), "no webhook arrived");
     let mut connection = Connection::open(server).await?;
     for id in destinations {
-        let answer = connection.send(delete(&format!("{FOLDER}/{id}"))).await?;
-        ensure!(answer.is_success(), "deleting a destination: {answer}");
+        let response = connection.send(delete(&format!("{FOLDER}/{id}"))).await?;
+        ensure!(response.is_success(), "deleting a destination: {response}");
     }
     Ok(Duration::from_micros(all.value_at_quantile(0.99)))
 }
@@ -291,8 +299,8 @@ async fn inbox_pages(server: SocketAddr, database: &Client) -> Result<(Duration,
     let first = format!("/v1/notifications/inbox?limit={PAGE_ROWS}");
     let mut deep = first.clone();
     for _ in 1..DEEP_PAGE {
-        let answer = connection.send(with_header(get(&deep), "x-actor-ref", READER)).await?;
-        let link = answer.link.context("the inbox ends before its deep page")?;
+        let response = connection.send(with_header(get(&deep), "x-actor-ref", READER)).await?;
+        let link = response.link.context("the inbox ends before its deep page")?;
         let target = link.strip_prefix('<').and_then(|link| link.split_once('>'));
         target.context("the link has no target")?.0.clone_into(&mut deep);
     }
@@ -300,8 +308,8 @@ async fn inbox_pages(server: SocketAddr, database: &Client) -> Result<(Duration,
     for _ in 0..PAGE_READS {
         for (path, times) in [&first, &deep].into_iter().zip(&mut times) {
             let since = Instant::now();
-            let answer = connection.send(with_header(get(path), "x-actor-ref", READER)).await?;
-            ensure!(answer.is_success(), "{path}: {answer}");
+            let response = connection.send(with_header(get(path), "x-actor-ref", READER)).await?;
+            ensure!(response.is_success(), "{path}: {response}");
             times.saturating_record(u64::try_from(since.elapsed().as_micros())?);
         }
     }
@@ -337,9 +345,9 @@ impl NotificationResults {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&NotificationResults>) -> Vec<TargetResult> {
-    let result = |what: &str, target: String, measured: Option<(String, bool)>| TargetResult {
-        name: format!("{NAME}: {what}"),
+pub(crate) fn judge(measured: Option<&NotificationResults>) -> Vec<TargetResult> {
+    let result = |name: &str, target: String, measured: Option<(String, bool)>| TargetResult {
+        name: format!("{NAME}: {name}"),
         target,
         verdict: measured.as_ref().map_or(TargetVerdict::NotMeasured, |(_, is_met)| TargetVerdict::of(*is_met)),
         measured: measured.map_or_else(|| "n/a".to_owned(), |(text, _)| text),
@@ -348,8 +356,8 @@ pub(crate) fn judge(seen: Option<&NotificationResults>) -> Vec<TargetResult> {
         result(
             "projected facts a second",
             format!("at least {MIN_FACTS_PER_SECOND:.0} with {MIN_RECIPIENTS:.0} recipients each"),
-            seen.map(|seen| {
-                let (rate, recipients) = seen.projected;
+            measured.map(|measured| {
+                let (rate, recipients) = measured.projected;
                 let is_met = rate >= MIN_FACTS_PER_SECOND && recipients >= MIN_RECIPIENTS;
                 (format!("{rate:.0} with {recipients:.1}"), is_met)
             }),
@@ -357,19 +365,23 @@ pub(crate) fn judge(seen: Option<&NotificationResults>) -> Vec<TargetResult> {
         result(
             "p99 from a commit to the inbox stream",
             format!("under {} ms", MAX_STREAM_DELAY.as_millis()),
-            seen.map(|seen| {
-                (format!("{:.1} ms", seen.stream_delay.as_secs_f64() * 1e3), seen.stream_delay < MAX_STREAM_DELAY)
+            measured.map(|measured| {
+                (
+                    format!("{:.1} ms", measured.stream_delay.as_secs_f64() * 1e3),
+                    measured.stream_delay < MAX_STREAM_DELAY,
+                )
             }),
         ),
         result(
             "p99 of deliveries beside a receiver that never answers, against the one without",
             format!("at most {MAX_HOLE_RATIO} times"),
-            seen.map(|seen| (format!("{:.2}", seen.hole_ratio()), seen.hole_ratio() <= MAX_HOLE_RATIO)),
+            measured.map(|measured| (format!("{:.2}", measured.hole_ratio()), measured.hole_ratio() <= MAX_HOLE_RATIO)),
         ),
         result(
             "page 1 000 of an inbox of a million against page 1",
             format!("within {MAX_DEPTH_RATIO}"),
-            seen.map(|seen| (format!("{:.2}", seen.depth_ratio()), seen.depth_ratio() <= MAX_DEPTH_RATIO)),
+            measured
+                .map(|measured| (format!("{:.2}", measured.depth_ratio()), measured.depth_ratio() <= MAX_DEPTH_RATIO)),
         ),
     ]
 }
@@ -381,20 +393,21 @@ mod tests {
     #[test]
     fn judges_each_target() {
         let millis = Duration::from_millis;
-        let mut seen = NotificationResults {
+        let mut measured = NotificationResults {
             projected: (3_500.0, 3.0),
             stream_delay: millis(40),
             delivery_delays: vec![(millis(100), millis(110)), (millis(100), millis(90))],
             inbox_pages: (millis(10), millis(12)),
         };
-        let verdicts =
-            |seen: &NotificationResults| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&seen), [TargetVerdict::Met; 4]);
-        seen.projected.1 = 2.0;
-        seen.stream_delay = millis(251);
-        seen.delivery_delays = vec![(millis(100), millis(130))];
-        seen.inbox_pages = (millis(10), millis(14));
-        assert_eq!(verdicts(&seen), [TargetVerdict::Missed; 4]);
+        let verdicts = |measured: &NotificationResults| {
+            judge(Some(measured)).into_iter().map(|one| one.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&measured), [TargetVerdict::Met; 4]);
+        measured.projected.1 = 2.0;
+        measured.stream_delay = millis(251);
+        measured.delivery_delays = vec![(millis(100), millis(130))];
+        measured.inbox_pages = (millis(10), millis(14));
+        assert_eq!(verdicts(&measured), [TargetVerdict::Missed; 4]);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }
 }

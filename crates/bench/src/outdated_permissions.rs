@@ -25,32 +25,32 @@ pub(crate) struct OutdatedReads {
 ///
 /// # Errors
 /// When a role cannot be granted or revoked.
-pub(crate) async fn count_outdated_reads(address: SocketAddr, furniture: &Fixtures) -> Result<OutdatedReads> {
+pub(crate) async fn count_outdated_reads(address: SocketAddr, fixtures: &Fixtures) -> Result<OutdatedReads> {
     let mut connection = Connection::open(address).await?;
-    let workload = furniture.workloads.first().context("there is no workload to read")?;
+    let workload = fixtures.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
     let read = || with_header(get(&path), "x-actor-ref", READER);
     // An actor with a role binding has only that role. This binding permits no read of releases.
     grant(&mut connection, "runtime_user", &workload.id).await?;
-    let mut seen = OutdatedReads { rounds: ROUNDS, late: 0 };
+    let mut outdated = OutdatedReads { rounds: ROUNDS, late: 0 };
     for _ in 0..ROUNDS {
-        let granted = grant(&mut connection, "viewer", &workload.id).await?;
+        let role_binding_id = grant(&mut connection, "viewer", &workload.id).await?;
         let (first, second) = (status(&mut connection, read()).await?, status(&mut connection, read()).await?);
-        let taken = connection.send(delete(&format!("/v1/role-bindings/{granted}"))).await?;
-        if !taken.is_success() {
-            bail!("revoking a role responded with {taken}");
+        let response = connection.send(delete(&format!("/v1/role-bindings/{role_binding_id}"))).await?;
+        if !response.is_success() {
+            bail!("revoking a role responded with {response}");
         }
         let third = status(&mut connection, read()).await?;
         let is_late = first != 200 || second != 200 || !matches!(third, 403 | 404);
-        seen.late = seen.late.saturating_add(u32::from(is_late));
+        outdated.late = outdated.late.saturating_add(u32::from(is_late));
     }
-    Ok(seen)
+    Ok(outdated)
 }
 
 async fn grant(connection: &mut Connection, role: &str, workload: &str) -> Result<String> {
     let body = json!({"principal": READER, "role": role, "scope_kind": "workload", "scope_ref": workload});
-    let answer = connection.json(post("/v1/role-bindings", &body)).await?;
-    let id = answer.get("role_binding_id").and_then(Value::as_str);
+    let response = connection.json(post("/v1/role-bindings", &body)).await?;
+    let id = response.get("role_binding_id").and_then(Value::as_str);
     Ok(id.context("a role binding without `role_binding_id`")?.to_owned())
 }
 

@@ -23,7 +23,7 @@ use tokio::time::{sleep, sleep_until};
 use crate::closed_loop_clients::histogram;
 use crate::connection::{BenchRequest, Connection, get, post_bytes, with_header};
 use crate::cost_meter::peak_resident_memory;
-use crate::fixtures::{Fixtures, OUTSIDER};
+use crate::fixtures::{DEFAULT_TENANT_ADMIN, Fixtures};
 use crate::scenario::ticket_request;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 
@@ -62,7 +62,7 @@ pub(crate) struct OverloadResult {
     /// Number of clients, each with one connection.
     pub(crate) clients: usize,
     /// Capacity in the closed loop: responses per second, and their p99 in microseconds.
-    pub(crate) usual: (f64, u64),
+    pub(crate) capacity: (f64, u64),
     /// Requests per second that were sent.
     pub(crate) offered: f64,
     /// Successful responses per second of all clients, and their p99 in microseconds.
@@ -89,8 +89,8 @@ struct RunRequest {
 }
 
 impl RunRequest {
-    fn new(furniture: &Fixtures) -> Result<RunRequest> {
-        let workload = furniture.workloads.first().context("no workload was created")?;
+    fn new(fixtures: &Fixtures) -> Result<RunRequest> {
+        let workload = fixtures.workloads.first().context("no workload was created")?;
         let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
         Ok(RunRequest { path, body: Bytes::from(ticket_request(0).to_string()) })
     }
@@ -156,73 +156,73 @@ async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> 
 ///
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
-pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Vec<OverloadResult>> {
+pub(crate) async fn measure(address: SocketAddr, process: u32, fixtures: &Fixtures) -> Result<Vec<OverloadResult>> {
     let mut measured = Vec::new();
     for clients in CLIENT_COUNTS {
-        measured.push(measure_with(clients, address, process, furniture).await?);
+        measured.push(measure_with(clients, address, process, fixtures).await?);
         // Load shedding ends a second after its last refusal. The next capacity measurement must start after that.
         sleep(MEASUREMENT_PAUSE).await;
     }
     Ok(measured)
 }
 
-async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<OverloadResult> {
-    let question = RunRequest::new(furniture)?;
+async fn measure_with(total: usize, address: SocketAddr, process: u32, fixtures: &Fixtures) -> Result<OverloadResult> {
+    let request = RunRequest::new(fixtures)?;
     // The first measurement is a warm-up.
-    drop(closed_loop(address, &question).await?);
-    let asked = question.clone();
-    let usual = run_on_thread(async move || closed_loop(address, &asked).await).await?;
-    let rate = usual.len() as f64 / CAPACITY_DURATION.as_secs_f64();
-    let usual_p99 = usual.value_at_quantile(0.99);
+    drop(closed_loop(address, &request).await?);
+    let capacity_request = request.clone();
+    let capacity = run_on_thread(async move || closed_loop(address, &capacity_request).await).await?;
+    let rate = capacity.len() as f64 / CAPACITY_DURATION.as_secs_f64();
+    let usual_p99 = capacity.value_at_quantile(0.99);
 
     let until = Instant::now() + OVERLOAD_DURATION;
     let pause = Duration::from_secs_f64(total as f64 / (OVERLOAD_FACTOR * rate).max(1.0));
-    let others = spawn_local(other_caller(address, until));
+    let other_caller_task = spawn_local(other_caller(address, until));
     let threads = (0..THREADS).map(|thread| {
         let clients = total * thread / THREADS..total * (thread + 1) / THREADS;
-        let (question, pace) = (question.clone(), Schedule { clients, total, pause, until });
-        spawn_local(run_on_thread(async move || scheduled_clients(address, question, pace).await))
+        let (request, schedule) = (request.clone(), Schedule { clients, total, pause, until });
+        spawn_local(run_on_thread(async move || scheduled_clients(address, request, schedule).await))
     });
-    let mut seen = Vec::new();
+    let mut thread_tallies = Vec::new();
     for thread in threads.collect::<Vec<_>>() {
-        seen.push(thread.await??);
+        thread_tallies.push(thread.await??);
     }
-    let all = OverloadTally::sum(seen)?;
+    let all = OverloadTally::sum(thread_tallies)?;
     let ended = Instant::now();
-    let others = others.await??;
-    let recovery = recovery_time(address, &question, ended, Duration::from_micros(usual_p99)).await?;
+    let other_caller = other_caller_task.await??;
+    let recovery = recovery_time(address, &request, ended, Duration::from_micros(usual_p99)).await?;
     Ok(OverloadResult {
         clients: total,
-        usual: (rate, usual_p99),
+        capacity: (rate, usual_p99),
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
         accepted: (all.accepted.len() as f64 / OVERLOAD_DURATION.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
         refused: all.refused,
         unexpected: all.unexpected,
         closed: all.closed,
-        other_caller: others,
+        other_caller,
         memory: peak_resident_memory(process)?,
         recovery,
     })
 }
 
 /// The capacity measurement with closed-loop clients.
-async fn closed_loop(address: SocketAddr, question: &RunRequest) -> Result<Histogram<u64>> {
+async fn closed_loop(address: SocketAddr, request: &RunRequest) -> Result<Histogram<u64>> {
     let until = Instant::now() + CAPACITY_DURATION;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
     for _ in 0..CLIENTS {
         let mut connection = Connection::open(address).await?;
-        let question = question.clone();
+        let request = request.clone();
         clients.push(spawn_local(async move {
-            let mut seen = histogram()?;
+            let mut latencies = histogram()?;
             while Instant::now() < until {
                 let since = Instant::now();
-                let answer = connection.send(question.build()).await?;
-                if !answer.is_success() {
-                    bail!("{} responded with {answer}", question.path);
+                let response = connection.send(request.build()).await?;
+                if !response.is_success() {
+                    bail!("{} responded with {response}", request.path);
                 }
-                seen.saturating_record(micros(since.elapsed()));
+                latencies.saturating_record(micros(since.elapsed()));
             }
-            Ok(seen)
+            Ok(latencies)
         }));
     }
     let mut all = histogram()?;
@@ -233,19 +233,19 @@ async fn closed_loop(address: SocketAddr, question: &RunRequest) -> Result<Histo
 }
 
 /// The clients of one thread, with staggered start times.
-async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Schedule) -> Result<OverloadTally> {
+async fn scheduled_clients(address: SocketAddr, request: RunRequest, schedule: Schedule) -> Result<OverloadTally> {
     let counts = Rc::new(Counts::default());
     let accepted = Rc::new(RefCell::new(histogram()?));
     let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
-    for number in pace.clients.clone() {
+    for number in schedule.clients.clone() {
         let connection = Connection::open(address).await.context("connecting a client")?;
-        let first = Instant::now() + pace.pause.mul_f64(number as f64 / pace.total as f64);
+        let first = Instant::now() + schedule.pause.mul_f64(number as f64 / schedule.total as f64);
         clients.push(spawn_local(scheduled_client(
             address,
             connection,
-            question.clone(),
+            request.clone(),
             first,
-            pace.clone(),
+            schedule.clone(),
             Rc::clone(&counts),
             Rc::clone(&accepted),
         )));
@@ -267,9 +267,9 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
 async fn scheduled_client(
     address: SocketAddr,
     mut connection: Connection,
-    question: RunRequest,
+    request: RunRequest,
     first: Instant,
-    pace: Schedule,
+    schedule: Schedule,
     counts: Rc<Counts>,
     accepted: Rc<RefCell<Histogram<u64>>>,
 ) -> Result<()> {
@@ -277,56 +277,56 @@ async fn scheduled_client(
     loop {
         sleep_until(next.into()).await;
         let since = Instant::now();
-        if since >= pace.until {
+        if since >= schedule.until {
             return Ok(());
         }
         counts.sent.set(counts.sent.get() + 1);
         // The server may close the connection of a request that it refuses before reading the body.
-        let Ok(answer) = connection.send(question.build()).await else {
+        let Ok(response) = connection.send(request.build()).await else {
             counts.closed.set(counts.closed.get() + 1);
             connection = Connection::open(address).await.context("connecting a client again")?;
             continue;
         };
-        match answer.status {
+        match response.status {
             200 => accepted.borrow_mut().saturating_record(micros(since.elapsed())),
-            429 | 503 if answer.has_retry_after => counts.refused.set(counts.refused.get() + 1),
+            429 | 503 if response.has_retry_after => counts.refused.set(counts.refused.get() + 1),
             _ => counts.unexpected.set(counts.unexpected.get() + 1),
         }
-        next = (next + pace.pause).max(Instant::now());
+        next = (next + schedule.pause).max(Instant::now());
     }
 }
 
 /// Reads occasionally as another caller. Returns the number of requests, and of those that succeeded.
 async fn other_caller(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     let mut connection = Connection::open(address).await?;
-    let (mut asked, mut got) = (0_u64, 0_u64);
+    let (mut sent, mut succeeded) = (0_u64, 0_u64);
     while Instant::now() < until {
-        let answer = connection.send(with_header(get("/v1/workspaces"), "x-actor-ref", OUTSIDER)).await?;
-        asked += 1;
-        got += u64::from(answer.status == 200);
+        let response = connection.send(with_header(get("/v1/workspaces"), "x-actor-ref", DEFAULT_TENANT_ADMIN)).await?;
+        sent += 1;
+        succeeded += u64::from(response.status == 200);
         sleep(OTHER_CALLER_PAUSE).await;
     }
-    Ok((asked, got))
+    Ok((sent, succeeded))
 }
 
 async fn recovery_time(
     address: SocketAddr,
-    question: &RunRequest,
+    request: &RunRequest,
     ended: Instant,
-    usual: Duration,
+    usual_p99: Duration,
 ) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
-    let (mut well, mut since) = (0, ended);
-    while well < RECOVERED_STREAK {
+    let (mut streak, mut since) = (0, ended);
+    while streak < RECOVERED_STREAK {
         if ended.elapsed() > RECOVERY_TIMEOUT {
             bail!("the server has not recovered {} s after the overload", RECOVERY_TIMEOUT.as_secs());
         }
         let sent = Instant::now();
-        let answer = connection.send(question.build()).await?;
-        if answer.is_success() && sent.elapsed() <= usual {
-            well += 1;
+        let response = connection.send(request.build()).await?;
+        if response.is_success() && sent.elapsed() <= usual_p99 {
+            streak += 1;
         } else {
-            (well, since) = (0, Instant::now());
+            (streak, since) = (0, Instant::now());
         }
     }
     Ok(since.saturating_duration_since(ended))
@@ -339,7 +339,7 @@ fn micros(time: Duration) -> u64 {
 impl OverloadResult {
     /// The p99 latency of accepted requests, relative to the p99 in the closed loop.
     pub(crate) fn slowdown(&self) -> f64 {
-        self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
+        self.accepted.1 as f64 / (self.capacity.1 as f64).max(1.0)
     }
 
     fn other_caller_share(&self) -> f64 {
@@ -353,7 +353,7 @@ impl OverloadResult {
         vec![
             (
                 format!("{name}: usual responses per second, p99"),
-                format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1)),
+                format!("{:.0}, {:.1} ms", self.capacity.0, millis(self.capacity.1)),
             ),
             (format!("{name}: requests per second"), format!("{:.0}", self.offered)),
             (
@@ -376,47 +376,49 @@ fn benchmark_name(clients: usize) -> String {
 
 /// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(measured: &[OverloadResult]) -> Vec<TargetResult> {
-    let judge_one = |clients| judge_count(clients, measured.iter().find(|one| one.clients == clients));
-    CLIENT_COUNTS.into_iter().flat_map(judge_one).collect()
+    let judge_clients = |clients| judge_count(clients, measured.iter().find(|one| one.clients == clients));
+    CLIENT_COUNTS.into_iter().flat_map(judge_clients).collect()
 }
 
-fn judge_count(clients: usize, seen: Option<&OverloadResult>) -> Vec<TargetResult> {
-    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
-        name: format!("{}: {what}", benchmark_name(clients)),
-        target: bar,
+fn judge_count(clients: usize, measured: Option<&OverloadResult>) -> Vec<TargetResult> {
+    let result = |name: &str, target: String, measured: Option<String>, met: Option<bool>| TargetResult {
+        name: format!("{}: {name}", benchmark_name(clients)),
+        target,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
         verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
     vec![
-        judged(
+        result(
             "p99 of accepted requests of all clients against the usual one",
             format!("at most {MAX_SLOWDOWN} times"),
-            seen.map(|seen| format!("{:.2}", seen.slowdown())),
-            seen.map(|seen| seen.slowdown() <= MAX_SLOWDOWN),
+            measured.map(|measured| format!("{:.2}", measured.slowdown())),
+            measured.map(|measured| measured.slowdown() <= MAX_SLOWDOWN),
         ),
-        judged(
+        result(
             "all other requests are refused with 429 or 503 and `Retry-After`",
             "always".to_owned(),
-            seen.map(|seen| format!("{} other responses, {} connections closed", seen.unexpected, seen.closed)),
-            seen.map(|seen| seen.unexpected == 0 && seen.closed == 0),
+            measured.map(|measured| {
+                format!("{} other responses, {} connections closed", measured.unexpected, measured.closed)
+            }),
+            measured.map(|measured| measured.unexpected == 0 && measured.closed == 0),
         ),
-        judged(
+        result(
             "memory",
             format!("under {} MiB", MAX_MEMORY >> 20),
-            seen.map(|seen| format!("{:.1} MiB", mebibytes(seen.memory))),
-            seen.map(|seen| seen.memory < MAX_MEMORY),
+            measured.map(|measured| format!("{:.1} MiB", mebibytes(measured.memory))),
+            measured.map(|measured| measured.memory < MAX_MEMORY),
         ),
-        judged(
+        result(
             "recovery",
             format!("within {} s", MAX_RECOVERY.as_secs()),
-            seen.map(|seen| format!("{:.2} s", seen.recovery.as_secs_f64())),
-            seen.map(|seen| seen.recovery <= MAX_RECOVERY),
+            measured.map(|measured| format!("{:.2} s", measured.recovery.as_secs_f64())),
+            measured.map(|measured| measured.recovery <= MAX_RECOVERY),
         ),
-        judged(
+        result(
             "share of another caller's requests that succeed",
             format!("at least {MIN_OTHER_CALLER_SHARE}"),
-            seen.map(|seen| format!("{:.2} of {}", seen.other_caller_share(), seen.other_caller.0)),
-            seen.map(|seen| seen.other_caller_share() >= MIN_OTHER_CALLER_SHARE),
+            measured.map(|measured| format!("{:.2} of {}", measured.other_caller_share(), measured.other_caller.0)),
+            measured.map(|measured| measured.other_caller_share() >= MIN_OTHER_CALLER_SHARE),
         ),
     ]
 }
@@ -428,7 +430,7 @@ mod tests {
     fn good() -> OverloadResult {
         OverloadResult {
             clients: 400,
-            usual: (2_000.0, 30_000),
+            capacity: (2_000.0, 30_000),
             offered: 9_900.0,
             accepted: (1_800.0, 55_000),
             refused: 100_000,
@@ -440,8 +442,8 @@ mod tests {
         }
     }
 
-    fn verdicts(seen: &OverloadResult) -> Vec<TargetVerdict> {
-        judge_count(400, Some(seen)).into_iter().map(|one| one.verdict).collect()
+    fn verdicts(measured: &OverloadResult) -> Vec<TargetVerdict> {
+        judge_count(400, Some(measured)).into_iter().map(|one| one.verdict).collect()
     }
 
     #[test]
@@ -454,9 +456,9 @@ mod tests {
         assert_eq!(verdicts(&OverloadResult { recovery: Duration::from_secs(11), ..good() })[3], TargetVerdict::Missed);
         assert_eq!(verdicts(&OverloadResult { other_caller: (500, 350), ..good() })[4], TargetVerdict::Missed);
         assert!(judge(&[]).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
-        let both = judge(&[good(), OverloadResult { clients: 2_000, refused: 0, unexpected: 1, ..good() }]);
-        let missed: Vec<_> = both.iter().filter(|one| one.verdict == TargetVerdict::Missed).collect();
-        assert_eq!((both.len(), missed.len(), missed[0].name.contains("by 2000 clients")), (10, 1, true));
+        let results = judge(&[good(), OverloadResult { clients: 2_000, refused: 0, unexpected: 1, ..good() }]);
+        let missed: Vec<_> = results.iter().filter(|one| one.verdict == TargetVerdict::Missed).collect();
+        assert_eq!((results.len(), missed.len(), missed[0].name.contains("by 2000 clients")), (10, 1, true));
     }
 
     /// The p99 is taken over all clients, so that 32 fast clients do not hide 368 slow ones.
@@ -469,9 +471,9 @@ mod tests {
             }
             OverloadTally { sent: 2 * accepted.len(), refused: accepted.len(), unexpected: 0, closed: 0, accepted }
         };
-        let watched = clients(&[(40_000, 3_200)]);
-        let rest = clients(&[(40_000, 36_000), (90_000, 800)]);
-        let all = OverloadTally::sum([watched, rest]).unwrap();
+        let fast_clients = clients(&[(40_000, 3_200)]);
+        let mixed_clients = clients(&[(40_000, 36_000), (90_000, 800)]);
+        let all = OverloadTally::sum([fast_clients, mixed_clients]).unwrap();
         let p99 = all.accepted.value_at_quantile(0.99);
         assert!((89_000..=91_000).contains(&p99), "{p99}");
         assert_eq!((all.sent, all.refused), (80_000, 40_000));

@@ -21,23 +21,27 @@ impl PairedComparison {
     /// The median slowdown in the compared setup. Clients run in a closed loop, so half the request
     /// rate means twice the time.
     pub(crate) fn median_slowdown(&self) -> Option<f64> {
-        median(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
+        median(self.rounds.iter().map(slowdown))
     }
 
     /// The minimum and the maximum slowdown of all rounds.
     pub(crate) fn slowdown_range(&self) -> (f64, f64) {
-        let times = |(young, grown): &(Measurement, Measurement)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
-        let of = |pick: fn(f64, f64) -> f64, from| self.rounds.iter().map(times).fold(from, pick);
-        (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
+        let fold = |pick: fn(f64, f64) -> f64, start| self.rounds.iter().map(slowdown).fold(start, pick);
+        (fold(f64::min, f64::INFINITY), fold(f64::max, 0.0))
     }
 
     /// The medians of a value: in the base setup, and in the compared one.
     pub(crate) fn medians(&self, value: impl Fn(&Measurement) -> f64) -> (Option<f64>, Option<f64>) {
         (
-            median(self.rounds.iter().map(|(young, _)| value(young))),
-            median(self.rounds.iter().map(|(_, grown)| value(grown))),
+            median(self.rounds.iter().map(|(base, _)| value(base))),
+            median(self.rounds.iter().map(|(_, compared)| value(compared))),
         )
     }
+}
+
+/// The slowdown in one round: the request rate in the base setup, divided by the rate in the compared one.
+fn slowdown((base, compared): &(Measurement, Measurement)) -> f64 {
+    base.rate() / compared.rate().max(f64::MIN_POSITIVE)
 }
 
 /// The median; `None` without values.
@@ -50,19 +54,21 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closed_loop_clients::tests::tally;
+    use crate::closed_loop_clients::tests::load_result;
     use crate::cost_meter::Cost;
 
     #[test]
     fn slowdown_is_that_of_the_median_round() {
-        let of = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
-        let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
-        let beside = PairedComparison { scenario: Scenario::Hello, clients: 32, rounds };
-        assert!((beside.median_slowdown().unwrap() - 1.2).abs() < 1e-9);
-        let (least, most) = beside.slowdown_range();
-        assert!((least - 1.0).abs() < 1e-9 && (most - 10.0).abs() < 1e-9);
-        let requests = beside.medians(|stretch| stretch.tally.requests as f64);
+        let measurement = |requests| Measurement { load: load_result(requests), cost: Cost::default() };
+        let rounds = [(100, 100), (100, 10), (120, 100)]
+            .map(|(base, compared)| (measurement(base), measurement(compared)))
+            .into();
+        let comparison = PairedComparison { scenario: Scenario::Hello, clients: 32, rounds };
+        assert!((comparison.median_slowdown().unwrap() - 1.2).abs() < 1e-9);
+        let (min, max) = comparison.slowdown_range();
+        assert!((min - 1.0).abs() < 1e-9 && (max - 10.0).abs() < 1e-9);
+        let requests = comparison.medians(|measurement| measurement.load.requests as f64);
         assert_eq!(requests, (Some(100.0), Some(100.0)));
-        assert_eq!(PairedComparison { rounds: Vec::new(), ..beside }.median_slowdown(), None);
+        assert_eq!(PairedComparison { rounds: Vec::new(), ..comparison }.median_slowdown(), None);
     }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn measure(
     server: &ChildProcess,
     fixtures: &Fixtures,
     database: &Client,
-    (home, executable): (&RunDirectory, &Path),
+    (run_directory, executable): (&RunDirectory, &Path),
 ) -> Result<ProofFigures> {
     let command = executable.with_file_name("fairway");
     ensure!(command.exists(), "there is no command line at {}", command.display());
@@ -70,10 +70,10 @@ pub(crate) async fn measure(
         database.batch_execute(statement).await.context("storing facts")?;
     }
     report_progress("waiting for their tree");
-    let behind = "SELECT coalesce(max(fact_log.size - coalesce(log_tree.size, 0)), 0)
+    let uncovered_facts_sql = "SELECT coalesce(max(fact_log.size - coalesce(log_tree.size, 0)), 0)
         FROM fact_log LEFT JOIN log_tree USING (tenant_id)";
     let since = Instant::now();
-    while database.query_one(behind, &[]).await?.try_get::<_, i64>(0)? > 0 {
+    while database.query_one(uncovered_facts_sql, &[]).await?.try_get::<_, i64>(0)? > 0 {
         ensure!(since.elapsed() < TIMEOUT, "the tree is behind");
         sleep(POLL_INTERVAL).await;
     }
@@ -93,7 +93,7 @@ pub(crate) async fn measure(
     let (bundles, bundle) = measure_bundles(&mut connection, fixtures).await?;
     let keys = connection.json(get("/v1/audit/keys")).await?;
     let key = keys.pointer("/0/verifier_key").and_then(Value::as_str).context("the server lists no key")?;
-    let file = home.join("bundle.json");
+    let file = run_directory.join("bundle.json");
     std::fs::write(&file, bundle)?;
     let mut verifications = histogram()?;
     for _ in 0..BUNDLES {
@@ -138,37 +138,41 @@ fn record(times: &mut Histogram<u64>, since: Instant) {
     times.saturating_record(u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
 }
 
-fn at(times: &Histogram<u64>, quantile: f64) -> Duration {
+fn quantile(times: &Histogram<u64>, quantile: f64) -> Duration {
     Duration::from_micros(times.value_at_quantile(quantile))
 }
 
 impl ProofFigures {
     pub(crate) fn to_json(&self) -> Value {
-        let of = |times: &Histogram<u64>| {
+        let to_json = |times: &Histogram<u64>| {
             json!({
                 "p50_us": times.value_at_quantile(0.5), "p99_us": times.value_at_quantile(0.99), "max_us": times.max(),
             })
         };
         json!({
-            "facts": FACTS, "proofs": of(&self.proofs), "bundles": of(&self.bundles),
-            "verifications": of(&self.verifications),
+            "facts": FACTS, "proofs": to_json(&self.proofs), "bundles": to_json(&self.bundles),
+            "verifications": to_json(&self.verifications),
         })
     }
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&ProofFigures>) -> Vec<TargetResult> {
+pub(crate) fn judge(figures: Option<&ProofFigures>) -> Vec<TargetResult> {
     let result = |name: &str, limit: Duration, measured: Option<Duration>| TargetResult {
         name: format!("{NAME}: {name}"),
         target: format!("under {} ms", limit.as_millis()),
         measured: measured.map_or_else(|| "n/a".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3)),
         verdict: measured.map_or(TargetVerdict::NotMeasured, |time| TargetVerdict::of(time < limit)),
     };
-    let proof = seen.map(|seen| at(&seen.proofs, 0.99));
+    let proof = figures.map(|figures| quantile(&figures.proofs, 0.99));
     vec![
         result("p99 of an inclusion proof in a log of ten million facts", MAX_PROOF_P99, proof),
-        result("median of an evidence bundle", MAX_BUNDLE, seen.map(|seen| at(&seen.bundles, 0.5))),
-        result("median of `fairway verify`", MAX_VERIFICATION, seen.map(|seen| at(&seen.verifications, 0.5))),
+        result("median of an evidence bundle", MAX_BUNDLE, figures.map(|figures| quantile(&figures.bundles, 0.5))),
+        result(
+            "median of `fairway verify`",
+            MAX_VERIFICATION,
+            figures.map(|figures| quantile(&figures.verifications, 0.5)),
+        ),
     ]
 }
 
@@ -178,19 +182,20 @@ mod tests {
 
     #[test]
     fn judges_each_target() {
-        let of = |micros: u64| {
+        let times = |micros: u64| {
             let mut times = histogram().unwrap();
             times.record(micros).unwrap();
             times
         };
-        let seen = |factor: u64| ProofFigures {
-            proofs: of(19 * factor),
-            bundles: of(95 * factor),
-            verifications: of(290 * factor),
+        let figures = |factor: u64| ProofFigures {
+            proofs: times(19 * factor),
+            bundles: times(95 * factor),
+            verifications: times(290 * factor),
         };
-        let verdicts = |seen: &ProofFigures| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&seen(1_000)), [TargetVerdict::Met; 3]);
-        assert_eq!(verdicts(&seen(1_100)), [TargetVerdict::Missed; 3]);
+        let verdicts =
+            |figures: &ProofFigures| judge(Some(figures)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&figures(1_000)), [TargetVerdict::Met; 3]);
+        assert_eq!(verdicts(&figures(1_100)), [TargetVerdict::Missed; 3]);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }
 }

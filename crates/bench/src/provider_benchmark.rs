@@ -61,10 +61,10 @@ pub(crate) struct ProviderRates {
 }
 
 /// Scripts of clients that execute a workload.
-pub(crate) fn workload_client_scripts(furniture: &Fixtures, workload: &Workload, clients: usize) -> Vec<ClientScript> {
+pub(crate) fn workload_client_scripts(fixtures: &Fixtures, workload: &Workload, clients: usize) -> Vec<ClientScript> {
     let path: Rc<str> = execute_path(workload).into();
     let script = |_| {
-        let (path, counter) = (Rc::clone(&path), Rc::clone(&furniture.counter));
+        let (path, counter) = (Rc::clone(&path), Rc::clone(&fixtures.counter));
         let next = move || post(&path, &ticket_request(counter.replace(counter.get().wrapping_add(1))));
         ClientScript::new(next, "\"status\":\"completed\"")
     };
@@ -109,7 +109,7 @@ fn execute_path(workload: &Workload) -> String {
 pub(crate) async fn measure_first_part_latency(server: &ChildProcess, workload: &Workload) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let path = execute_path(workload);
-    let mut on_the_way = histogram()?;
+    let mut latencies = histogram()?;
     for number in 0..WARM_UP + SAMPLES {
         let micros = first_part_latency(
             &mut connection,
@@ -117,22 +117,22 @@ pub(crate) async fn measure_first_part_latency(server: &ChildProcess, workload: 
         );
         let micros = micros.await?;
         if number >= WARM_UP {
-            on_the_way.record(micros)?;
+            latencies.record(micros)?;
         }
         sleep(PAUSE).await;
     }
-    Ok((on_the_way.value_at_quantile(0.5), on_the_way.value_at_quantile(0.99)))
+    Ok((latencies.value_at_quantile(0.5), latencies.value_at_quantile(0.99)))
 }
 
-async fn first_part_latency(connection: &mut Connection, question: BenchRequest) -> Result<u64> {
-    let (answer, arrived) = connection.send_and_time_text(question, DELTA).await?;
-    let arrived = arrived.with_context(|| format!("no part was streamed: {answer}"))?;
-    let text = std::str::from_utf8(&answer.body)?;
+async fn first_part_latency(connection: &mut Connection, request: BenchRequest) -> Result<u64> {
+    let (response, received_at) = connection.send_and_time_text(request, DELTA).await?;
+    let received_at = received_at.with_context(|| format!("no part was streamed: {response}"))?;
+    let text = std::str::from_utf8(&response.body)?;
     anyhow::ensure!(text.contains("event: execution.completed\n"), "a run did not complete: {text}");
     let data = text.split_once(DELTA).and_then(|(_, rest)| rest.lines().find_map(|line| line.strip_prefix("data: ")));
     let data: Value = serde_json::from_str(data.context("a part without data")?)?;
     let part = data.get("delta").and_then(Value::as_str).context("a part without a delta")?;
-    Ok(u64::try_from((arrived - parse_send_time(part)?).whole_microseconds().max(1))?)
+    Ok(u64::try_from((received_at - parse_send_time(part)?).whole_microseconds().max(1))?)
 }
 
 impl ProviderRates {
@@ -158,8 +158,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl ProviderBenchmark {
-    fn median(&self, of: impl Fn(&ProviderRates) -> Option<f64>) -> Option<f64> {
-        median(self.rounds.iter().filter_map(of))
+    fn median(&self, value: impl Fn(&ProviderRates) -> Option<f64>) -> Option<f64> {
+        median(self.rounds.iter().filter_map(value))
     }
 
     /// The rows of this benchmark in the report.
@@ -167,25 +167,30 @@ impl ProviderBenchmark {
         let mut rows = Vec::new();
         let rate = |value: Option<f64>| value.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}"));
         if !self.rounds.is_empty() {
-            rows.push(("execute by the built-in provider: runs per second", rate(self.median(|one| Some(one.local)))));
-            rows.push(("execute by openai: runs per second", rate(self.median(|one| Some(one.openai)))));
-            let gateway = self.median(|one| one.gateway).map(|rate| format!("{rate:.0}"));
+            rows.push((
+                "execute by the built-in provider: runs per second",
+                rate(self.median(|rates| Some(rates.local))),
+            ));
+            rows.push(("execute by openai: runs per second", rate(self.median(|rates| Some(rates.openai)))));
+            let gateway = self.median(|rates| rates.gateway).map(|rate| format!("{rate:.0}"));
             let gateway = gateway.unwrap_or_else(|| "not installed, so not measured".to_owned());
             rows.push(("LiteLLM gateway (two workers, mock answers): responses per second", gateway));
         }
-        if let Some((middle, _)) = self.first_part {
-            rows.push(("first streamed byte: p50 from the provider to the client", millis(middle)));
+        if let Some((median, _)) = self.first_part {
+            rows.push(("first streamed byte: p50 from the provider to the client", millis(median)));
         }
         rows
     }
 
     /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
-        let rounds = self.rounds.iter().map(|one| {
-            json!({"local_per_second": one.local, "openai_per_second": one.openai, "gateway_per_second": one.gateway})
+        let rounds = self.rounds.iter().map(|rates| {
+            json!({
+                "local_per_second": rates.local, "openai_per_second": rates.openai, "gateway_per_second": rates.gateway,
+            })
         });
         json!({
-            "rounds": rounds.collect::<Vec<_>>(), "share": self.median(|one| Some(one.share())),
+            "rounds": rounds.collect::<Vec<_>>(), "share": self.median(|rates| Some(rates.share())),
             "times_the_gateway": self.median(ProviderRates::gateway_multiple),
             "first_part_p50_us": self.first_part.map(|part| part.0), "first_part_p99_us": self.first_part.map(|part| part.1),
         })
@@ -197,30 +202,30 @@ fn millis(micros: u64) -> String {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&ProviderBenchmark>) -> Vec<TargetResult> {
-    let judged = |what: String, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
-        name: what,
-        target: bar,
+pub(crate) fn judge(measured: Option<&ProviderBenchmark>) -> Vec<TargetResult> {
+    let result = |name: String, target: String, measured: Option<String>, met: Option<bool>| TargetResult {
+        name,
+        target,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
         verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
-    let share = seen.and_then(|seen| seen.median(|one| Some(one.share())));
-    let times = seen.and_then(|seen| seen.median(ProviderRates::gateway_multiple));
-    let first_part = seen.and_then(|seen| seen.first_part);
+    let share = measured.and_then(|measured| measured.median(|rates| Some(rates.share())));
+    let times = measured.and_then(|measured| measured.median(ProviderRates::gateway_multiple));
+    let first_part = measured.and_then(|measured| measured.first_part);
     vec![
-        judged(
+        result(
             format!("{NAME}: share of the same runs by the built-in provider"),
             format!("at least {MIN_SHARE}"),
             share.map(|share| format!("{share:.2}")),
             share.map(|share| share >= MIN_SHARE),
         ),
-        judged(
+        result(
             format!("{NAME}: times the gateway with two workers"),
             format!("at least {MIN_GATEWAY_MULTIPLE}"),
             times.map(|times| format!("{times:.1}")),
             times.map(|times| times >= MIN_GATEWAY_MULTIPLE),
         ),
-        judged(
+        result(
             format!("{FIRST_PART_NAME}: p99 from the provider to the client, including persistence"),
             format!("under {} ms", MAX_FIRST_PART_LATENCY.as_millis()),
             first_part.map(|(_, p99)| millis(p99)),
@@ -235,21 +240,23 @@ mod tests {
 
     #[test]
     fn judges_each_target_and_skips_a_missing_gateway() {
-        let seen = |openai: f64, gateway: Option<f64>, p99: u64| ProviderBenchmark {
+        let benchmark = |openai: f64, gateway: Option<f64>, p99: u64| ProviderBenchmark {
             rounds: vec![ProviderRates { local: 1_000.0, openai, gateway }],
             first_part: Some((2_000, p99)),
         };
         let verdicts =
-            |seen: &ProviderBenchmark| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&seen(700.0, Some(70.0), 4_999)), [TargetVerdict::Met; 3]);
+            |measured: &ProviderBenchmark| judge(Some(measured)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&benchmark(700.0, Some(70.0), 4_999)), [TargetVerdict::Met; 3]);
         assert_eq!(
-            verdicts(&seen(699.0, Some(69.0), 5_000)),
+            verdicts(&benchmark(699.0, Some(69.0), 5_000)),
             [TargetVerdict::Missed, TargetVerdict::Met, TargetVerdict::Missed]
         );
-        assert_eq!(verdicts(&seen(700.0, Some(71.0), 4_999))[1], TargetVerdict::Missed);
-        assert_eq!(verdicts(&seen(700.0, None, 4_999))[1], TargetVerdict::NotMeasured);
+        assert_eq!(verdicts(&benchmark(700.0, Some(71.0), 4_999))[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(&benchmark(700.0, None, 4_999))[1], TargetVerdict::NotMeasured);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
-        assert!(seen(700.0, None, 1).table_rows().iter().any(|(_, value)| value == "not installed, so not measured"));
+        assert!(
+            benchmark(700.0, None, 1).table_rows().iter().any(|(_, value)| value == "not installed, so not measured")
+        );
     }
 
     #[test]

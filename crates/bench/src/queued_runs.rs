@@ -69,12 +69,12 @@ impl QueuedRuns {
 /// When a response is not 202, a run does not complete, or the queue is not empty after a minute.
 pub(crate) async fn drain_rate(
     server: SocketAddr,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
     clients: usize,
     runs: u64,
 ) -> Result<f64> {
-    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
+    let slug = &fixtures.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     let completed = async || -> Result<i64> {
         let sql = "SELECT count(*) FROM execution WHERE status = 'completed'";
@@ -88,23 +88,23 @@ pub(crate) async fn drain_rate(
         async move {
             for number in 0..runs {
                 let request = with_header(post(path, &ticket_request(number)), "prefer", "respond-async");
-                let answer = connection.send(request).await?;
-                anyhow::ensure!(answer.status == 202, "a run was not queued: {answer}");
+                let response = connection.send(request).await?;
+                anyhow::ensure!(response.status == 202, "a run was not queued: {response}");
             }
             Ok(())
         }
     }))
     .await?;
-    let left = "SELECT EXISTS (SELECT FROM execution_queue) OR EXISTS (SELECT FROM execution_lease)";
-    while database.query_one(left, &[]).await?.try_get(0)? {
+    let unfinished_runs_sql = "SELECT EXISTS (SELECT FROM execution_queue) OR EXISTS (SELECT FROM execution_lease)";
+    while database.query_one(unfinished_runs_sql, &[]).await?.try_get(0)? {
         anyhow::ensure!(since.elapsed() < DRAIN_TIMEOUT, "runs are still queued");
         sleep(POLL_INTERVAL).await;
     }
-    let took = since.elapsed();
+    let elapsed = since.elapsed();
     let all = u64::try_from(clients)?.saturating_mul(runs);
     let ended = completed().await?.saturating_sub(before);
     anyhow::ensure!(u64::try_from(ended)? == all, "{ended} of {all} runs completed");
-    Ok(all as f64 / took.as_secs_f64())
+    Ok(all as f64 / elapsed.as_secs_f64())
 }
 
 /// Measures p99 of the queueing time and of the follower's delay for a single client, in microseconds.
@@ -113,19 +113,19 @@ pub(crate) async fn drain_rate(
 /// When a run fails, or PostgreSQL does not respond.
 pub(crate) async fn single_client_latencies(
     server: &ChildProcess,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     database: &Client,
 ) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
-    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
+    let slug = &fixtures.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     let body = ticket_request(0);
-    let (mut heard, mut in_line) = (histogram()?, histogram()?);
+    let (mut follower_delays, mut queueing_times) = (histogram()?, histogram()?);
     let mut runs = Vec::new();
     for _ in 0..SAMPLES {
-        let answer = connection.send(with_header(post(&path, &body), "accept", "text/event-stream")).await?;
-        let arrived = OffsetDateTime::now_utc();
-        let text = std::str::from_utf8(&answer.body)?;
+        let response = connection.send(with_header(post(&path, &body), "accept", "text/event-stream")).await?;
+        let received_at = OffsetDateTime::now_utc();
+        let text = std::str::from_utf8(&response.body)?;
         let last =
             text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
         let last: Value = serde_json::from_str(last)?;
@@ -133,7 +133,7 @@ pub(crate) async fn single_client_latencies(
             |name: &str| last.get(name).and_then(Value::as_str).with_context(|| format!("an end without {name}"));
         anyhow::ensure!(field("status")? == "completed", "a run did not complete: {last}");
         let ended = OffsetDateTime::parse(field("completed_at")?, &Rfc3339)?;
-        heard.record(u64::try_from((arrived - ended).whole_microseconds().max(1))?)?;
+        follower_delays.record(u64::try_from((received_at - ended).whole_microseconds().max(1))?)?;
         runs.push(field("execution_id")?.to_owned());
         sleep(PAUSE).await;
     }
@@ -142,10 +142,10 @@ pub(crate) async fn single_client_latencies(
             "SELECT extract(epoch FROM max(evaluated_at) - min(started_at))::float8
              FROM execution JOIN policy_decision USING (tenant_id, execution_id) WHERE execution_id = '{run}'"
         );
-        let waited: f64 = database.query_one(&sql, &[]).await?.try_get(0)?;
-        in_line.record(((waited * 1e6) as u64).max(1))?;
+        let queueing_seconds: f64 = database.query_one(&sql, &[]).await?.try_get(0)?;
+        queueing_times.record(((queueing_seconds * 1e6) as u64).max(1))?;
     }
-    Ok((in_line.value_at_quantile(0.99), heard.value_at_quantile(0.99)))
+    Ok((queueing_times.value_at_quantile(0.99), follower_delays.value_at_quantile(0.99)))
 }
 
 impl QueuedRuns {
@@ -164,39 +164,39 @@ impl QueuedRuns {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&QueuedRuns>) -> Vec<TargetResult> {
+pub(crate) fn judge(measured: Option<&QueuedRuns>) -> Vec<TargetResult> {
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1e3);
-    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
-        name: format!("{NAME}: {what}"),
-        target: bar,
+    let result = |name: &str, target: String, measured: Option<String>, met: Option<bool>| TargetResult {
+        name: format!("{NAME}: {name}"),
+        target,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
         verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
     let within = |micros: u64, limit: Duration| Duration::from_micros(micros) < limit;
     vec![
-        judged(
+        result(
             "share of the baseline: commit of two inserts, clients answered at once",
             format!("at least {MIN_SHARE}"),
-            seen.map(|seen| format!("{:.2}", seen.share(seen.drained))),
-            seen.map(|seen| seen.share(seen.drained) >= MIN_SHARE),
+            measured.map(|measured| format!("{:.2}", measured.share(measured.drained))),
+            measured.map(|measured| measured.share(measured.drained) >= MIN_SHARE),
         ),
-        judged(
+        result(
             "share of the baseline: commit of two inserts, clients that wait for the end",
             format!("at least {MIN_SHARE}"),
-            seen.map(|seen| format!("{:.2}", seen.share(seen.runs.0))),
-            seen.map(|seen| seen.share(seen.runs.0) >= MIN_SHARE),
+            measured.map(|measured| format!("{:.2}", measured.share(measured.runs.0))),
+            measured.map(|measured| measured.share(measured.runs.0) >= MIN_SHARE),
         ),
-        judged(
+        result(
             "p99 queueing time at low load",
             format!("under {} ms", MAX_QUEUEING.as_millis()),
-            seen.map(|seen| millis(seen.queueing)),
-            seen.map(|seen| within(seen.queueing, MAX_QUEUEING)),
+            measured.map(|measured| millis(measured.queueing)),
+            measured.map(|measured| within(measured.queueing, MAX_QUEUEING)),
         ),
-        judged(
+        result(
             "p99 from a run's end to its follower, including persistence",
             format!("under {} ms", MAX_FOLLOWER_DELAY.as_millis()),
-            seen.map(|seen| millis(seen.follower_delay)),
-            seen.map(|seen| within(seen.follower_delay, MAX_FOLLOWER_DELAY)),
+            measured.map(|measured| millis(measured.follower_delay)),
+            measured.map(|measured| within(measured.follower_delay, MAX_FOLLOWER_DELAY)),
         ),
     ]
 }
@@ -214,7 +214,8 @@ mod tests {
             queueing: 6_000,
             follower_delay: 4_000,
         };
-        let verdicts = |seen: QueuedRuns| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        let verdicts =
+            |measured: QueuedRuns| judge(Some(&measured)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(good()), [TargetVerdict::Met; 4]);
         assert_eq!(verdicts(QueuedRuns { drained: 1_200.0, ..good() })[0], TargetVerdict::Missed);
         assert_eq!(verdicts(QueuedRuns { runs: (1_200.0, 30_000), ..good() })[1], TargetVerdict::Missed);

@@ -12,28 +12,28 @@ use crate::thresholds::{self, TargetResult};
 
 /// The measurements with their verdicts.
 pub(crate) struct Report {
-    findings: BenchmarkResults,
-    judged: Vec<TargetResult>,
+    results: BenchmarkResults,
+    targets: Vec<TargetResult>,
 }
 
 impl Report {
-    pub(crate) fn of(findings: BenchmarkResults) -> Report {
-        let judged = thresholds::judge(&findings);
-        Report { findings, judged }
+    pub(crate) fn of(results: BenchmarkResults) -> Report {
+        let targets = thresholds::judge(&results);
+        Report { results, targets }
     }
 
     /// Renders the Markdown tables.
     pub(crate) fn markdown(&self) -> String {
-        markdown::render(&self.findings, &self.judged)
+        markdown::render(&self.results, &self.targets)
     }
 
     /// Compares the verdicts with the known misses.
     pub(crate) fn outcome(&self) -> BenchmarkOutcome {
-        outcome(&self.judged, KNOWN_MISSES)
+        outcome(&self.targets, KNOWN_MISSES)
     }
 
     /// All measurements as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
-        json::to_json(&self.findings, &self.judged)
+        json::to_json(&self.results, &self.targets)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Scenario {
     /// Reads the context lineage of a run, out of many runs.
     Lineage,
     /// Lists a page of runs.
-    RunList { which: RunFilter },
+    RunList { filter: RunFilter },
     /// Reads the first page of the audit log.
     AuditList,
     /// Reads the rollback recommendation of a release, based on its last runs.
@@ -110,9 +110,9 @@ impl Scenario {
         Scenario::AssetList { page: PageDepth::Thousandth },
         Scenario::Evidence,
         Scenario::Lineage,
-        Scenario::RunList { which: RunFilter::Newest },
-        Scenario::RunList { which: RunFilter::Deep },
-        Scenario::RunList { which: RunFilter::Failed },
+        Scenario::RunList { filter: RunFilter::Newest },
+        Scenario::RunList { filter: RunFilter::Deep },
+        Scenario::RunList { filter: RunFilter::Failed },
         Scenario::AuditList,
         Scenario::Recommendation,
         Scenario::ExecuteSteps,
@@ -136,9 +136,9 @@ impl Scenario {
             Scenario::AssetList { page: PageDepth::Thousandth } => "list of assets, page 1 000",
             Scenario::Evidence => "evidence graph, flat",
             Scenario::Lineage => "context lineage",
-            Scenario::RunList { which: RunFilter::Newest } => "list of runs, page 1",
-            Scenario::RunList { which: RunFilter::Deep } => "list of runs, page 10 000",
-            Scenario::RunList { which: RunFilter::Failed } => "list of failed runs, page 1",
+            Scenario::RunList { filter: RunFilter::Newest } => "list of runs, page 1",
+            Scenario::RunList { filter: RunFilter::Deep } => "list of runs, page 10 000",
+            Scenario::RunList { filter: RunFilter::Failed } => "list of failed runs, page 1",
             Scenario::AuditList => "audit log, page 1",
             Scenario::Recommendation => "rollback recommendation",
             Scenario::ExecuteSteps => "execute, 3 steps",
@@ -192,39 +192,39 @@ impl Scenario {
     }
 
     /// Whether the scenario's data exists. The deep page exists only after a year of runs was stored.
-    pub(crate) fn is_available(self, furniture: &Fixtures) -> bool {
-        let deep = || furniture.stored_runs.as_ref().is_some_and(|grown| grown.deep.is_some());
-        self != Scenario::RunList { which: RunFilter::Deep } || deep()
+    pub(crate) fn is_available(self, fixtures: &Fixtures) -> bool {
+        let deep = || fixtures.stored_runs.as_ref().is_some_and(|stored| stored.deep.is_some());
+        self != Scenario::RunList { filter: RunFilter::Deep } || deep()
     }
 
     /// Creates a script for each client. Clients share no resource except the workload.
     ///
     /// # Errors
     /// When there are more clients than fixtures.
-    pub(crate) fn client_scripts(self, furniture: &Fixtures, clients: usize) -> Result<Vec<ClientScript>> {
-        (0..clients).map(|client| self.client_script(furniture, client, clients)).collect()
+    pub(crate) fn client_scripts(self, fixtures: &Fixtures, clients: usize) -> Result<Vec<ClientScript>> {
+        (0..clients).map(|client| self.client_script(fixtures, client, clients)).collect()
     }
 
-    fn client_script(self, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
-        let counter = Rc::clone(&furniture.counter);
+    fn client_script(self, fixtures: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
+        let counter = Rc::clone(&fixtures.counter);
         let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
             Scenario::Hello => Ok(ClientScript::new(|| get("/healthz"), "\"status\":\"ok\"")),
             Scenario::ActiveRelease => {
                 let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
-                let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
+                let paths = fixtures.workloads.iter().map(|workload| path(&workload.id)).collect();
                 let mut paths = Cycle::starting_at(paths, client)?;
                 Ok(ClientScript::new(move || get(paths.next()), "\"state\":\"active\""))
             }
             Scenario::VersionCreate => {
-                let own = furniture.assets.iter().skip(client).step_by(clients);
-                let mut paths = Cycle::starting_at(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
+                let assets = fixtures.assets.iter().skip(client).step_by(clients);
+                let mut paths = Cycle::starting_at(assets.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
                 let next = move || post(paths.next(), &json!({"content": prompt_content(number())}));
                 Ok(ClientScript::new(next, "\"checksum\":\"blake3:"))
             }
             Scenario::Transition => {
-                let own = furniture.drafts.iter().skip(client).step_by(clients);
-                let mut drafts = Cycle::starting_at(own.cloned().collect(), 0)?;
+                let client_drafts = fixtures.drafts.iter().skip(client).step_by(clients);
+                let mut drafts = Cycle::starting_at(client_drafts.cloned().collect(), 0)?;
                 let next = move || {
                     let draft = drafts.next();
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle_state()}))
@@ -232,10 +232,10 @@ impl Scenario {
                 Ok(ClientScript::new(next, "\"previous_state\":"))
             }
             Scenario::Activation => {
-                let own = furniture.competing_releases.iter().skip(client).step_by(clients);
-                let mut rivals = Cycle::starting_at(own.cloned().collect(), 0)?;
+                let client_pairs = fixtures.competing_releases.iter().skip(client).step_by(clients);
+                let mut competing_releases = Cycle::starting_at(client_pairs.cloned().collect(), 0)?;
                 let next = move || {
-                    let path = format!("/v1/releases/{}/transition", rivals.next().next_release());
+                    let path = format!("/v1/releases/{}/transition", competing_releases.next().next_release());
                     post(&path, &json!({"to_state": "active", "lane": CONTESTED_LANE}))
                 };
                 Ok(ClientScript::new(next, "\"lane\":\"guided\""))
@@ -245,27 +245,27 @@ impl Scenario {
                 Ok(ClientScript::new(next, "\"status\":\"draft\""))
             }
             Scenario::UseCasePublish => Ok(publication_script(number)),
-            Scenario::AssetList { page } => asset_list_script(furniture, page),
-            Scenario::Evidence | Scenario::Lineage => evidence_script(self, furniture, client, clients),
-            Scenario::RunList { which } => run_list_script(furniture, which),
+            Scenario::AssetList { page } => asset_list_script(fixtures, page),
+            Scenario::Evidence | Scenario::Lineage => evidence_script(self, fixtures, client, clients),
+            Scenario::RunList { filter } => run_list_script(fixtures, filter),
             Scenario::AuditList => Ok(ClientScript::new(|| get("/v1/audit/events?limit=50"), "\"leaf_hash\":")),
             Scenario::Recommendation => {
-                let path = format!("/v1/releases/{}/rollback-recommendation", stored_runs(furniture)?.release);
+                let path = format!("/v1/releases/{}/rollback-recommendation", stored_runs(fixtures)?.release);
                 Ok(ClientScript::new(move || get(&path), "\"recommended\":"))
             }
             Scenario::ExecuteSteps => {
-                let path = format!("/v1/workloads/by-slug/{}/execute", furniture.three_step_workload.slug);
+                let path = format!("/v1/workloads/by-slug/{}/execute", fixtures.three_step_workload.slug);
                 let next = move || post(&path, &ticket_request(number()));
                 Ok(ClientScript::new(next, "\"status\":\"completed\""))
             }
-            Scenario::CallTool => call_tool_script(furniture, number),
-            Scenario::Execute { keys, workloads } => execute_script(furniture, client, keys, workloads, number),
+            Scenario::CallTool => call_tool_script(fixtures, number),
+            Scenario::Execute { keys, workloads } => execute_script(fixtures, client, keys, workloads, number),
         }
     }
 }
 
-fn stored_runs(furniture: &Fixtures) -> Result<&StoredRuns> {
-    furniture.stored_runs.as_ref().context("no runs were stored")
+fn stored_runs(fixtures: &Fixtures) -> Result<&StoredRuns> {
+    fixtures.stored_runs.as_ref().context("no runs were stored")
 }
 
 /// The inputs of every workload in the benchmark.
@@ -313,7 +313,7 @@ impl BaselineOperation {
 /// An endless cycle of items.
 struct Cycle<T> {
     current: T,
-    rest: VecDeque<T>,
+    remaining: VecDeque<T>,
 }
 
 impl<T> Cycle<T> {
@@ -321,23 +321,23 @@ impl<T> Cycle<T> {
     ///
     /// # Errors
     /// When there are no items.
-    fn starting_at(things: Vec<T>, start: usize) -> Result<Cycle<T>> {
-        let mut others: VecDeque<T> = things.into();
-        others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
-        let now = others.pop_front().context("there are more clients than fixtures")?;
-        Ok(Cycle { current: now, rest: others })
+    fn starting_at(items: Vec<T>, start: usize) -> Result<Cycle<T>> {
+        let mut remaining: VecDeque<T> = items.into();
+        remaining.rotate_left(start.checked_rem(remaining.len()).unwrap_or(0));
+        let current = remaining.pop_front().context("there are more clients than fixtures")?;
+        Ok(Cycle { current, remaining })
     }
 
     fn next(&mut self) -> &T {
-        if let Some(next) = self.rest.pop_front() {
-            self.rest.push_back(std::mem::replace(&mut self.current, next));
+        if let Some(next) = self.remaining.pop_front() {
+            self.remaining.push_back(std::mem::replace(&mut self.current, next));
         }
         &self.current
     }
 }
 
-fn asset_list_script(furniture: &Fixtures, page: PageDepth) -> Result<ClientScript> {
-    let catalogue = furniture.catalogue.as_ref().context("no catalogue was created")?;
+fn asset_list_script(fixtures: &Fixtures, page: PageDepth) -> Result<ClientScript> {
+    let catalogue = fixtures.catalogue.as_ref().context("no catalogue was created")?;
     let path = match page {
         PageDepth::First => catalogue.first.clone(),
         PageDepth::Thousandth => catalogue.thousandth.clone(),
@@ -345,27 +345,27 @@ fn asset_list_script(furniture: &Fixtures, page: PageDepth) -> Result<ClientScri
     Ok(ClientScript::new(move || get(&path), "\"asset_kind\":"))
 }
 
-fn evidence_script(scenario: Scenario, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
-    let (route, expects) = if scenario == Scenario::Evidence {
+fn evidence_script(scenario: Scenario, fixtures: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
+    let (route, expected_text) = if scenario == Scenario::Evidence {
         ("evidence-graph".to_owned(), "\"policy_decision\":")
     } else {
         (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
     };
     let path = |id: &String| format!("/v1/executions/{id}/{route}");
-    let grown = stored_runs(furniture)?;
+    let stored = stored_runs(fixtures)?;
     // Each client starts at a different run. The order of the runs is independent of their age.
-    let start = client * grown.executions.len() / clients.max(1);
-    let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
-    Ok(ClientScript::new(move || get(paths.next()), expects))
+    let start = client * stored.executions.len() / clients.max(1);
+    let mut paths = Cycle::starting_at(stored.executions.iter().map(path).collect(), start)?;
+    Ok(ClientScript::new(move || get(paths.next()), expected_text))
 }
 
-fn run_list_script(furniture: &Fixtures, which: RunFilter) -> Result<ClientScript> {
-    let (path, expects) = match which {
+fn run_list_script(fixtures: &Fixtures, filter: RunFilter) -> Result<ClientScript> {
+    let (path, expected_text) = match filter {
         RunFilter::Newest => (StoredRuns::first_page_path(), "\"execution_id\":"),
-        RunFilter::Deep => (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
+        RunFilter::Deep => (stored_runs(fixtures)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
         RunFilter::Failed => (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\""),
     };
-    Ok(ClientScript::new(move || get(&path), expects))
+    Ok(ClientScript::new(move || get(&path), expected_text))
 }
 
 /// A request that stores a use case whose assets do not exist yet.
@@ -399,16 +399,16 @@ fn publication_script(number: impl Fn() -> u64 + 'static) -> ClientScript {
         Some(id) => post(&format!("/v1/use-cases/{id}/publish?workspace_id={WORKSPACE}"), &json!({})),
         None => create_use_case(number()),
     };
-    ClientScript::new(next, "\"use_case_id\":").on_response(move |answer| {
-        let use_case: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    ClientScript::new(next, "\"use_case_id\":").on_response(move |response| {
+        let use_case: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let is_draft = use_case.get("status").and_then(Value::as_str) == Some("draft");
         let id = use_case.get("use_case_id").and_then(Value::as_str).filter(|_| is_draft);
         created.set(id.map(str::to_owned));
     })
 }
 
-fn call_tool_script(furniture: &Fixtures, number: impl Fn() -> u64 + 'static) -> Result<ClientScript> {
-    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
+fn call_tool_script(fixtures: &Fixtures, number: impl Fn() -> u64 + 'static) -> Result<ClientScript> {
+    let slug = &fixtures.workloads.first().context("no workload was created")?.slug;
     let tool = format!("run_{}", slug.replace('-', "_"));
     let next = move || {
         let call = json!({"name": tool, "arguments": {"text": ticket_text(number())}});
@@ -421,18 +421,18 @@ fn call_tool_script(furniture: &Fixtures, number: impl Fn() -> u64 + 'static) ->
 }
 
 fn execute_script(
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
     client: usize,
     keys: KeyMode,
     workloads: WorkloadSpread,
     number: impl Fn() -> u64 + 'static,
 ) -> Result<ClientScript> {
-    let taken = match workloads {
+    let workload_count = match workloads {
         WorkloadSpread::One => 1,
-        WorkloadSpread::All => furniture.workloads.len(),
+        WorkloadSpread::All => fixtures.workloads.len(),
     };
     let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
-    let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
+    let paths = fixtures.workloads.iter().take(workload_count).map(|workload| path(&workload.slug)).collect();
     let mut paths = Cycle::starting_at(paths, client)?;
     let next = move || {
         let number = number();
@@ -451,11 +451,11 @@ mod tests {
 
     #[test]
     fn cycle_repeats_items_in_order() {
-        let mut turns = Cycle::starting_at(vec![1, 2, 3], 4).unwrap();
-        let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
-        assert_eq!(taken, [3, 1, 2, 3, 1]);
-        let mut one = Cycle::starting_at(vec![7], 9).unwrap();
-        assert_eq!([*one.next(), *one.next()], [7, 7]);
+        let mut cycle = Cycle::starting_at(vec![1, 2, 3], 4).unwrap();
+        let items: Vec<i32> = (0..5).map(|_| *cycle.next()).collect();
+        assert_eq!(items, [3, 1, 2, 3, 1]);
+        let mut single_item = Cycle::starting_at(vec![7], 9).unwrap();
+        assert_eq!([*single_item.next(), *single_item.next()], [7, 7]);
         assert!(Cycle::<u8>::starting_at(Vec::new(), 3).is_err());
     }
 
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn keyed_requests_never_repeat_a_key() {
-        let furniture = crate::fixtures::Fixtures {
+        let fixtures = crate::fixtures::Fixtures {
             workloads: [crate::fixtures::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             three_step_workload: crate::fixtures::Workload { slug: "s".to_owned(), id: "j".to_owned() },
             stored_runs: None,
@@ -479,15 +479,15 @@ mod tests {
             drafts: [].into(),
             competing_releases: [].into(),
             catalogue: None,
-            hidden: crate::fixtures::ResourceIds::default(),
-            neighbour_workspace: String::new(),
-            other_tenant: crate::fixtures::ResourceIds::default(),
-            parts: crate::fixtures::Bindings::default(),
+            hidden_resources: crate::fixtures::ResourceIds::default(),
+            other_workspace: String::new(),
+            other_tenant_resources: crate::fixtures::ResourceIds::default(),
+            bindings: crate::fixtures::Bindings::default(),
             counter: Rc::default(),
         };
         let row = Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One };
         let mut keys: Vec<String> = row
-            .client_scripts(&furniture, 2)
+            .client_scripts(&fixtures, 2)
             .unwrap()
             .iter_mut()
             .flat_map(|script| [(script.next)(), (script.next)()])

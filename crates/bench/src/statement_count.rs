@@ -54,7 +54,7 @@ pub(crate) struct StatementCounts {
 impl StatementCounter {
     /// Detects whether counting is available. Stops the tracking, which is active after the start of PostgreSQL.
     pub(crate) async fn open(admin: &Client) -> Result<StatementCounter> {
-        let counting = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
+        let availability = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
             // If the library is not preloaded, the extension can be created, but reading its view fails.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
@@ -65,7 +65,7 @@ impl StatementCounter {
             },
             Err(_) => Availability::Unavailable,
         };
-        Ok(StatementCounter { availability: counting })
+        Ok(StatementCounter { availability })
     }
 
     /// Resets the counters and starts counting. Returns `false` when counting is unavailable.
@@ -112,8 +112,8 @@ impl StatementCounter {
 }
 
 /// Sets the tracking mode. Sessions apply the mode at their next statement.
-async fn set_tracking(admin: &Client, what: &str) -> Result<()> {
-    admin.batch_execute(&format!("ALTER SYSTEM SET pg_stat_statements.track = '{what}'")).await?;
+async fn set_tracking(admin: &Client, mode: &str) -> Result<()> {
+    admin.batch_execute(&format!("ALTER SYSTEM SET pg_stat_statements.track = '{mode}'")).await?;
     admin.batch_execute("SELECT pg_reload_conf()").await?;
     Ok(())
 }

@@ -56,8 +56,8 @@ async fn ready() -> HttpResponse {
     HttpResponse::Ok().json(json!({"object": "list", "data": []}))
 }
 
-async fn complete(question: web::Json<Value>) -> HttpResponse {
-    if question.get("stream").and_then(Value::as_bool) == Some(true) { streamed_answer() } else { whole_answer() }
+async fn complete(request: web::Json<Value>) -> HttpResponse {
+    if request.get("stream").and_then(Value::as_bool) == Some(true) { streamed_answer() } else { whole_answer() }
 }
 
 fn whole_answer() -> HttpResponse {

@@ -75,25 +75,28 @@ impl TargetVerdict {
 }
 
 /// Evaluates all targets, in the order of the scenarios.
-pub(crate) fn judge(findings: &BenchmarkResults) -> Vec<TargetResult> {
-    let mut judged = Vec::new();
+pub(crate) fn judge(results: &BenchmarkResults) -> Vec<TargetResult> {
+    let mut target_results = Vec::new();
     for row in Scenario::ALL {
         let clients = target_clients(row);
-        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == clients);
-        let account =
-            findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
+        let measured = results.measured.iter().find(|one| one.scenario == row && one.clients == clients);
+        let account = results
+            .accounts
+            .iter()
+            .find(|(measured_row, _)| *measured_row == row)
+            .and_then(|(_, account)| account.as_ref());
         // Lists have separate targets, because a page of fifty rows is not comparable to a point read.
-        if let Some(least) = min_share(row) {
-            judged.push(share_result(row, least, measured));
+        if let Some(min_share) = min_share(row) {
+            target_results.push(share_result(row, min_share, measured));
         }
-        judged.extend(growth_result(row, findings));
+        target_results.extend(growth_result(row, results));
         match row {
-            Scenario::Execute { .. } => judged.extend(run_results(row, measured, account)),
-            Scenario::Hello => judged.push(stack_result(measured)),
-            Scenario::CallTool => judged.push(tool_result(findings)),
-            Scenario::ActiveRelease => judged.push(permission_result(findings)),
-            Scenario::AssetList { page: PageDepth::Thousandth } => judged.push(depth_result(findings)),
-            Scenario::UseCaseCreate | Scenario::UseCasePublish => judged.push(commits_result(row, account)),
+            Scenario::Execute { .. } => target_results.extend(run_results(row, measured, account)),
+            Scenario::Hello => target_results.push(stack_result(measured)),
+            Scenario::CallTool => target_results.push(tool_result(results)),
+            Scenario::ActiveRelease => target_results.push(permission_result(results)),
+            Scenario::AssetList { page: PageDepth::Thousandth } => target_results.push(depth_result(results)),
+            Scenario::UseCaseCreate | Scenario::UseCasePublish => target_results.push(commits_result(row, account)),
             Scenario::VersionCreate
             | Scenario::Transition
             | Scenario::Activation
@@ -106,31 +109,31 @@ pub(crate) fn judge(findings: &BenchmarkResults) -> Vec<TargetResult> {
             | Scenario::ExecuteSteps => {}
         }
     }
-    judged.extend(timing_oracle::judge(&findings.timing_oracle));
-    judged.extend(overload::judge(&findings.overload));
-    judged.extend(queued_runs::judge(findings.queued.as_ref()));
-    judged.push(code_mode::judge(findings.code_mode.as_ref()));
-    judged.extend(provider_benchmark::judge(findings.provider.as_ref()));
-    judged.extend(notifications::judge(findings.notifications.as_ref()));
-    judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
-    judged.extend(background_task_cost::judge(&findings.task_costs));
-    judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
-    judged.extend(list_pagination::judge(findings.pages.as_ref()));
-    judged.extend(proofs::judge(findings.proofs.as_ref()));
-    let median = findings.cold_start.time_to_first_read().median;
-    judged.push(TargetResult {
+    target_results.extend(timing_oracle::judge(&results.timing_oracle));
+    target_results.extend(overload::judge(&results.overload));
+    target_results.extend(queued_runs::judge(results.queued.as_ref()));
+    target_results.push(code_mode::judge(results.code_mode.as_ref()));
+    target_results.extend(provider_benchmark::judge(results.provider.as_ref()));
+    target_results.extend(notifications::judge(results.notifications.as_ref()));
+    target_results.push(verified_tokens::judge(results.verified_tokens.as_ref()));
+    target_results.extend(background_task_cost::judge(&results.task_costs));
+    target_results.extend(large_corpus::judge(results.retrieval.as_ref()));
+    target_results.extend(list_pagination::judge(results.pages.as_ref()));
+    target_results.extend(proofs::judge(results.proofs.as_ref()));
+    let median = results.cold_start.time_to_first_read().median;
+    target_results.push(TargetResult {
         name: "cold start to the first 200 of a read".to_owned(),
         target: format!("under {} ms", MAX_COLD_START.as_millis()),
         measured: format!("{} ms", median.as_millis()),
         verdict: TargetVerdict::of(median < MAX_COLD_START),
     });
-    judged.push(TargetResult {
+    target_results.push(TargetResult {
         name: "idle memory".to_owned(),
         target: "under 60 MiB".to_owned(),
-        measured: format!("{:.1} MiB", mebibytes(findings.idle.memory)),
-        verdict: TargetVerdict::of(findings.idle.memory < MAX_IDLE_MEMORY),
+        measured: format!("{:.1} MiB", mebibytes(results.idle.memory)),
+        verdict: TargetVerdict::of(results.idle.memory < MAX_IDLE_MEMORY),
     });
-    judged
+    target_results
 }
 
 /// The number of clients for which the target of a scenario holds.
@@ -185,19 +188,20 @@ fn min_share(row: Scenario) -> Option<f64> {
 
 /// Evaluates the request overhead outside the handler. The measurement includes HTTP parsing and writing.
 fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
-    let took = measured.map(|one| one.fairway.processor_millis().0 * 1e3);
+    let micros = measured.map(|measured| measured.fairway.processor_millis().0 * 1e3);
     TargetResult {
         name: "hello: processor time of the server per request, HTTP included".to_owned(),
         target: format!("under {MAX_STACK_MICROS:.0} µs"),
-        measured: took.map_or_else(not_available, |took| format!("{took:.0} µs")),
-        verdict: took.map_or(TargetVerdict::NotMeasured, |took| TargetVerdict::of(took < MAX_STACK_MICROS)),
+        measured: micros.map_or_else(not_available, |micros| format!("{micros:.0} µs")),
+        verdict: micros.map_or(TargetVerdict::NotMeasured, |micros| TargetVerdict::of(micros < MAX_STACK_MICROS)),
     }
 }
 
 /// Compares a scenario on the database with a year of runs with the same scenario on a small database.
-fn growth_result(row: Scenario, findings: &BenchmarkResults) -> Option<TargetResult> {
-    let beside = findings.interleaved.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
-    let ratio = beside.median_slowdown();
+fn growth_result(row: Scenario, results: &BenchmarkResults) -> Option<TargetResult> {
+    let comparison =
+        results.interleaved.iter().find(|measured| measured.scenario == row && measured.clients == CLIENTS)?;
+    let ratio = comparison.median_slowdown();
     Some(TargetResult {
         name: format!("{}: time with a year of runs against a small database", row.name()),
         target: format!("at most {MAX_GROWTH_RATIO} times"),
@@ -206,13 +210,13 @@ fn growth_result(row: Scenario, findings: &BenchmarkResults) -> Option<TargetRes
     })
 }
 
-fn share_result(row: Scenario, least: f64, measured: Option<&ScenarioMeasurement>) -> TargetResult {
+fn share_result(row: Scenario, min_share: f64, measured: Option<&ScenarioMeasurement>) -> TargetResult {
     let share = measured.and_then(|measured| measured.share_of(row.baseline()));
     TargetResult {
         name: format!("{}: share of the {}", row.name(), row.baseline().name()),
-        target: format!("at least {least}"),
+        target: format!("at least {min_share}"),
         measured: share.map_or_else(not_available, |share| format!("{share:.2}")),
-        verdict: share.map_or(TargetVerdict::NotMeasured, |share| TargetVerdict::of(share >= least)),
+        verdict: share.map_or(TargetVerdict::NotMeasured, |share| TargetVerdict::of(share >= min_share)),
     }
 }
 
@@ -221,9 +225,9 @@ fn run_results(
     measured: Option<&ScenarioMeasurement>,
     account: Option<&StatementCounts>,
 ) -> Vec<TargetResult> {
-    let at_most = |what: &str, limit: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
-        name: format!("{}: {what}", row.name()),
-        target: bar.to_owned(),
+    let at_most = |name: &str, limit: f64, target: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
+        name: format!("{}: {name}", row.name()),
+        target: target.to_owned(),
         measured: value.map_or_else(not_available, |value| format!("{:.2}{unit}", value / scale)),
         verdict: value.map_or(TargetVerdict::NotMeasured, |value| TargetVerdict::of(value <= limit)),
     };
@@ -265,13 +269,14 @@ fn run_results(
 
 /// Compares a run that an MCP tool call starts with an ordinary run. The two run one after the other on a shared
 /// machine, so each is normalized by the baselines around it.
-fn tool_result(findings: &BenchmarkResults) -> TargetResult {
+fn tool_result(results: &BenchmarkResults) -> TargetResult {
     let share = |row: Scenario| {
-        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
+        let measured = results.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
         measured.share_of(row.baseline())
     };
     let plain = share(Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One });
-    let times = plain.zip(share(Scenario::CallTool)).map(|(plain, called)| plain / called.max(f64::EPSILON));
+    let times =
+        plain.zip(share(Scenario::CallTool)).map(|(plain, through_tool)| plain / through_tool.max(f64::EPSILON));
     TargetResult {
         name: format!("{}: time against the plain run", Scenario::CallTool.name()),
         target: format!("at most {MAX_TOOL_RATIO} times"),
@@ -281,9 +286,9 @@ fn tool_result(findings: &BenchmarkResults) -> TargetResult {
 }
 
 /// Compares a deep page with the first page, with a single client to avoid queueing effects.
-fn depth_result(findings: &BenchmarkResults) -> TargetResult {
+fn depth_result(results: &BenchmarkResults) -> TargetResult {
     let median = |page: PageDepth| {
-        let of_page = findings.measured.iter().filter(|one| one.scenario == Scenario::AssetList { page });
+        let of_page = results.measured.iter().filter(|one| one.scenario == Scenario::AssetList { page });
         of_page.min_by_key(|one| one.clients).map(|one| one.fairway.quantile(0.5))
     };
     let ratio = median(PageDepth::First).zip(median(PageDepth::Thousandth)).map(|(first, deep)| {
@@ -300,16 +305,16 @@ fn depth_result(findings: &BenchmarkResults) -> TargetResult {
     }
 }
 
-fn permission_result(findings: &BenchmarkResults) -> TargetResult {
+fn permission_result(results: &BenchmarkResults) -> TargetResult {
     TargetResult {
         name: "active-release read: changed permissions apply to the next request".to_owned(),
         target: "always".to_owned(),
-        measured: findings.outdated_permissions.map_or_else(not_available, |seen| {
-            format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)
+        measured: results.outdated_permissions.map_or_else(not_available, |outdated| {
+            format!("{} of {} changes", outdated.rounds.saturating_sub(outdated.late), outdated.rounds)
         }),
-        verdict: findings
+        verdict: results
             .outdated_permissions
-            .map_or(TargetVerdict::NotMeasured, |seen| TargetVerdict::of(seen.late == 0)),
+            .map_or(TargetVerdict::NotMeasured, |outdated| TargetVerdict::of(outdated.late == 0)),
     }
 }
 
@@ -327,18 +332,18 @@ pub(crate) fn mebibytes(bytes: u64) -> f64 {
 impl Measurement {
     /// Requests per second.
     pub(crate) fn rate(&self) -> f64 {
-        self.tally.requests as f64 / self.tally.elapsed.as_secs_f64().max(f64::EPSILON)
+        self.load.requests as f64 / self.load.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
     /// A latency quantile in microseconds.
     pub(crate) fn quantile(&self, quantile: f64) -> u64 {
-        self.tally.latency.value_at_quantile(quantile)
+        self.load.latency.value_at_quantile(quantile)
     }
 
     /// Processor time for each request in milliseconds: of the server, and of PostgreSQL.
     pub(crate) fn processor_millis(&self) -> (f64, f64) {
-        let of = |time: Duration| time.as_secs_f64() * 1e3 / self.tally.requests.max(1) as f64;
-        (of(self.cost.program), of(self.cost.postgres))
+        let millis_per_request = |time: Duration| time.as_secs_f64() * 1e3 / self.load.requests.max(1) as f64;
+        (millis_per_request(self.cost.program), millis_per_request(self.cost.postgres))
     }
 
     /// Processor time of both processes for each request, in milliseconds.
@@ -353,7 +358,7 @@ impl Measurement {
     }
 
     pub(crate) fn per_request(&self, count: u64) -> f64 {
-        count as f64 / self.tally.requests.max(1) as f64
+        count as f64 / self.load.requests.max(1) as f64
     }
 
     /// The number of processors that other programs kept busy.
@@ -364,29 +369,34 @@ impl Measurement {
 
 impl ScenarioMeasurement {
     /// The mean of the baseline rates before and after the scenario.
-    pub(crate) fn baseline_rate(&self, floor: BaselineOperation) -> Option<f64> {
-        mean(self.baseline_measurements(floor).map(Measurement::rate))
+    pub(crate) fn baseline_rate(&self, operation: BaselineOperation) -> Option<f64> {
+        mean(self.baseline_measurements(operation).map(Measurement::rate))
     }
 
     /// Processor time of the baseline and its PostgreSQL for each request, in milliseconds.
-    fn baseline_processor_millis(&self, floor: BaselineOperation) -> Option<f64> {
-        mean(self.baseline_measurements(floor).map(Measurement::total_processor_millis))
+    fn baseline_processor_millis(&self, operation: BaselineOperation) -> Option<f64> {
+        mean(self.baseline_measurements(operation).map(Measurement::total_processor_millis))
     }
 
     /// The request rate as a share of the baseline's.
-    pub(crate) fn share_of(&self, floor: BaselineOperation) -> Option<f64> {
-        self.baseline_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
+    pub(crate) fn share_of(&self, operation: BaselineOperation) -> Option<f64> {
+        self.baseline_rate(operation).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
     }
 
     /// The baseline's processor time as a share of the server's. On an otherwise idle machine, this is the
     /// throughput share.
-    pub(crate) fn share_by_processor(&self, floor: BaselineOperation) -> Option<f64> {
-        let own = self.fairway.total_processor_millis();
-        self.baseline_processor_millis(floor).filter(|_| own > 0.0).map(|floor| floor / own)
+    pub(crate) fn share_by_processor(&self, operation: BaselineOperation) -> Option<f64> {
+        let server_millis = self.fairway.total_processor_millis();
+        self.baseline_processor_millis(operation)
+            .filter(|_| server_millis > 0.0)
+            .map(|baseline_millis| baseline_millis / server_millis)
     }
 
-    pub(crate) fn baseline_measurements(&self, floor: BaselineOperation) -> impl Iterator<Item = &Measurement> {
-        self.baselines.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
+    pub(crate) fn baseline_measurements(&self, operation: BaselineOperation) -> impl Iterator<Item = &Measurement> {
+        self.baselines
+            .iter()
+            .filter(move |(measured_operation, _)| *measured_operation == operation)
+            .map(|(_, measurement)| measurement)
     }
 }
 
@@ -399,12 +409,12 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closed_loop_clients::tests::tally;
+    use crate::closed_loop_clients::tests::load_result;
     use crate::cost_meter::Cost;
 
-    fn stretch(requests: u64) -> Measurement {
+    fn measurement(requests: u64) -> Measurement {
         let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };
-        Measurement { tally: tally(requests), cost }
+        Measurement { load: load_result(requests), cost }
     }
 
     #[test]
@@ -412,11 +422,11 @@ mod tests {
         let measured = ScenarioMeasurement {
             scenario: Scenario::Transition,
             clients: CLIENTS,
-            fairway: stretch(500),
+            fairway: measurement(500),
             baselines: vec![
-                (BaselineOperation::Commit, stretch(800)),
-                (BaselineOperation::CommitInOneStatement, stretch(9)),
-                (BaselineOperation::Commit, stretch(1_200)),
+                (BaselineOperation::Commit, measurement(800)),
+                (BaselineOperation::CommitInOneStatement, measurement(9)),
+                (BaselineOperation::Commit, measurement(1_200)),
             ],
         };
         assert!((measured.share_of(BaselineOperation::Commit).unwrap() - 0.5).abs() < 1e-9);
@@ -429,8 +439,8 @@ mod tests {
     #[test]
     fn run_has_four_targets_besides_its_share() {
         let row = *Scenario::ALL.last().unwrap();
-        let judged = run_results(row, None, None);
-        assert_eq!(judged.len(), 4);
-        assert!(judged.iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+        let target_results = run_results(row, None, None);
+        assert_eq!(target_results.len(), 4);
+        assert!(target_results.iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use uuid::Uuid;
 
 use crate::connection::{Connection, get, with_header};
-use crate::fixtures::{Fixtures, NEIGHBOUR, OUTSIDER, ResourceIds, WORKSPACE};
+use crate::fixtures::{DEFAULT_TENANT_ADMIN, Fixtures, OTHER_WORKSPACE_ADMIN, ResourceIds, WORKSPACE};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name by which `--only` selects this benchmark.
@@ -74,12 +74,12 @@ impl ResourceKind {
         }
     }
 
-    fn id_in(self, things: &ResourceIds) -> &str {
+    fn id_in(self, ids: &ResourceIds) -> &str {
         match self {
-            ResourceKind::Workload => &things.workload,
-            ResourceKind::Asset => &things.asset,
-            ResourceKind::Release => &things.release,
-            ResourceKind::Execution => &things.execution,
+            ResourceKind::Workload => &ids.workload,
+            ResourceKind::Asset => &ids.asset,
+            ResourceKind::Release => &ids.release,
+            ResourceKind::Execution => &ids.execution,
         }
     }
 }
@@ -89,23 +89,23 @@ impl HiddenBy {
 
     fn reader(self) -> &'static str {
         match self {
-            HiddenBy::Tenant => OUTSIDER,
-            HiddenBy::Workspace => NEIGHBOUR,
+            HiddenBy::Tenant => DEFAULT_TENANT_ADMIN,
+            HiddenBy::Workspace => OTHER_WORKSPACE_ADMIN,
         }
     }
 
-    fn resources(self, furniture: &Fixtures) -> &ResourceIds {
+    fn resources(self, fixtures: &Fixtures) -> &ResourceIds {
         match self {
-            HiddenBy::Tenant => &furniture.other_tenant,
-            HiddenBy::Workspace => &furniture.hidden,
+            HiddenBy::Tenant => &fixtures.other_tenant_resources,
+            HiddenBy::Workspace => &fixtures.hidden_resources,
         }
     }
 
     /// The reader's workspace.
-    fn workspace(self, furniture: &Fixtures) -> &str {
+    fn workspace(self, fixtures: &Fixtures) -> &str {
         match self {
             HiddenBy::Tenant => WORKSPACE,
-            HiddenBy::Workspace => &furniture.neighbour_workspace,
+            HiddenBy::Workspace => &fixtures.other_workspace,
         }
     }
 
@@ -129,20 +129,20 @@ impl TimingComparison {
     }
 }
 
-fn comparison_name(noun: ResourceKind, hidden: HiddenBy) -> String {
-    format!("{NAME}: {} {}", noun.name(), hidden.label())
+fn comparison_name(kind: ResourceKind, hidden: HiddenBy) -> String {
+    format!("{NAME}: {} {}", kind.name(), hidden.label())
 }
 
 /// Compares all kinds of read, with one client on one connection.
 ///
 /// # Errors
 /// When a read does not respond with 404.
-pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result<Vec<TimingComparison>> {
+pub(crate) async fn measure(address: SocketAddr, fixtures: &Fixtures) -> Result<Vec<TimingComparison>> {
     let mut connection = Connection::open(address).await?;
     let mut compared = Vec::new();
     for hidden in HiddenBy::ALL {
-        for noun in ResourceKind::ALL {
-            compared.push(compare(&mut connection, noun, hidden, furniture).await?);
+        for kind in ResourceKind::ALL {
+            compared.push(compare(&mut connection, kind, hidden, fixtures).await?);
         }
     }
     Ok(compared)
@@ -150,41 +150,41 @@ pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result
 
 async fn compare(
     connection: &mut Connection,
-    noun: ResourceKind,
+    kind: ResourceKind,
     hidden: HiddenBy,
-    furniture: &Fixtures,
+    fixtures: &Fixtures,
 ) -> Result<TimingComparison> {
-    let workspace = hidden.workspace(furniture);
-    let theirs = noun.path(noun.id_in(hidden.resources(furniture)), workspace);
-    let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
+    let workspace = hidden.workspace(fixtures);
+    let hidden_path = kind.path(kind.id_in(hidden.resources(fixtures)), workspace);
+    let (mut hidden_times, mut unused_times) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
     for pair in 0..WARM_UP.saturating_add(PAIRS) {
         // A new UUIDv7 selects the partition of the current month, which also contains the hidden resource.
-        let nobodys = noun.path(&Uuid::now_v7().to_string(), workspace);
+        let unused_path = kind.path(&Uuid::now_v7().to_string(), workspace);
         // The order alternates, because the second read of a pair benefits from warm caches.
-        let mut turns = [(&theirs, &mut foreign), (&nobodys, &mut random)];
+        let mut reads = [(&hidden_path, &mut hidden_times), (&unused_path, &mut unused_times)];
         if pair % 2 == 1 {
-            turns.reverse();
+            reads.reverse();
         }
-        for (path, times) in turns {
-            let took = time_refusal(connection, path, hidden.reader()).await?;
+        for (path, times) in reads {
+            let duration = time_refusal(connection, path, hidden.reader()).await?;
             if pair >= WARM_UP {
-                times.push(took);
+                times.push(duration);
             }
         }
     }
-    Ok(TimingComparison { kind: noun, hidden, hidden_id: median(foreign), unused_id: median(random) })
+    Ok(TimingComparison { kind, hidden, hidden_id: median(hidden_times), unused_id: median(unused_times) })
 }
 
 /// The time of a refused read.
 async fn time_refusal(connection: &mut Connection, path: &str, reader: &str) -> Result<Duration> {
     let request = with_header(get(path), "x-actor-ref", reader);
     let since = Instant::now();
-    let answer = connection.send(request).await?;
-    let took = since.elapsed();
-    if answer.status != 404 {
-        bail!("{path} as {reader} responded with {answer}");
+    let response = connection.send(request).await?;
+    let duration = since.elapsed();
+    if response.status != 404 {
+        bail!("{path} as {reader} responded with {response}");
     }
-    Ok(took)
+    Ok(duration)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -194,12 +194,12 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// Evaluates the targets for all kinds of read. Without a measurement they count as not measured.
 pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
-    let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|noun| (noun, hidden)));
+    let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|kind| (kind, hidden)));
     kinds
-        .map(|(noun, hidden)| {
-            let found = compared.iter().find(|one| one.kind == noun && one.hidden == hidden);
+        .map(|(kind, hidden)| {
+            let found = compared.iter().find(|one| one.kind == kind && one.hidden == hidden);
             TargetResult {
-                name: format!("{}, medians against an unused identifier", comparison_name(noun, hidden)),
+                name: format!("{}, medians against an unused identifier", comparison_name(kind, hidden)),
                 target: "under 10 % apart".to_owned(),
                 measured: found.map_or_else(|| "n/a".to_owned(), |one| format!("{:.1} %", one.difference() * 100.0)),
                 verdict: found
@@ -213,9 +213,13 @@ pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn comparison(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
-        let of = Duration::from_micros;
-        TimingComparison { kind: noun, hidden: HiddenBy::Tenant, hidden_id: of(foreign), unused_id: of(random) }
+    pub(crate) fn comparison(kind: ResourceKind, hidden_micros: u64, unused_micros: u64) -> TimingComparison {
+        TimingComparison {
+            kind,
+            hidden: HiddenBy::Tenant,
+            hidden_id: Duration::from_micros(hidden_micros),
+            unused_id: Duration::from_micros(unused_micros),
+        }
     }
 
     #[test]

@@ -66,22 +66,22 @@ struct LoadClient {
 ///
 /// # Errors
 /// When a server does not start, a response is a server error, or a second migration changes anything.
-pub(crate) async fn run(arguments: &Arguments, home: &RunDirectory, postgres: &Postgres) -> Result<String> {
+pub(crate) async fn run(arguments: &Arguments, run_directory: &RunDirectory, postgres: &Postgres) -> Result<String> {
     let pause = Duration::from_secs(arguments.seconds);
     let admin = crate::cost_meter::connect(&postgres.url()).await?;
     postgres.create_databases(&admin).await?;
     let [database, _] = postgres.databases(DATABASE).await?;
-    let (mut old, _) = start_server(home, postgres, DATABASE, &arguments.from).await?;
+    let (mut old, _) = start_server(run_directory, postgres, DATABASE, &arguments.from).await?;
     let before = applied_migrations(&database).await?;
     let fixtures = Fixtures::create(old.address, None).await.with_context(|| old.log_tail())?;
     let old_clients = start_clients(old.address, &fixtures)?;
     sleep(pause).await;
     // The newer server migrates the database before it listens, while the older server still serves.
-    let (mut new, _) = start_server(home, postgres, DATABASE, &arguments.to).await?;
+    let (mut new, _) = start_server(run_directory, postgres, DATABASE, &arguments.to).await?;
     let after = applied_migrations(&database).await?;
     let new_clients = start_clients(new.address, &fixtures)?;
     sleep(pause).await;
-    run_migrations(home, postgres, DATABASE, &arguments.to)?;
+    run_migrations(run_directory, postgres, DATABASE, &arguments.to)?;
     ensure!(applied_migrations(&database).await? == after, "a second migration changed the list of migrations");
     let old_seen = finish(old_clients).await?;
     ensure!(old.stop().await?.success(), "the older server did not stop cleanly: {}", old.log_tail());
@@ -121,12 +121,12 @@ async fn send_until_stopped(address: SocketAddr, mut script: ClientScript, stop:
     };
     while !stop.get() && tally.failures.len() < 3 {
         let request = (script.next)();
-        let what = format!("{} {}", request.method(), request.uri());
+        let request_line = format!("{} {}", request.method(), request.uri());
         match connection.send(request).await {
-            Ok(response) if response.status >= 500 => tally.failures.push(format!("{what}: {response}")),
+            Ok(response) if response.status >= 500 => tally.failures.push(format!("{request_line}: {response}")),
             Ok(_) => tally.requests += 1,
             Err(error) => {
-                tally.failures.push(format!("{what}: {error:#}"));
+                tally.failures.push(format!("{request_line}: {error:#}"));
                 break;
             }
         }

@@ -136,15 +136,15 @@ fn document(head: &[u8], address: SocketAddr, key: &Ed25519KeyPair) -> Value {
 /// # Errors
 /// When a server does not start, or a read fails.
 pub(crate) async fn measure(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
     fixtures: &Fixtures,
     measure: impl AsyncFn(&ChildProcess, Vec<ClientScript>) -> Result<Measurement>,
 ) -> Result<PairedComparison> {
     let issuer = Issuer::start().await?;
-    let (mut local, _) = start_server(home, postgres, DATABASE, program).await?;
-    let mut verifying = start_verifying_server(home, postgres, program, &issuer).await?;
+    let (mut local, _) = start_server(run_directory, postgres, DATABASE, program).await?;
+    let mut verifying = start_verifying_server(run_directory, postgres, program, &issuer).await?;
     let tokens = (0..CLIENTS).map(|client| issuer.token(client)).collect::<Result<Vec<_>>>()?;
     let bearer: Vec<String> = tokens.iter().map(|token| format!("Bearer {token}")).collect();
     let actors: Vec<String> = (0..CLIENTS).map(|client| format!("user:{}", name(client))).collect();
@@ -176,19 +176,19 @@ fn scripts(fixtures: &Fixtures, header: &'static str, values: &[String]) -> Resu
 }
 
 /// The rows of this benchmark in the report.
-pub(crate) fn table_rows(seen: &PairedComparison) -> Vec<(&'static str, String)> {
-    let (least, most) = seen.slowdown_range();
-    let (local, verified) = seen.medians(Measurement::rate);
+pub(crate) fn table_rows(comparison: &PairedComparison) -> Vec<(&'static str, String)> {
+    let (min, max) = comparison.slowdown_range();
+    let (local, verified) = comparison.medians(Measurement::rate);
     let rates = [local, verified].map(|rate| rate.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}")));
     vec![
         ("active-release reads per second in local mode, with a verified token", rates.join(", ")),
-        ("verified token: smallest and largest ratio of a round", format!("{least:.2}, {most:.2}")),
+        ("verified token: smallest and largest ratio of a round", format!("{min:.2}, {max:.2}")),
     ]
 }
 
 /// Evaluates the target. Without a measurement it counts as not measured.
-pub(crate) fn judge(seen: Option<&PairedComparison>) -> TargetResult {
-    let ratio = seen.and_then(PairedComparison::median_slowdown);
+pub(crate) fn judge(comparison: Option<&PairedComparison>) -> TargetResult {
+    let ratio = comparison.and_then(PairedComparison::median_slowdown);
     TargetResult {
         name: format!("{NAME}: time of a read beside local mode, {CLIENTS} clients"),
         target: format!("at most {MAX_RATIO}"),
@@ -200,20 +200,20 @@ pub(crate) fn judge(seen: Option<&PairedComparison>) -> TargetResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closed_loop_clients::tests::tally;
+    use crate::closed_loop_clients::tests::load_result;
     use crate::connection::{Connection, get};
     use crate::cost_meter::Cost;
     use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
     #[test]
     fn target_judges_the_median_ratio() {
-        let of = |verified: &[u64]| {
-            let measurement = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
+        let verdict = |verified: &[u64]| {
+            let measurement = |requests| Measurement { load: load_result(requests), cost: Cost::default() };
             let rounds = verified.iter().map(|requests| (measurement(1_000), measurement(*requests))).collect();
             judge(Some(&PairedComparison { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })).verdict
         };
-        assert_eq!(of(&[100, 900, 1_000]), TargetVerdict::Met);
-        assert_eq!(of(&[800, 850, 1_000]), TargetVerdict::Missed);
+        assert_eq!(verdict(&[100, 900, 1_000]), TargetVerdict::Met);
+        assert_eq!(verdict(&[800, 850, 1_000]), TargetVerdict::Missed);
         assert_eq!(judge(None).verdict, TargetVerdict::NotMeasured);
     }
 

@@ -60,17 +60,18 @@ mod tests {
 
     #[test]
     fn allows_public_addresses() {
-        for open in ["1.1.1.1", "9.9.9.9", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "192.0.1.1"] {
-            assert!(is_public(open.parse().unwrap()), "{open}");
+        for address in ["1.1.1.1", "9.9.9.9", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "192.0.1.1"]
+        {
+            assert!(is_public(address.parse().unwrap()), "{address}");
         }
-        for open in ["2606:4700:4700::1111", "2a00:1450:4001::1", "2001:4860:4860::8888", "2620:fe::fe"] {
-            assert!(is_public(open.parse().unwrap()), "{open}");
+        for address in ["2606:4700:4700::1111", "2a00:1450:4001::1", "2001:4860:4860::8888", "2620:fe::fe"] {
+            assert!(is_public(address.parse().unwrap()), "{address}");
         }
     }
 
     #[test]
     fn refuses_non_public_addresses() {
-        for closed in [
+        for address in [
             "0.0.0.0",
             "10.1.2.3",
             "100.64.0.1",
@@ -114,7 +115,7 @@ mod tests {
             "fec0::1",
             "ff02::1",
         ] {
-            assert!(!is_public(closed.parse().unwrap()), "{closed}");
+            assert!(!is_public(address.parse().unwrap()), "{address}");
         }
     }
 }

@@ -72,9 +72,9 @@ pub struct Endpoint {
 }
 
 impl fmt::Debug for Endpoint {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Paths and queries of addresses often contain secrets.
-        out.debug_struct("Endpoint").field("limits", &self.limits).finish_non_exhaustive()
+        formatter.debug_struct("Endpoint").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

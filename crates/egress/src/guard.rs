@@ -88,13 +88,13 @@ impl Allowance {
 }
 
 impl fmt::Display for Allowance {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.target, self.port) {
-            (AllowedTarget::Network(network), None) => write!(out, "{network}"),
-            (AllowedTarget::Network(network @ IpNet::V4(_)), Some(port)) => write!(out, "{network}:{port}"),
-            (AllowedTarget::Network(network @ IpNet::V6(_)), Some(port)) => write!(out, "[{network}]:{port}"),
-            (AllowedTarget::Host(name), None) => out.write_str(name),
-            (AllowedTarget::Host(name), Some(port)) => write!(out, "{name}:{port}"),
+            (AllowedTarget::Network(network), None) => write!(formatter, "{network}"),
+            (AllowedTarget::Network(network @ IpNet::V4(_)), Some(port)) => write!(formatter, "{network}:{port}"),
+            (AllowedTarget::Network(network @ IpNet::V6(_)), Some(port)) => write!(formatter, "[{network}]:{port}"),
+            (AllowedTarget::Host(name), None) => formatter.write_str(name),
+            (AllowedTarget::Host(name), Some(port)) => write!(formatter, "{name}:{port}"),
         }
     }
 }
@@ -195,8 +195,8 @@ pub struct Guard {
 }
 
 impl fmt::Debug for Guard {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Guard").field("reach", &self.mode).field("allowances", &self.allowances).finish()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Guard").field("reach", &self.mode).field("allowances", &self.allowances).finish()
     }
 }
 
@@ -247,10 +247,10 @@ impl Guard {
     /// When the destination is refused for every address of its host.
     pub fn endpoint(&self, address: &str, limits: Limits) -> Result<Endpoint, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
-        let demand = self.connection_policy(&url)?;
+        let policy = self.connection_policy(&url)?;
         let options = ClientOptions {
             resolver: Arc::clone(&self.resolver),
-            policy: Arc::new(demand),
+            policy: Arc::new(policy),
             authorities: self.authorities.clone(),
             connect_timeout: self.connect_timeout,
         };
@@ -263,14 +263,14 @@ impl Guard {
         if Origin::of(url).is_ok_and(|origin| self.configured_origins.contains(&origin)) {
             return ConnectionPolicy::CONFIGURED;
         }
-        let named = match host {
+        let is_allowed_host = match host {
             Host::Domain(name) => self.allows_host(without_trailing_dot(name), port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
         };
         ConnectionPolicy {
             is_encrypted: true,
             has_default_port: DEFAULT_PORTS.contains(&port),
-            allows_any_address: named,
+            allows_any_address: is_allowed_host,
             networks: self.allowed_networks(port),
         }
     }
@@ -280,7 +280,7 @@ impl Guard {
     }
 
     fn connection_policy(&self, url: &Url) -> Result<ConnectionPolicy, EgressRefusal> {
-        let encrypts = match url.scheme() {
+        let is_encrypted = match url.scheme() {
             "https" => true,
             "http" => false,
             _ => return Err(EgressRefusal::Scheme),
@@ -293,32 +293,38 @@ impl Guard {
             // A configured origin is allowed with and without encryption.
             return Ok(ConnectionPolicy::CONFIGURED);
         }
-        if !encrypts && self.mode == ServerMode::Remote {
+        if !is_encrypted && self.mode == ServerMode::Remote {
             return Err(EgressRefusal::Scheme);
         }
-        let named = match &origin.host {
+        let is_allowed_host = match &origin.host {
             Host::Domain(name) => self.allows_host(without_trailing_dot(name), origin.port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
         };
-        let demand = ConnectionPolicy {
-            is_encrypted: encrypts,
+        let policy = ConnectionPolicy {
+            is_encrypted,
             has_default_port: DEFAULT_PORTS.contains(&origin.port),
-            allows_any_address: named,
+            allows_any_address: is_allowed_host,
             networks: self.allowed_networks(origin.port),
         };
         match origin.host {
             // A literal address is checked here, because no later name resolution checks it.
-            Host::Ipv4(address) => demand.check(address.into())?,
-            Host::Ipv6(address) => demand.check(address.into())?,
+            Host::Ipv4(address) => policy.check(address.into())?,
+            Host::Ipv6(address) => policy.check(address.into())?,
             // If no allowance covers a non-default port, the request is refused before name resolution.
-            Host::Domain(ref name) if is_localhost(name) && !named => demand.check(Ipv4Addr::LOCALHOST.into())?,
-            Host::Domain(_) if !encrypts && !named && demand.networks.is_empty() => return Err(EgressRefusal::Scheme),
-            Host::Domain(_) if encrypts && !demand.has_default_port && !named && demand.networks.is_empty() => {
+            Host::Domain(ref name) if is_localhost(name) && !is_allowed_host => {
+                policy.check(Ipv4Addr::LOCALHOST.into())?
+            }
+            Host::Domain(_) if !is_encrypted && !is_allowed_host && policy.networks.is_empty() => {
+                return Err(EgressRefusal::Scheme);
+            }
+            Host::Domain(_)
+                if is_encrypted && !policy.has_default_port && !is_allowed_host && policy.networks.is_empty() =>
+            {
                 return Err(EgressRefusal::Port);
             }
             Host::Domain(_) => {}
         }
-        Ok(demand)
+        Ok(policy)
     }
 
     /// Returns the targets of the allowances that cover this port.
@@ -358,7 +364,7 @@ mod tests {
     fn parses_networks_addresses_and_host_names() {
         let network = |text: &str| AllowedTarget::Network(text.parse().unwrap());
         let host = |name: &str| AllowedTarget::Host(name.to_owned());
-        for (text, target, port, shown) in [
+        for (text, target, port, displayed) in [
             ("10.0.0.0/8", network("10.0.0.0/8"), None, "10.0.0.0/8"),
             ("10.1.2.3", network("10.1.2.3/32"), None, "10.1.2.3/32"),
             ("fd00::/8", network("fd00::/8"), None, "fd00::/8"),
@@ -370,9 +376,9 @@ mod tests {
             ("[::1]:9000", network("::1/128"), Some(9000), "[::1/128]:9000"),
             ("Gateway.Internal.:9000", host("gateway.internal"), Some(9000), "gateway.internal:9000"),
         ] {
-            let read = Allowance::parse(text).unwrap();
-            assert_eq!(read, Allowance { target, port }, "{text}");
-            assert_eq!(read.to_string(), shown);
+            let allowance = Allowance::parse(text).unwrap();
+            assert_eq!(allowance, Allowance { target, port }, "{text}");
+            assert_eq!(allowance.to_string(), displayed);
         }
         for text in [
             "0x7f000001",
@@ -414,37 +420,37 @@ mod tests {
         assert_eq!(refused(&loopback, "http://127.0.0.1:4000/"), None);
         assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
         // The guard checks the addresses of a host name on connection, together with the port.
-        let (open, closed) = ("https://name.example:9443/", "https://name.example/");
-        let demand = |url: &str| by_network.connection_policy(&Url::parse(url).unwrap()).unwrap();
-        assert_eq!(demand(open).check("10.1.1.1".parse().unwrap()), Ok(()));
-        assert_eq!(demand(closed).check("10.1.1.1".parse().unwrap()), Err(EgressRefusal::Network));
+        let (allowed_port, other_port) = ("https://name.example:9443/", "https://name.example/");
+        let policy = |url: &str| by_network.connection_policy(&Url::parse(url).unwrap()).unwrap();
+        assert_eq!(policy(allowed_port).check("10.1.1.1".parse().unwrap()), Ok(()));
+        assert_eq!(policy(other_port).check("10.1.1.1".parse().unwrap()), Err(EgressRefusal::Network));
     }
 
     #[test]
     fn refuses_names_early_if_nothing_can_allow_them() {
-        let plain = guard(ServerMode::Remote, &[]);
-        assert_eq!(refused(&plain, "https://example.com/"), None);
-        assert_eq!(refused(&plain, "https://example.com:8443/"), None);
-        assert_eq!(refused(&plain, "https://example.com:22/"), Some(EgressRefusal::Port));
-        assert_eq!(refused(&plain, "http://example.com/"), Some(EgressRefusal::Scheme));
-        assert_eq!(refused(&plain, "https://user@example.com/"), Some(EgressRefusal::Credentials));
-        assert_eq!(refused(&plain, "https://:secret@example.com/"), Some(EgressRefusal::Credentials));
-        let open = guard(ServerMode::Remote, &["gateway.internal"]);
-        assert_eq!(refused(&open, "https://gateway.internal.:9000/"), None);
-        assert_eq!(refused(&open, "https://gateway.internal.evil:9000/"), Some(EgressRefusal::Port));
-        assert_eq!(refused(&open, "http://gateway.internal/"), Some(EgressRefusal::Scheme));
+        let without_allowances = guard(ServerMode::Remote, &[]);
+        assert_eq!(refused(&without_allowances, "https://example.com/"), None);
+        assert_eq!(refused(&without_allowances, "https://example.com:8443/"), None);
+        assert_eq!(refused(&without_allowances, "https://example.com:22/"), Some(EgressRefusal::Port));
+        assert_eq!(refused(&without_allowances, "http://example.com/"), Some(EgressRefusal::Scheme));
+        assert_eq!(refused(&without_allowances, "https://user@example.com/"), Some(EgressRefusal::Credentials));
+        assert_eq!(refused(&without_allowances, "https://:secret@example.com/"), Some(EgressRefusal::Credentials));
+        let with_allowance = guard(ServerMode::Remote, &["gateway.internal"]);
+        assert_eq!(refused(&with_allowance, "https://gateway.internal.:9000/"), None);
+        assert_eq!(refused(&with_allowance, "https://gateway.internal.evil:9000/"), Some(EgressRefusal::Port));
+        assert_eq!(refused(&with_allowance, "http://gateway.internal/"), Some(EgressRefusal::Scheme));
     }
 
     #[test]
     fn localhost_is_loopback_without_a_lookup() {
-        let closed = guard(ServerMode::Local, &[]);
+        let without_allowance = guard(ServerMode::Local, &[]);
         for url in ["https://localhost/", "https://localhost./", "https://api.localhost/", "http://LOCALHOST:4000/"] {
-            assert_eq!(refused(&closed, url), Some(EgressRefusal::Network), "{url}");
+            assert_eq!(refused(&without_allowance, url), Some(EgressRefusal::Network), "{url}");
         }
-        assert_eq!(refused(&closed, "http://name.example/"), Some(EgressRefusal::Scheme));
-        let open = guard(ServerMode::Local, &["127.0.0.0/8"]);
-        assert_eq!(refused(&open, "http://localhost:4000/"), None);
-        assert_eq!(refused(&open, "https://notlocalhost/"), None);
+        assert_eq!(refused(&without_allowance, "http://name.example/"), Some(EgressRefusal::Scheme));
+        let with_allowance = guard(ServerMode::Local, &["127.0.0.0/8"]);
+        assert_eq!(refused(&with_allowance, "http://localhost:4000/"), None);
+        assert_eq!(refused(&with_allowance, "https://notlocalhost/"), None);
     }
 
     #[test]

@@ -44,11 +44,11 @@ impl Guard {
             Host::Ipv6(address) => vec![IpAddr::from(address)],
             Host::Domain(name) => {
                 policy.check_port()?;
-                let found = self.resolver().resolve(&name).await.map_err(|_| EgressError::Unresolved)?;
-                if found.is_empty() {
+                let resolved = self.resolver().resolve(&name).await.map_err(|_| EgressError::Unresolved)?;
+                if resolved.is_empty() {
                     return Err(EgressError::Unresolved);
                 }
-                found
+                resolved
             }
         };
         check(&policy, &addresses)?;

@@ -43,20 +43,20 @@ pub(crate) struct CheckedResolver {
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, demand) = (Arc::clone(&self.resolver), Arc::clone(&self.policy));
+        let (resolver, policy) = (Arc::clone(&self.resolver), Arc::clone(&self.policy));
         Box::pin(async move {
-            let found = resolver.resolve(name.as_str()).await.map_err(|_| EgressError::Unresolved)?;
-            if found.is_empty() {
+            let resolved = resolver.resolve(name.as_str()).await.map_err(|_| EgressError::Unresolved)?;
+            if resolved.is_empty() {
                 return Err(EgressError::Unresolved.into());
             }
-            if found.len() > MAX_ADDRESSES {
+            if resolved.len() > MAX_ADDRESSES {
                 return Err(EgressError::Refused(EgressRefusal::TooManyAddresses).into());
             }
             // A mix of allowed and refused addresses indicates an attack: the next connection might use a refused
             // address.
-            found.iter().try_for_each(|address| demand.check(*address)).map_err(EgressError::Refused)?;
+            resolved.iter().try_for_each(|address| policy.check(*address)).map_err(EgressError::Refused)?;
             // Port 0 is a placeholder: the HTTP client sets the port.
-            let addresses = found.into_iter().map(|address| SocketAddr::new(address, 0));
+            let addresses = resolved.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Addrs)
         })
     }

@@ -19,8 +19,8 @@ pub struct EgressResponse {
 }
 
 impl fmt::Debug for EgressResponse {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("EgressResponse").field("status", &self.status()).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("EgressResponse").field("status", &self.status()).finish_non_exhaustive()
     }
 }
 
@@ -52,10 +52,10 @@ impl EgressResponse {
         }
         let bytes = self.response.bytes_stream();
         Box::pin(stream::unfold(Some((bytes, self.max_bytes)), |state| async move {
-            let (mut bytes, left) = state?;
+            let (mut bytes, remaining) = state?;
             match bytes.next().await? {
-                Ok(part) => match left.checked_sub(part.len()) {
-                    Some(left) => Some((Ok(part), Some((bytes, left)))),
+                Ok(part) => match remaining.checked_sub(part.len()) {
+                    Some(remaining) => Some((Ok(part), Some((bytes, remaining)))),
                     None => Some((Err(EgressError::TooLong), None)),
                 },
                 Err(failure) => Some((Err(EgressError::of(&failure)), None)),
@@ -78,10 +78,10 @@ impl EgressResponse {
     /// When the body is too long, too slow, encoded, or incomplete.
     pub async fn read_all(self) -> Result<Bytes, EgressError> {
         let mut body = self.body();
-        let mut whole = BytesMut::new();
+        let mut bytes = BytesMut::new();
         while let Some(part) = body.next().await {
-            whole.extend_from_slice(&part?);
+            bytes.extend_from_slice(&part?);
         }
-        Ok(whole.freeze())
+        Ok(bytes.freeze())
     }
 }

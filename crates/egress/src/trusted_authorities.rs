@@ -23,11 +23,14 @@ pub(crate) fn tls_config() -> Result<ClientConfig, EgressError> {
 
 fn load() -> Option<ClientConfig> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let own = rustls_native_certs::load_native_certs();
-    if !own.errors.is_empty() {
-        tracing::debug!(errors = own.errors.len(), "failed to read some system certificates; continuing without them");
+    let system = rustls_native_certs::load_native_certs();
+    if !system.errors.is_empty() {
+        tracing::debug!(
+            errors = system.errors.len(),
+            "failed to read some system certificates; continuing without them"
+        );
     }
-    roots.add_parsable_certificates(own.certs);
+    roots.add_parsable_certificates(system.certs);
     config(roots)
 }
 
@@ -47,8 +50,8 @@ fn config(roots: RootCertStore) -> Option<ClientConfig> {
 pub struct Authorities(ClientConfig);
 
 impl fmt::Debug for Authorities {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Authorities")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Authorities")
     }
 }
 

@@ -66,8 +66,8 @@ impl<K, G> Clone for FairSemaphore<K, G> {
 }
 
 impl<K, G> fmt::Debug for FairSemaphore<K, G> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("FairSemaphore").finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FairSemaphore").finish_non_exhaustive()
     }
 }
 
@@ -138,8 +138,8 @@ pub struct Permit<K: Clone + Eq + Hash, G: Clone + Eq + Hash = ()> {
 }
 
 impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> fmt::Debug for Permit<K, G> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Permit").finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Permit").finish_non_exhaustive()
     }
 }
 

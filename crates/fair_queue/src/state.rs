@@ -51,7 +51,7 @@ struct Key {
 /// Permits and virtual time of a group, or of a key within its group.
 #[derive(Default)]
 struct Share {
-    held: usize,
+    held_permits: usize,
     /// Start tag of the next permit. Each granted permit advances it by 1.
     start_tag: u64,
 }
@@ -63,7 +63,7 @@ struct Request {
 
 impl Share {
     const fn rank(&self) -> (usize, u64) {
-        (self.held, self.start_tag)
+        (self.held_permits, self.start_tag)
     }
 
     /// Advances the start tag to the virtual time, so that an idle share accumulates no credit.
@@ -73,14 +73,14 @@ impl Share {
 
     /// Counts a granted permit, and returns the new virtual time.
     fn take(&mut self, now: u64) -> u64 {
-        self.held = self.held.saturating_add(1);
+        self.held_permits = self.held_permits.saturating_add(1);
         let now = now.max(self.start_tag);
         self.start_tag = self.start_tag.saturating_add(1);
         now
     }
 
     fn release(&mut self) {
-        self.held = self.held.saturating_sub(1);
+        self.held_permits = self.held_permits.saturating_sub(1);
     }
 }
 
@@ -97,22 +97,22 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
 
     /// Admits or queues a request.
     pub(crate) fn request(&mut self, group: &G, key: &K) -> AcquireOutcome {
-        let of_group = self.groups.entry(group.clone()).or_default();
-        of_group.share.catch_up(self.virtual_time);
-        let of_key = of_group.keys.entry(key.clone()).or_default();
-        of_key.share.catch_up(of_group.virtual_time);
+        let group_state = self.groups.entry(group.clone()).or_default();
+        group_state.share.catch_up(self.virtual_time);
+        let key_state = group_state.keys.entry(key.clone()).or_default();
+        key_state.share.catch_up(group_state.virtual_time);
         // If a permit is free, every waiting request is blocked by the limits of its own key, so this request
         // overtakes none.
-        if can_admit(self.free, self.limits, of_key) {
+        if can_admit(self.free, self.limits, key_state) {
             self.grant(group, key);
             return AcquireOutcome::Admitted;
         }
-        if of_key.queue.len() >= self.limits.waiting_per_key {
+        if key_state.queue.len() >= self.limits.waiting_per_key {
             return AcquireOutcome::QueueFull;
         }
         let (grant, granted) = oneshot::channel();
         self.last_ticket = self.last_ticket.wrapping_add(1);
-        of_key.queue.push_back(Request { ticket: self.last_ticket, grant });
+        key_state.queue.push_back(Request { ticket: self.last_ticket, grant });
         self.waiting = self.waiting.saturating_add(1);
         AcquireOutcome::Queued { ticket: self.last_ticket, granted }
     }
@@ -122,18 +122,18 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         let Some(key) = self.key(group, key) else { return false };
         let before = key.queue.len();
         key.queue.retain(|request| request.ticket != ticket);
-        let left = before != key.queue.len();
-        self.waiting = self.waiting.saturating_sub(usize::from(left));
-        left
+        let was_queued = before != key.queue.len();
+        self.waiting = self.waiting.saturating_sub(usize::from(was_queued));
+        was_queued
     }
 
     /// Releases a permit, and grants free permits to waiting requests.
     pub(crate) fn release(&mut self, group: &G, key: &K) {
-        if let Some(of_group) = self.groups.get_mut(group)
-            && let Some(of_key) = of_group.keys.get_mut(key)
+        if let Some(group_state) = self.groups.get_mut(group)
+            && let Some(key_state) = group_state.keys.get_mut(key)
         {
-            of_group.share.release();
-            of_key.share.release();
+            group_state.share.release();
+            key_state.share.release();
             self.free = self.free.saturating_add(1);
         }
         while let Some((group, key)) = self.next_key() {
@@ -157,22 +157,22 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
 
     /// Returns the key of the next request; `None` if no waiting request can be granted a permit.
     fn next_key(&self) -> Option<(G, K)> {
-        let waiting = self.groups.iter().flat_map(|(group, of_group)| {
-            of_group.keys.iter().filter_map(move |(key, of_key)| {
-                let first = of_key.queue.front().filter(|_| can_admit(self.free, self.limits, of_key))?;
-                Some(((of_group.share.rank(), of_key.share.rank(), first.ticket), (group, key)))
+        let waiting = self.groups.iter().flat_map(|(group, group_state)| {
+            group_state.keys.iter().filter_map(move |(key, key_state)| {
+                let first = key_state.queue.front().filter(|_| can_admit(self.free, self.limits, key_state))?;
+                Some(((group_state.share.rank(), key_state.share.rank(), first.ticket), (group, key)))
             })
         });
         waiting.min_by_key(|(rank, _)| *rank).map(|(_, (group, key))| (group.clone(), key.clone()))
     }
 
     fn grant(&mut self, group: &G, key: &K) {
-        if let Some(of_group) = self.groups.get_mut(group)
-            && let Some(of_key) = of_group.keys.get_mut(key)
+        if let Some(group_state) = self.groups.get_mut(group)
+            && let Some(key_state) = group_state.keys.get_mut(key)
         {
             self.free = self.free.saturating_sub(1);
-            self.virtual_time = of_group.share.take(self.virtual_time);
-            of_group.virtual_time = of_key.share.take(of_group.virtual_time);
+            self.virtual_time = group_state.share.take(self.virtual_time);
+            group_state.virtual_time = key_state.share.take(group_state.virtual_time);
         }
     }
 
@@ -186,7 +186,9 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         let now = self.virtual_time;
         self.groups.retain(|_, group| {
             let group_now = group.virtual_time;
-            group.keys.retain(|_, key| key.share.held > 0 || !key.queue.is_empty() || key.share.start_tag > group_now);
+            group.keys.retain(|_, key| {
+                key.share.held_permits > 0 || !key.queue.is_empty() || key.share.start_tag > group_now
+            });
             !group.keys.is_empty() || group.share.start_tag > now
         });
     }
@@ -198,7 +200,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
 }
 
 const fn can_admit(free: usize, limits: Limits, key: &Key) -> bool {
-    let held = key.share.held;
-    let kept = if held == 0 { 0 } else { limits.permits_for_idle_keys };
-    free > kept && held < limits.permits_per_key
+    let held_permits = key.share.held_permits;
+    let reserved_permits = if held_permits == 0 { 0 } else { limits.permits_for_idle_keys };
+    free > reserved_permits && held_permits < limits.permits_per_key
 }

@@ -165,8 +165,8 @@ fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
 
 impl MemoryLimit {
     fn new(bytes: usize, measure: fn() -> Option<usize>) -> Self {
-        let part = |(part, of): (usize, usize)| bytes.saturating_mul(part) / of;
-        Self { soft: part(SOFT), serial: part(SERIAL), hard: part(HARD), measure, usage: Arc::default() }
+        let threshold = |(numerator, denominator): (usize, usize)| bytes.saturating_mul(numerator) / denominator;
+        Self { soft: threshold(SOFT), serial: threshold(SERIAL), hard: threshold(HARD), measure, usage: Arc::default() }
     }
 
     async fn admit(&self, bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
@@ -272,19 +272,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn counts_admitted_work_until_it_is_done_or_measured() {
         let limit = MemoryLimit::new(LIMIT, || Some(200));
-        let held = limit.try_admit(40).unwrap();
+        let admission = limit.try_admit(40).unwrap();
         assert!(limit.try_admit(40).is_err());
-        drop(held);
+        drop(admission);
         limit.try_admit(40).unwrap().detach();
         assert!(limit.try_admit(40).is_err());
         tokio::time::advance(SETTLING).await;
-        let held = limit.try_admit(40).unwrap();
+        let admission = limit.try_admit(40).unwrap();
         tokio::time::advance(SETTLING).await;
         // Dropping work that the measurement includes releases no estimate.
-        let other = limit.try_admit(40).unwrap();
-        drop(held);
+        let second_admission = limit.try_admit(40).unwrap();
+        drop(admission);
         assert!(limit.try_admit(40).is_err());
-        drop(other);
+        drop(second_admission);
         assert_eq!(lock(&limit.usage).settling_bytes, 0);
     }
 
@@ -296,11 +296,11 @@ mod tests {
         let since = Instant::now();
         assert!(limit.admit(1, wait).await.is_err());
         assert_eq!(since.elapsed(), wait);
-        let freed = async {
+        let release_memory = async {
             sleep_until(Instant::now() + MEASURE_INTERVAL * 3).await;
             RESIDENT.store(100, Ordering::Relaxed);
         };
-        assert!(tokio::join!(limit.admit(1, wait), freed).0.is_ok());
+        assert!(tokio::join!(limit.admit(1, wait), release_memory).0.is_ok());
     }
 
     #[tokio::test]
@@ -313,8 +313,8 @@ mod tests {
     fn measures_the_resident_memory_of_this_process() {
         if cfg!(target_os = "linux") {
             let before = resident_memory().unwrap();
-            let held = vec![1_u8; 64 << 20];
-            assert!(resident_memory().unwrap() >= before + (60 << 20), "{}", held.len());
+            let allocation = vec![1_u8; 64 << 20];
+            assert!(resident_memory().unwrap() >= before + (60 << 20), "{}", allocation.len());
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct TestApp {
     database: Arc<TestDatabase>,
     data_dir: Arc<TempDir>,
     /// Keeps the fault proxy between server and database alive while the server runs.
-    _line: Option<Arc<FaultProxy>>,
+    _proxy: Option<Arc<FaultProxy>>,
 }
 
 /// The server's thread, with a runtime of its own: a test that blocks or ends must not interrupt background tasks.
@@ -151,8 +151,8 @@ impl Builder {
 
     /// Connects to the database through this proxy.
     #[must_use]
-    pub fn through_proxy(mut self, line: &Arc<FaultProxy>) -> Self {
-        self.proxy = Some(Arc::clone(line));
+    pub fn through_proxy(mut self, proxy: &Arc<FaultProxy>) -> Self {
+        self.proxy = Some(Arc::clone(proxy));
         self
     }
 
@@ -182,14 +182,14 @@ impl Builder {
     }
 
     async fn try_start(self) -> anyhow::Result<TestApp> {
-        let (database, home) = match self.shared {
+        let (database, data_dir) = match self.shared {
             Some(shared) => shared,
             None => (Arc::new(TestDatabase::create().await?), Arc::new(tempfile::tempdir()?)),
         };
-        let url = self.proxy.as_ref().map_or_else(|| database.url(), |line| line.url().to_owned());
-        let fixed = [
+        let url = self.proxy.as_ref().map_or_else(|| database.url(), |proxy| proxy.url().to_owned());
+        let default_settings = [
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
-            ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
+            ("FAIRWAY_DATA_DIR", data_dir.path().display().to_string()),
             ("FAIRWAY_DATABASE_URL", url.clone()),
             // Effectively disables load shedding, which a busy machine would trigger. Tests of load shedding
             // override the value.
@@ -197,30 +197,30 @@ impl Builder {
             // Tests that call every operation read the inbox stream until it ends.
             ("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms".to_owned()),
         ];
-        let variables = fixed.into_iter().chain(self.settings);
+        let variables = default_settings.into_iter().chain(self.settings);
         let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let settings = Settings::load(self.file.as_deref(), variables)?;
-        let mut parts = Adapters::of(&settings)?;
-        parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
-        parts.access_decorator = self.access;
-        parts.provider = self.provider.unwrap_or(parts.provider);
-        parts.code_gateway = match (self.gateway, &settings.runtime_gateway) {
+        let mut adapters = Adapters::of(&settings)?;
+        adapters.artifacts = self.artifacts.unwrap_or(adapters.artifacts);
+        adapters.access_decorator = self.access;
+        adapters.provider = self.provider.unwrap_or(adapters.provider);
+        adapters.code_gateway = match (self.gateway, &settings.runtime_gateway) {
             (Some(gateway), _) => gateway,
-            (None, Some(_)) => parts.code_gateway,
+            (None, Some(_)) => adapters.code_gateway,
             // The sandbox starts its children from the server's executable. A test program cannot serve as that
             // executable.
             (None, None) => StubScriptGateway::succeeding(),
         };
-        parts.clock = self.clock.unwrap_or(parts.clock);
-        parts.ids = self.ids.unwrap_or(parts.ids);
+        adapters.clock = self.clock.unwrap_or(adapters.clock);
+        adapters.ids = self.ids.unwrap_or(adapters.ids);
         if let Some(faults) = self.faults {
-            faults.wrap(Arc::clone(&parts.artifacts));
-            parts.artifacts = faults;
+            faults.wrap(Arc::clone(&adapters.artifacts));
+            adapters.artifacts = faults;
         }
-        let process = Process::new(&settings, url, parts.clone())?;
+        let process = Process::new(&settings, url, adapters.clone())?;
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
-        let services = Process::new(&settings, database.url(), parts)?.services().clone();
+        let services = Process::new(&settings, database.url(), adapters)?.services().clone();
         let tasks = BackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,
@@ -228,14 +228,14 @@ impl Builder {
             erases_texts: false,
             ..BackgroundTasks::default()
         };
-        let running = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;
+        let server = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
-            server: Some(running),
+            server: Some(server),
             database,
-            data_dir: home,
-            _line: self.proxy,
+            data_dir,
+            _proxy: self.proxy,
         })
     }
 }
@@ -315,8 +315,8 @@ impl TestApp {
 
     /// Shuts the server down gracefully, as SIGTERM does, and waits until active requests are complete.
     pub async fn drain(mut self) {
-        if let Some(running) = self.server.take() {
-            let _ = tokio::task::spawn_blocking(move || running.stop(true)).await;
+        if let Some(server) = self.server.take() {
+            let _ = tokio::task::spawn_blocking(move || server.stop(true)).await;
         }
     }
 }
@@ -331,8 +331,8 @@ impl Deref for TestApp {
 
 impl Drop for TestApp {
     fn drop(&mut self) {
-        if let Some(running) = self.server.take() {
-            running.stop(false);
+        if let Some(server) = self.server.take() {
+            server.stop(false);
         }
     }
 }

@@ -17,7 +17,7 @@ impl MovableClock {
 
 impl Clock for MovableClock {
     fn now(&self) -> Timestamp {
-        let moved = Duration::seconds(self.0.load(Ordering::Relaxed));
-        Timestamp::new(OffsetDateTime::now_utc().saturating_add(moved))
+        let offset = Duration::seconds(self.0.load(Ordering::Relaxed));
+        Timestamp::new(OffsetDateTime::now_utc().saturating_add(offset))
     }
 }

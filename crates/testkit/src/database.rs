@@ -54,11 +54,11 @@ impl TestDatabase {
     /// # Errors
     /// When PostgreSQL refuses.
     pub async fn move_clock(&self, seconds: i64) -> anyhow::Result<()> {
-        let moved = format!(
+        let sql = format!(
             "CREATE OR REPLACE FUNCTION fairway_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
              RETURN now() + make_interval(secs => {seconds})"
         );
-        Ok(self.connect_as_owner().await?.batch_execute(&moved).await?)
+        Ok(self.connect_as_owner().await?.batch_execute(&sql).await?)
     }
 }
 
@@ -75,7 +75,7 @@ impl Drop for TestDatabase {
             })
         });
         // A failed drop is harmless: the temporary server removes all its databases.
-        let _ = dropped.join();
+        let _ = thread.join();
     }
 }
 
@@ -97,14 +97,14 @@ fn server_url() -> anyhow::Result<String> {
 async fn template(server_url: &str) -> anyhow::Result<String> {
     let name = format!("template_{:016x}", fairway_postgres::schema_fingerprint());
     let client = connect(server_url).await?;
-    let there = "SELECT FROM pg_database WHERE datname = $1 AND datistemplate";
-    if client.query_opt(there, &[&name]).await?.is_some() {
+    let template_exists_sql = "SELECT FROM pg_database WHERE datname = $1 AND datistemplate";
+    if client.query_opt(template_exists_sql, &[&name]).await?.is_some() {
         return Ok(name);
     }
     client.execute("SELECT pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await?;
-    if client.query_opt(there, &[&name]).await?.is_none() {
-        // A killed test run can leave an incomplete template. It lacks the mark of a complete one, so it is
-        // dropped and created again.
+    if client.query_opt(template_exists_sql, &[&name]).await?.is_none() {
+        // A killed test run can leave an incomplete template, which has no `datistemplate` flag yet. It is dropped
+        // and created again.
         client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         fairway_postgres::migrate(&url_of_database(server_url, &name)).await?;
@@ -147,15 +147,16 @@ mod tests {
 
     #[tokio::test]
     async fn clones_are_migrated_and_isolated() {
-        let (one, other) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
-        one.connect_as_owner()
+        let (first, second) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
+        first
+            .connect_as_owner()
             .await
             .unwrap()
             .batch_execute("DELETE FROM workload; DELETE FROM workspace")
             .await
             .unwrap();
         let count = "SELECT count(*) FROM workspace";
-        let left: i64 = other.connect_as_owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
-        assert_eq!(left, 1);
+        let workspaces: i64 = second.connect_as_owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
+        assert_eq!(workspaces, 1);
     }
 }

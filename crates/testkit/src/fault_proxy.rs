@@ -128,7 +128,7 @@ impl FaultProxy {
     #[must_use]
     pub fn to_url(url: &str, seed: u64) -> Arc<Self> {
         match Self::try_to(url, seed) {
-            Ok(line) => Arc::new(line),
+            Ok(proxy) => Arc::new(proxy),
             Err(error) => panic!("failed to start the database proxy: {error:#}"),
         }
     }
@@ -142,8 +142,8 @@ impl FaultProxy {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
-        let (from, to) = (format!("@{server}/"), format!("@{}/", listener.local_addr()?));
-        anyhow::ensure!(url.contains(&from), "the database URL has an unexpected form");
+        let (server_part, proxy_part) = (format!("@{server}/"), format!("@{}/", listener.local_addr()?));
+        anyhow::ensure!(url.contains(&server_part), "the database URL has an unexpected form");
         let shared = Arc::new(Shared {
             server,
             seed,
@@ -152,13 +152,13 @@ impl FaultProxy {
             injected: Mutex::default(),
             unfinished: watch::Sender::new(0),
         });
-        let (over, until) = watch::channel(());
-        let thread = thread::Builder::new().name("faulty-line".to_owned()).spawn({
+        let (stop, stopped) = watch::channel(());
+        let thread = thread::Builder::new().name("fault-proxy".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || runtime.block_on(shared.forward_connections(listener, until))
+            move || runtime.block_on(shared.forward_connections(listener, stopped))
         })?;
-        let running = ProxyThread { stop: Some(over), thread: Some(thread) };
-        Ok(Self { url: url.replace(&from, &to), shared, _running: running })
+        let running = ProxyThread { stop: Some(stop), thread: Some(thread) };
+        Ok(Self { url: url.replace(&server_part, &proxy_part), shared, _running: running })
     }
 
     /// The URL of the database through this proxy.
@@ -181,17 +181,17 @@ impl FaultProxy {
     /// Waits until PostgreSQL has processed all statements of cut connections.
     pub async fn wait_until_idle(&self) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.unfinished.subscribe().wait_for(|working| *working == 0).await;
+        let _ = self.shared.unfinished.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
 impl Shared {
-    async fn forward_connections(self: Arc<Self>, listener: std::net::TcpListener, mut until: watch::Receiver<()>) {
+    async fn forward_connections(self: Arc<Self>, listener: std::net::TcpListener, mut stopped: watch::Receiver<()>) {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
         loop {
             tokio::select! {
                 // The proxy was dropped.
-                _ = until.changed() => return,
+                _ = stopped.changed() => return,
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { return };
                     let shared = Arc::clone(&self);
@@ -212,7 +212,7 @@ impl Shared {
         let start = client.read_startup().await?;
         server.write(&start).await?;
         // PostgreSQL responds to the startup message as to a request, so the count of requests starts at 1.
-        let (mut asked, mut answered) = (1_usize, 0_usize);
+        let (mut request_count, mut response_count) = (1_usize, 0_usize);
         let mut statements = StatementTracker::default();
         loop {
             tokio::select! {
@@ -220,49 +220,52 @@ impl Shared {
                     if !filled? {
                         return Ok(());
                     }
-                    let mut sent = Vec::new();
+                    let mut outgoing = Vec::new();
                     while let Some(frame) = client.next() {
                         if !statements.record(&frame) {
-                            sent.extend_from_slice(&frame);
+                            outgoing.extend_from_slice(&frame);
                             continue;
                         }
-                        let cut = self.next_fault(&statements);
-                        match cut {
+                        let fault_point = self.next_fault(&statements);
+                        match fault_point {
                             // Without the message that ends the request, PostgreSQL discards the effects of the
                             // preceding messages.
-                            Some(FaultPoint::Before) => return server.write(&sent).await,
-                            None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => sent.extend_from_slice(&frame),
+                            Some(FaultPoint::Before) => return server.write(&outgoing).await,
+                            None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => {
+                                outgoing.extend_from_slice(&frame);
+                            }
                         }
-                        asked += 1;
-                        match cut {
+                        request_count += 1;
+                        match fault_point {
                             None | Some(FaultPoint::Before) => {}
                             Some(FaultPoint::Late) => {
-                                return self.send_late(client, server, &sent).await;
+                                return self.send_late(client, server, &outgoing).await;
                             }
                             Some(FaultPoint::After) => {
-                                server.write(&sent).await?;
-                                return drop_last_response(&mut client, &mut server, asked - answered).await;
+                                server.write(&outgoing).await?;
+                                let unanswered = request_count - response_count;
+                                return drop_last_response(&mut client, &mut server, unanswered).await;
                             }
                             Some(FaultPoint::Withheld) => {
-                                server.write(&sent).await?;
-                                drop_last_response(&mut client, &mut server, asked - answered).await?;
+                                server.write(&outgoing).await?;
+                                drop_last_response(&mut client, &mut server, request_count - response_count).await?;
                                 while client.fill().await? {}
                                 return Ok(());
                             }
                         }
                     }
-                    server.write(&sent).await?;
+                    server.write(&outgoing).await?;
                 }
                 filled = server.fill() => {
                     if !filled? {
                         return Ok(());
                     }
-                    let mut sent = Vec::new();
+                    let mut outgoing = Vec::new();
                     while let Some(frame) = server.next() {
-                        answered += usize::from(frame::is_ready_for_query(&frame));
-                        sent.extend_from_slice(&frame);
+                        response_count += usize::from(frame::is_ready_for_query(&frame));
+                        outgoing.extend_from_slice(&frame);
                     }
-                    client.write(&sent).await?;
+                    client.write(&outgoing).await?;
                 }
             }
         }
@@ -272,67 +275,72 @@ impl Shared {
     async fn send_late(&self, client: FrameStream, mut server: FrameStream, sent: &[u8]) -> io::Result<()> {
         // The connection is counted before the client loses it: a client that sees the cut may call
         // `wait_until_idle` at once.
-        self.unfinished.send_modify(|working| *working += 1);
+        self.unfinished.send_modify(|count| *count += 1);
         drop(client);
         tokio::time::sleep(LATE_DELAY).await;
         let ended = match server.write(sent).await {
             Ok(()) => server.finish().await,
-            lost => lost,
+            error => error,
         };
-        self.unfinished.send_modify(|working| *working -= 1);
+        self.unfinished.send_modify(|count| *count -= 1);
         ended
     }
 
     /// Decides whether the proxy injects a fault at the current request.
-    fn next_fault(&self, asked: &StatementTracker) -> Option<FaultPoint> {
-        let statement = asked.statement();
+    fn next_fault(&self, tracker: &StatementTracker) -> Option<FaultPoint> {
+        let statement = tracker.statement();
         let mut fault = lock(&self.fault);
-        let cut = match &*fault {
+        let fault_point = match &*fault {
             ProxyFault::None => None,
             ProxyFault::Down => Some(FaultPoint::Before),
-            ProxyFault::Matching(words) => statement.contains(words).then_some(FaultPoint::Before),
-            ProxyFault::Once(words, cut) => {
-                let cut = Some(*cut).filter(|_| asked.is_executed() && statement.contains(words));
-                if cut.is_some() {
+            ProxyFault::Matching(text) => statement.contains(text).then_some(FaultPoint::Before),
+            ProxyFault::Once(text, fault_point) => {
+                let fault_point = Some(*fault_point).filter(|_| tracker.is_executed() && statement.contains(text));
+                if fault_point.is_some() {
                     *fault = ProxyFault::None;
                 }
-                cut
+                fault_point
             }
-            ProxyFault::DownAfter(words) => {
-                if asked.is_executed() && statement.contains(words) {
+            ProxyFault::DownAfter(text) => {
+                if tracker.is_executed() && statement.contains(text) {
                     *fault = ProxyFault::Down;
                 }
                 None
             }
-            ProxyFault::Drawn(odds) => {
-                let mut seen = lock(&self.occurrences);
-                let times = seen.entry(statement.to_owned()).or_default();
+            ProxyFault::Drawn(rate) => {
+                let mut occurrences = lock(&self.occurrences);
+                let times = occurrences.entry(statement.to_owned()).or_default();
                 *times += 1;
                 let mut hasher = DefaultHasher::new();
                 (self.seed, statement, *times).hash(&mut hasher);
                 let drawn = hasher.finish();
                 let kind = usize::try_from(drawn / 10_000 % 3).ok().and_then(|kind| FAULT_POINTS.get(kind));
-                kind.copied().filter(|_| drawn % 10_000 < *odds)
+                kind.copied().filter(|_| drawn % 10_000 < *rate)
             }
         };
-        if let Some(cut) = cut {
+        if let Some(fault_point) = fault_point {
             let statement = statement.split_whitespace().collect::<Vec<_>>().join(" ");
-            lock(&self.injected).push(InjectedFault { point: cut, statement: statement.chars().take(120).collect() });
+            lock(&self.injected)
+                .push(InjectedFault { point: fault_point, statement: statement.chars().take(120).collect() });
         }
-        cut
+        fault_point
     }
 }
 
 /// Forwards the responses to earlier requests, drops the response to the last request, and closes the client's
 /// connection.
-async fn drop_last_response(client: &mut FrameStream, server: &mut FrameStream, mut open: usize) -> io::Result<()> {
+async fn drop_last_response(
+    client: &mut FrameStream,
+    server: &mut FrameStream,
+    mut open_requests: usize,
+) -> io::Result<()> {
     loop {
         while let Some(frame) = server.next() {
-            if open > 1 {
+            if open_requests > 1 {
                 client.write(&frame).await?;
             }
-            open -= usize::from(frame::is_ready_for_query(&frame));
-            if open == 0 {
+            open_requests -= usize::from(frame::is_ready_for_query(&frame));
+            if open_requests == 0 {
                 return Ok(());
             }
         }

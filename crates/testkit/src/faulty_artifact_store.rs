@@ -48,7 +48,7 @@ impl ArtifactFault {
 pub struct FaultyArtifactStore {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
     fault: watch::Sender<ArtifactFault>,
-    puts: AtomicUsize,
+    put_count: AtomicUsize,
     /// The bytes that callers stored, by path. Faulty reads are derived from them.
     stored: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
@@ -60,7 +60,7 @@ impl FaultyArtifactStore {
         Arc::new(Self {
             inner: OnceLock::new(),
             fault: watch::Sender::new(fault),
-            puts: AtomicUsize::new(0),
+            put_count: AtomicUsize::new(0),
             stored: Mutex::default(),
         })
     }
@@ -73,7 +73,7 @@ impl FaultyArtifactStore {
     /// The number of writes.
     #[must_use]
     pub fn put_count(&self) -> usize {
-        self.puts.load(Ordering::Relaxed)
+        self.put_count.load(Ordering::Relaxed)
     }
 
     /// Sets the wrapped store; later calls have no effect.
@@ -92,8 +92,8 @@ impl FaultyArtifactStore {
     /// Waits while the fault is [`ArtifactFault::Blocks`], and returns the fault that follows.
     async fn unblocked_fault(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
-        let settled = fault.wait_for(|fault| *fault != ArtifactFault::Blocks).await;
-        settled.map_or(ArtifactFault::Unavailable, |fault| *fault)
+        let next_fault = fault.wait_for(|fault| *fault != ArtifactFault::Blocks).await;
+        next_fault.map_or(ArtifactFault::Unavailable, |fault| *fault)
     }
 }
 
@@ -110,11 +110,11 @@ impl ObjectListing for FaultyListing<'_> {
         if !self.store.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
-        let walk = match self.inner.take() {
-            Some(walk) => walk,
+        let listing = match self.inner.take() {
+            Some(listing) => listing,
             None => self.store.inner()?.list(self.prefix),
         };
-        self.inner.insert(walk).next(limit).await
+        self.inner.insert(listing).next(limit).await
     }
 }
 
@@ -129,7 +129,7 @@ fn unavailable() -> ArtifactError {
 #[async_trait]
 impl ArtifactStore for FaultyArtifactStore {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
-        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.put_count.fetch_add(1, Ordering::Relaxed);
         self.stored().entry(path.clone()).or_insert_with(|| bytes.clone());
         match self.unblocked_fault().await {
             ArtifactFault::TruncatedPut => self.inner()?.put_if_absent(path, first_half(&bytes)).await,
@@ -149,7 +149,7 @@ impl ArtifactStore for FaultyArtifactStore {
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         let fault = self.unblocked_fault().await;
         let stored = || self.stored().get(path).cloned();
-        let damaged = match fault {
+        let faulty_bytes = match fault {
             ArtifactFault::Unavailable | ArtifactFault::Blocks => return Err(unavailable()),
             ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::TruncatedPut => {
                 return self.inner()?.read(path, expected_len).await;
@@ -161,7 +161,7 @@ impl ArtifactStore for FaultyArtifactStore {
                 self.stored().iter().find(|(other, _)| *other != path).map(|(_, bytes)| bytes.clone())
             }
         };
-        Ok(damaged.map(UnverifiedBytes::new))
+        Ok(faulty_bytes.map(UnverifiedBytes::new))
     }
 
     fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {

@@ -59,7 +59,7 @@ struct IssuerState {
     /// The valid refresh tokens of browser sessions. Each token can be used once.
     refresh_tokens: Mutex<HashSet<String>>,
     /// Whether responses are withheld, and the number of withheld responses.
-    held: ResponseGate,
+    gate: ResponseGate,
     /// Issued authorization codes, with the nonce and the PKCE challenge of their sign-in.
     codes: Mutex<HashMap<String, (String, String)>>,
 }
@@ -127,13 +127,13 @@ impl TestIssuer {
             person,
             device: Mutex::default(),
             refresh_tokens: Mutex::default(),
-            held: ResponseGate::default(),
+            gate: ResponseGate::default(),
             codes: Mutex::default(),
         });
-        let served = Arc::clone(&state);
+        let server_state = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let state = Arc::clone(&served);
+                let state = Arc::clone(&server_state);
                 tokio::spawn(async move {
                     // A client that closes its connection does not fail the test.
                     let _ = reply(stream, &state).await;
@@ -490,7 +490,7 @@ async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()
         Some("/userinfo") => ("200 OK", with(json!({"sub": "1"}), state.person().userinfo.clone())),
         _ => ("404 Not Found", Value::Null),
     };
-    state.held.pass().await;
+    state.gate.pass().await;
     let (body, length) = (body.to_string(), body.to_string().len());
     let response = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"

@@ -28,7 +28,7 @@ pub const LITELLM_API_KEY: &str = "sk-fairway-tests";
 pub struct LiteLlmGateway {
     child: Child,
     port: u16,
-    _home: TempDir,
+    _directory: TempDir,
 }
 
 impl LiteLlmGateway {
@@ -40,13 +40,13 @@ impl LiteLlmGateway {
         crate::install_crypto_provider();
         let python = env::var_os(PYTHON_VARIABLE).context("no gateway; run the tests by `cargo xtask test`")?;
         let python = PathBuf::from(python);
-        let home = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let port = unused_address()?.port();
-        let settings = home.path().join("settings.yaml");
+        let settings = directory.path().join("settings.yaml");
         fs::write(&settings, SETTINGS.replace("PORT", &port.to_string()))?;
         let mut command = parent_death::command(&python, DeathSignal::Terminate);
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
-        command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
+        command.arg("--config").arg(settings).current_dir(directory.path()).env("HOME", directory.path());
         // Prevents LiteLLM from downloading model prices.
         command
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -56,7 +56,7 @@ impl LiteLlmGateway {
         let mut child = command.spawn().context("starting the gateway")?;
         let stderr = child.stderr.take().context("the gateway's standard error")?;
         // If the start fails from here on, dropping the value stops the process.
-        let gateway = Self { child, port, _home: home };
+        let gateway = Self { child, port, _directory: directory };
         wait_until_ready(stderr).context("failed to start the gateway")?;
         Ok(gateway)
     }

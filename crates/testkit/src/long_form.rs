@@ -46,18 +46,18 @@ mod tests {
 
     #[test]
     fn reads_the_test_from_the_arguments_of_nextest() {
-        let of = |words: &[&str]| running_test(arguments(words));
-        assert_eq!(of(&["it-1", "--exact", "lanes::one", "--nocapture"]).as_deref(), Some("lanes::one"));
-        assert_eq!(of(&["it-1", "lanes::one", "--exact"]).as_deref(), Some("lanes::one"));
-        assert_eq!(of(&["it-1", "lanes"]), None);
-        assert_eq!(of(&["it-1"]), None);
+        let test_in = |words: &[&str]| running_test(arguments(words));
+        assert_eq!(test_in(&["it-1", "--exact", "lanes::one", "--nocapture"]).as_deref(), Some("lanes::one"));
+        assert_eq!(test_in(&["it-1", "lanes::one", "--exact"]).as_deref(), Some("lanes::one"));
+        assert_eq!(test_in(&["it-1", "lanes"]), None);
+        assert_eq!(test_in(&["it-1"]), None);
     }
 
     #[test]
     fn listed_test_follows_the_requested_form() {
-        let listed = LONG_FORMS.lines().next().unwrap();
+        let test = LONG_FORMS.lines().next().unwrap();
         for is_asked in [true, false] {
-            assert_eq!(is_long(arguments(&["it-1", "--exact", listed]), |_| is_asked), is_asked);
+            assert_eq!(is_long(arguments(&["it-1", "--exact", test]), |_| is_asked), is_asked);
             assert_eq!(is_long(arguments(&["it-1"]), |_| is_asked), is_asked);
         }
     }

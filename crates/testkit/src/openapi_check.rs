@@ -70,12 +70,12 @@ fn segments(path: &str) -> Vec<String> {
 impl Operation {
     /// The number of literally equal segments, or `None` if a remaining segment does not match a placeholder.
     fn matching_segments(&self, segments: &[String]) -> Option<usize> {
-        let same = |(ours, asked): (&String, &String)| {
-            let filled = ours.starts_with('{') && !asked.is_empty();
-            (ours == asked || filled).then(|| usize::from(ours == asked))
+        let score = |(template, segment): (&String, &String)| {
+            let is_placeholder = template.starts_with('{') && !segment.is_empty();
+            (template == segment || is_placeholder).then(|| usize::from(template == segment))
         };
-        let comparable = self.segments.len() == segments.len();
-        comparable.then(|| self.segments.iter().zip(segments).map(same).sum())?
+        let has_equal_length = self.segments.len() == segments.len();
+        has_equal_length.then(|| self.segments.iter().zip(segments).map(score).sum())?
     }
 }
 
@@ -94,11 +94,11 @@ pub fn assert_documented(method: &str, path: &str, status: u16, headers: &Header
         return;
     }
     // Every GET route also accepts HEAD.
-    let (method, asked) = (if method == "HEAD" { "GET" } else { method }, segments(path));
-    let alike = || OPERATIONS.iter().filter_map(|one| Some((one.matching_segments(&asked)?, one)));
+    let (method, segments) = (if method == "HEAD" { "GET" } else { method }, segments(path));
+    let candidates = || OPERATIONS.iter().filter_map(|one| Some((one.matching_segments(&segments)?, one)));
     // Selects the most specific path first, then the method.
-    let nearest = alike().map(|(likeness, _)| likeness).max();
-    if let Some((_, operation)) = alike().find(|(likeness, one)| Some(*likeness) == nearest && one.method == method) {
+    let best_score = candidates().map(|(score, _)| score).max();
+    if let Some((_, operation)) = candidates().find(|(score, one)| Some(*score) == best_score && one.method == method) {
         let Some(documented) = operation.statuses.get(&status.to_string()) else {
             panic!("{method} {path} answered {status}, which the OpenAPI document does not list")
         };

@@ -50,15 +50,15 @@ fn actor_name(prefix: &str, permissions: &[&str]) -> String {
 
 /// The permissions in an actor's name, if it has any.
 fn permissions_in_name(actor: &str) -> Option<Permissions> {
-    let (is_holding, rest) = match (actor.strip_prefix(HOLDING_PREFIX), actor.strip_prefix(LACKING_PREFIX)) {
-        (Some(rest), _) => (true, rest),
-        (None, Some(rest)) => (false, rest),
+    let (is_holding, names) = match (actor.strip_prefix(HOLDING_PREFIX), actor.strip_prefix(LACKING_PREFIX)) {
+        (Some(names), _) => (true, names),
+        (None, Some(names)) => (false, names),
         (None, None) => return None,
     };
-    let named: Vec<&str> = rest.split('+').collect();
-    let chosen = Permission::ALL.iter().copied();
-    let chosen = chosen.filter(|permission| named.contains(&permission.as_str()) == is_holding);
-    Some(Permissions::of(&chosen.collect::<Vec<_>>()))
+    let listed: Vec<&str> = names.split('+').collect();
+    let permissions = Permission::ALL.iter().copied();
+    let permissions = permissions.filter(|permission| listed.contains(&permission.as_str()) == is_holding);
+    Some(Permissions::of(&permissions.collect::<Vec<_>>()))
 }
 
 #[async_trait]
@@ -69,14 +69,14 @@ impl AccessStore for PermissionsByActorName {
         principals: &[ActorRef],
         names: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
-        let mut known = self.inner.load_principal(tenant, principals, names).await?;
-        let named = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
-        if let (Some(known), Some(permissions)) = (&mut known, named) {
-            for grant in &mut known.grants {
+        let mut access = self.inner.load_principal(tenant, principals, names).await?;
+        let permissions = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
+        if let (Some(access), Some(permissions)) = (&mut access, permissions) {
+            for grant in &mut access.grants {
                 grant.permissions = permissions;
             }
         }
-        Ok(known)
+        Ok(access)
     }
 
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
@@ -133,13 +133,16 @@ mod tests {
 
     #[test]
     fn parses_permissions_from_actor_names() {
-        let has =
+        let permission_names =
             |actor: &str| -> Vec<&str> { permissions_in_name(actor).unwrap().iter().map(Permission::as_str).collect() };
-        assert_eq!(has(&PermissionsByActorName::holding(&[])), [""; 0]);
-        assert_eq!(has(&PermissionsByActorName::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
-        let rest = has(&PermissionsByActorName::lacking(&["asset.view"]));
-        assert_eq!(rest.len(), Permission::ALL.len() - 1);
-        assert!(!rest.contains(&"asset.view"));
+        assert_eq!(permission_names(&PermissionsByActorName::holding(&[])), [""; 0]);
+        assert_eq!(
+            permission_names(&PermissionsByActorName::holding(&["asset.view", "audit.view"])),
+            ["asset.view", "audit.view"]
+        );
+        let other_permissions = permission_names(&PermissionsByActorName::lacking(&["asset.view"]));
+        assert_eq!(other_permissions.len(), Permission::ALL.len() - 1);
+        assert!(!other_permissions.contains(&"asset.view"));
         assert_eq!(permissions_in_name("user:ada"), None);
     }
 }

@@ -112,9 +112,9 @@ impl ScriptedEndpoint {
     }
 
     /// Waits for this number of requests.
-    pub async fn wait_for_requests(&self, times: usize) {
+    pub async fn wait_for_requests(&self, request_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= request_count).await;
     }
 
     /// The recorded requests, oldest first.

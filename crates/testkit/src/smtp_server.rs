@@ -83,9 +83,9 @@ impl SmtpServer {
     /// When the messages do not arrive within a minute.
     pub async fn wait_for_mails(&self, count: usize) -> Vec<ReceivedMail> {
         let mut received = self.received.clone();
-        let arrived = tokio::time::timeout(TIMEOUT, received.wait_for(|mails| mails.len() >= count)).await;
+        let result = tokio::time::timeout(TIMEOUT, received.wait_for(|mails| mails.len() >= count)).await;
         // The inner error means that the server has ended, so no further message arrives.
-        let have_arrived = arrived.is_ok_and(|mails| mails.is_ok());
+        let have_arrived = result.is_ok_and(|mails| mails.is_ok());
         let mails = self.received.borrow().clone();
         assert!(have_arrived, "{count} mails do not arrive: {mails:?}");
         mails

@@ -58,9 +58,9 @@ impl StubProvider {
     }
 
     /// Waits for this number of calls.
-    pub async fn wait_for_calls(&self, times: usize) {
+    pub async fn wait_for_calls(&self, call_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.call_count.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.call_count.subscribe().wait_for(|count| *count >= call_count).await;
     }
 }
 
@@ -78,13 +78,13 @@ impl Provider for StubProvider {
             number = *count;
         });
         let mut behaviour = self.behaviour.subscribe();
-        let settles = |behaviour: &ProviderBehaviour| match behaviour {
+        let is_decided = |behaviour: &ProviderBehaviour| match behaviour {
             ProviderBehaviour::Answers(_) | ProviderBehaviour::Fails(_) => true,
             ProviderBehaviour::AnswersUntil(last, _) => number <= *last,
             ProviderBehaviour::Blocks => false,
         };
-        let settled = behaviour.wait_for(settles).await;
-        match settled.map(|behaviour| behaviour.clone()) {
+        let decided = behaviour.wait_for(is_decided).await;
+        match decided.map(|behaviour| behaviour.clone()) {
             Ok(ProviderBehaviour::Answers(text) | ProviderBehaviour::AnswersUntil(_, text)) => {
                 let mut metadata = Map::new();
                 metadata.insert("provider".to_owned(), json!("stub"));

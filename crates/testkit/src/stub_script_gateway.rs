@@ -83,9 +83,9 @@ impl StubScriptGateway {
     }
 
     /// Waits for this number of scripts.
-    pub async fn wait_for_scripts(&self, times: usize) {
+    pub async fn wait_for_scripts(&self, script_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.0.script_count.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.0.script_count.subscribe().wait_for(|count| *count >= script_count).await;
     }
 }
 
@@ -124,9 +124,9 @@ impl PreparedGateway for PreparedStub {
         stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
         stub.script_count.send_modify(|count| *count += 1);
         let mut behaviour = stub.behaviour.subscribe();
-        let settled = behaviour.wait_for(|behaviour| *behaviour != ScriptGatewayBehaviour::Blocks).await;
-        match settled.map(|behaviour| behaviour.clone()) {
-            Ok(ScriptGatewayBehaviour::Answers(answer)) => answer,
+        let decided = behaviour.wait_for(|behaviour| *behaviour != ScriptGatewayBehaviour::Blocks).await;
+        match decided.map(|behaviour| behaviour.clone()) {
+            Ok(ScriptGatewayBehaviour::Answers(result)) => result,
             // An error means that the test dropped the gateway.
             Ok(ScriptGatewayBehaviour::Blocks) | Err(_) => Err(GatewayFailure::Lost),
         }

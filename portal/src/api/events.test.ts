@@ -11,7 +11,7 @@ test("parses events however the text is cut", () => {
   for (let size = 1; size <= STREAM.length; size += 1) {
     const parser = new EventParser();
     const events = [];
-    for (let at = 0; at < STREAM.length; at += size) events.push(...parser.push(STREAM.slice(at, at + size)));
+    for (let start = 0; start < STREAM.length; start += size) events.push(...parser.push(STREAM.slice(start, start + size)));
     expect(events, `pieces of ${size}`).toEqual(expected);
   }
 });

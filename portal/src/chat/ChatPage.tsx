@@ -31,7 +31,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const text = useText();
   const { slug, workload_id: workloadId, interface_config: config } = workload;
   // The storage key of this caller's conversations with this workload in the tab.
-  const place = `${client.cacheKey} ${slug}`;
+  const storageKey = `${client.cacheKey} ${slug}`;
   const fields = useMemo(() => config.input_fields ?? [], [config]);
   const messageField = useMemo(
     () =>
@@ -42,15 +42,15 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const settings = fields.filter((field) => field !== messageField);
   const [values, setValues] = useState<FormValues>(() => initialValues(settings));
   const [messages, setMessages] = useState<Record<string, string>>({});
-  const [session, setSession] = useState(() => sessionOf(place));
+  const [session, setSession] = useState(() => sessionOf(storageKey));
   const [turns, setTurns] = useState<Turn[]>([]);
   const [draft, setDraft] = useState("");
   const [erased, setErased] = useState<Problem | "done" | null>(null);
   const follower = useRef<RunFollower | null>(null);
   const input = useRef<HTMLTextAreaElement>(null);
-  const last = turns.at(-1);
+  const lastTurn = turns.at(-1);
   const list = useRef<HTMLElement>(null);
-  const busy = last?.state.phase === "sending" || last?.state.phase === "running";
+  const busy = lastTurn?.state.phase === "sending" || lastTurn?.state.phase === "running";
   const hasAnswer = turns.some((turn) => turn.state.phase === "ended");
 
   const memory = useQuery({
@@ -66,27 +66,27 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   }, []);
 
   useEffect(() => {
-    const stored = storedTurns(place).map((turn): Turn => ({ ...turn, state: { phase: "sending" } }));
+    const stored = storedTurns(storageKey).map((turn): Turn => ({ ...turn, state: { phase: "sending" } }));
     setTurns(stored);
     const followers = stored.map(({ id, ticket }) => {
-      const each = new RunFollower(client, (state) => update(id, { state }));
-      if (ticket) void each.resume(ticket);
-      return each;
+      const turnFollower = new RunFollower(client, (state) => update(id, { state }));
+      if (ticket) void turnFollower.resume(ticket);
+      return turnFollower;
     });
     follower.current = followers.at(-1) ?? null;
     return () => {
-      followers.forEach((each) => each.leave());
+      followers.forEach((turnFollower) => turnFollower.leave());
       follower.current?.leave();
     };
-  }, [client, place, update]);
+  }, [client, storageKey, update]);
 
   // Scrolls to the newest turn, so that it is visible above the composer.
   useEffect(() => {
     // `void`, because some browsers return a promise, which React would use as the effect's cleanup function.
     void list.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
-  }, [turns.length, last?.state.phase]);
+  }, [turns.length, lastTurn?.state.phase]);
 
-  useEffect(() => storeTurns(place, turns), [place, turns]);
+  useEffect(() => storeTurns(storageKey, turns), [storageKey, turns]);
 
   const ask = useCallback(
     (question: string, inputs: Record<string, Json>) => {
@@ -122,8 +122,8 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const renew = useCallback(() => {
     follower.current?.leave();
     setTurns([]);
-    setSession(newSession(place));
-  }, [place]);
+    setSession(newSession(storageKey));
+  }, [storageKey]);
 
   const erase = async () => {
     try {
@@ -173,9 +173,9 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
           />
         ))}
       </section>
-      {last && <Spoken key={last.id} state={last.state} />}
+      {lastTurn && <Spoken key={lastTurn.id} state={lastTurn.state} />}
       <p role="status" className="visually-hidden">
-        {busy ? text(last.state.phase === "running" && !last.state.connected ? "reconnecting" : "running") : hasAnswer ? text("result_ready") : ""}
+        {busy ? text(lastTurn.state.phase === "running" && !lastTurn.state.connected ? "reconnecting" : "running") : hasAnswer ? text("result_ready") : ""}
         {erased === "done" ? text("chat_erased") : ""}
       </p>
       {erased instanceof Problem && <ProblemNotice problem={erased} />}
@@ -294,36 +294,36 @@ const memoryPath = (workload: string, session: string) =>
   apiPath("/v1/workloads/{workload_id}/sessions/{session_id}/memory", { workload_id: workload, session_id: session });
 
 /** The accepted turns that this tab has stored. */
-function storedTurns(place: string): Omit<Turn, "state">[] {
+function storedTurns(storageKey: string): Omit<Turn, "state">[] {
   try {
-    const stored = JSON.parse(sessionStorage.getItem(`fairway.turns ${place}`) ?? "[]") as unknown;
+    const stored = JSON.parse(sessionStorage.getItem(`fairway.turns ${storageKey}`) ?? "[]") as unknown;
     return Array.isArray(stored) ? (stored as Omit<Turn, "state">[]).filter((turn) => turn.ticket) : [];
   } catch {
     return [];
   }
 }
 
-function storeTurns(place: string, turns: readonly Turn[]): void {
+function storeTurns(storageKey: string, turns: readonly Turn[]): void {
   const accepted = turns.filter((turn) => turn.ticket).slice(-MAX_STORED_TURNS);
   try {
-    sessionStorage.setItem(`fairway.turns ${place}`, JSON.stringify(accepted.map(({ state: _, ...turn }) => turn)));
+    sessionStorage.setItem(`fairway.turns ${storageKey}`, JSON.stringify(accepted.map(({ state: _, ...turn }) => turn)));
   } catch {
     // Without storage the conversation ends with the page.
   }
 }
 
-function sessionOf(place: string): string {
+function sessionOf(storageKey: string): string {
   try {
-    return sessionStorage.getItem(`fairway.chat ${place}`) ?? newSession(place);
+    return sessionStorage.getItem(`fairway.chat ${storageKey}`) ?? newSession(storageKey);
   } catch {
     return randomId();
   }
 }
 
-function newSession(place: string): string {
+function newSession(storageKey: string): string {
   const session = randomId();
   try {
-    sessionStorage.setItem(`fairway.chat ${place}`, session);
+    sessionStorage.setItem(`fairway.chat ${storageKey}`, session);
   } catch {
     // Without storage the conversation ends with the page.
   }

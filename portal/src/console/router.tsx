@@ -17,27 +17,27 @@ const root = createRootRouteWithContext<RouterContext>()({
     Object.fromEntries(Object.entries(search).filter((pair): pair is [string, string] => typeof pair[1] === "string")),
   search: { middlewares: [retainSearchParams(["workspace", "lang"])] },
 });
-const at = <P extends string>(path: P, load: () => Promise<Record<string, unknown>>, name: string) =>
+const route = <P extends string>(path: P, load: () => Promise<Record<string, unknown>>, name: string) =>
   createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(load as () => Promise<Record<string, () => React.ReactNode>>, name) });
 
 const tree = root.addChildren([
-  at("/", () => import("./views/Home"), "Home"),
-  at("/workloads", () => import("./views/Workloads"), "Workloads"),
-  at("/workloads/$id", () => import("./views/WorkloadPage"), "WorkloadPage"),
-  at("/assets", () => import("./views/Assets"), "Assets"),
-  at("/assets/$id", () => import("./views/AssetPage"), "AssetPage"),
-  at("/lanes", () => import("./views/Lanes"), "Lanes"),
-  at("/releases", () => import("./views/Releases"), "Releases"),
-  at("/releases/$id", () => import("./views/ReleasePage"), "ReleasePage"),
-  at("/runs", () => import("./views/Runs"), "Runs"),
-  at("/runs/$id", () => import("./views/RunPage"), "RunPage"),
-  at("/reviews", () => import("./views/Reviews"), "Reviews"),
-  at("/use-cases", () => import("./views/UseCases"), "UseCases"),
-  at("/use-cases/$id", () => import("./views/UseCasePage"), "UseCasePage"),
-  at("/connections", () => import("./views/Connections"), "Connections"),
-  at("/notifications", () => import("./views/Notifications"), "Notifications"),
-  at("/access", () => import("./views/Access"), "Access"),
-  at("/audit", () => import("./views/Audit"), "Audit"),
+  route("/", () => import("./views/Home"), "Home"),
+  route("/workloads", () => import("./views/Workloads"), "Workloads"),
+  route("/workloads/$id", () => import("./views/WorkloadPage"), "WorkloadPage"),
+  route("/assets", () => import("./views/Assets"), "Assets"),
+  route("/assets/$id", () => import("./views/AssetPage"), "AssetPage"),
+  route("/lanes", () => import("./views/Lanes"), "Lanes"),
+  route("/releases", () => import("./views/Releases"), "Releases"),
+  route("/releases/$id", () => import("./views/ReleasePage"), "ReleasePage"),
+  route("/runs", () => import("./views/Runs"), "Runs"),
+  route("/runs/$id", () => import("./views/RunPage"), "RunPage"),
+  route("/reviews", () => import("./views/Reviews"), "Reviews"),
+  route("/use-cases", () => import("./views/UseCases"), "UseCases"),
+  route("/use-cases/$id", () => import("./views/UseCasePage"), "UseCasePage"),
+  route("/connections", () => import("./views/Connections"), "Connections"),
+  route("/notifications", () => import("./views/Notifications"), "Notifications"),
+  route("/access", () => import("./views/Access"), "Access"),
+  route("/audit", () => import("./views/Audit"), "Audit"),
 ]);
 
 export const makeRouter = () =>

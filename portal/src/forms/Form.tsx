@@ -20,18 +20,18 @@ export function Form({ fields, values, onChange, serverMessages, onSubmit, child
   const text = useText();
   const prefix = useId();
   const summary = useRef<HTMLDivElement>(null);
-  const [own, setOwn] = useState<FieldMessages>({});
-  const messages = { ...serverMessages, ...own };
+  const [ownMessages, setOwnMessages] = useState<FieldMessages>({});
+  const messages = { ...serverMessages, ...ownMessages };
   const wrong = fields.filter((field) => messages[field.name] !== undefined);
 
   useEffect(() => {
-    if (Object.keys(own).length > 0 || Object.keys(serverMessages).length > 0) summary.current?.focus();
-  }, [own, serverMessages]);
+    if (Object.keys(ownMessages).length > 0 || Object.keys(serverMessages).length > 0) summary.current?.focus();
+  }, [ownMessages, serverMessages]);
 
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const { inputs, messages: found } = inputsOf(fields, values, text);
-    setOwn(found);
+    setOwnMessages(found);
     if (Object.keys(found).length === 0) onSubmit(inputs);
   };
   return (
@@ -63,7 +63,7 @@ export function Form({ fields, values, onChange, serverMessages, onSubmit, child
           value={values[field.name] ?? ""}
           message={messages[field.name]}
           onChange={(value) => {
-            setOwn(({ [field.name]: _, ...rest }) => rest);
+            setOwnMessages(({ [field.name]: _, ...rest }) => rest);
             onChange({ ...values, [field.name]: value });
           }}
         />

@@ -14,19 +14,19 @@ export const labelOf = (field: InputField): string => field.label ?? field.name;
 /** A text with the bounds of a number field; empty if the field has no bounds. */
 export function boundsOf(field: InputField, text: Translate): string {
   const { type, min, max } = field;
-  const [has, ends] = [typeof min === "number", typeof max === "number"];
-  if (type !== "number" || (!has && !ends)) return "";
+  const [hasMin, hasMax] = [typeof min === "number", typeof max === "number"];
+  if (type !== "number" || (!hasMin && !hasMax)) return "";
   const values = { min: Number(min), max: Number(max) };
-  return text(has && ends ? "bounds_both" : has ? "bounds_min" : "bounds_max", values);
+  return text(hasMin && hasMax ? "bounds_both" : hasMin ? "bounds_min" : "bounds_max", values);
 }
 
 /** The initial values of a form. */
 export function initialValues(fields: readonly InputField[]): FormValues {
   return Object.fromEntries(
     fields.map((field) => {
-      const given: unknown = field.default;
-      if (field.type === "boolean") return [field.name, given === true];
-      return [field.name, given === undefined || given === null ? "" : String(given)];
+      const defaultValue: unknown = field.default;
+      if (field.type === "boolean") return [field.name, defaultValue === true];
+      return [field.name, defaultValue === undefined || defaultValue === null ? "" : String(defaultValue)];
     }),
   );
 }

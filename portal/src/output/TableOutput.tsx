@@ -13,9 +13,9 @@ export default function TableOutput({ rows }: { rows: Row[] }) {
   const [order, setOrder] = useState<{ column: string; descending: boolean } | null>(null);
   const [limit, setLimit] = useState(PAGE);
   const columns = useMemo(() => columnsOf(rows), [rows]);
-  const shown = useMemo(() => (order ? sorted(rows, order.column, order.descending) : rows), [rows, order]);
+  const sortedRows = useMemo(() => (order ? sorted(rows, order.column, order.descending) : rows), [rows, order]);
   const download = () => {
-    const address = URL.createObjectURL(new Blob([toCsv(columns, shown)], { type: "text/csv;charset=utf-8" }));
+    const address = URL.createObjectURL(new Blob([toCsv(columns, sortedRows)], { type: "text/csv;charset=utf-8" }));
     const link = document.createElement("a");
     link.href = address;
     link.download = "result.csv";
@@ -46,7 +46,7 @@ export default function TableOutput({ rows }: { rows: Row[] }) {
             </tr>
           </thead>
           <tbody>
-            {shown.slice(0, limit).map((row, index) => (
+            {sortedRows.slice(0, limit).map((row, index) => (
               <tr key={index}>
                 {columns.slice(0, MAX_COLUMNS).map((column) => (
                   <td key={column} dir="auto">

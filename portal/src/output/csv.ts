@@ -28,8 +28,8 @@ export function cellText(value: Json | undefined): string {
 /** Sorts rows by a column: numbers by value, other cells by text, empty cells last. */
 export function sorted(rows: readonly Row[], column: string, descending: boolean): Row[] {
   const collator = new Intl.Collator(undefined, { numeric: true });
-  const compare = (one: Row, other: Row) => {
-    const [a, b] = [one.get(column), other.get(column)];
+  const compare = (leftRow: Row, rightRow: Row) => {
+    const [a, b] = [leftRow.get(column), rightRow.get(column)];
     const [left, right] = [cellText(a), cellText(b)];
     if (left === "" || right === "") return Number(left === "") - Number(right === "");
     const order = typeof a === "number" && typeof b === "number" ? a - b : collator.compare(left, right);

@@ -18,7 +18,7 @@ test("a name in brackets may be a citation, in any kind of result", () => {
 test("a table accepts any column name, and only arrays of objects", () => {
   const rows = rowsOf(JSON.parse('[{"__proto__": 1, "b": 2}, {"constructor": 3}]'))!;
   expect(columnsOf(rows)).toEqual(["__proto__", "b", "constructor"]);
-  for (const other of [[], [1], [null], [[1]], {}, "x", null]) expect(rowsOf(other)).toBeNull();
+  for (const value of [[], [1], [null], [[1]], {}, "x", null]) expect(rowsOf(value)).toBeNull();
 });
 
 test("sorts numbers by value and empty cells last", () => {

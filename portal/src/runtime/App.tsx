@@ -20,17 +20,17 @@ export function App({ page, root, token }: { page: PageInfo; root: HTMLElement; 
     const { kind, slug, ancestors } = page;
     if (kind !== "embed" || !slug) return;
     let close: (() => void) | null = null;
-    let left = false;
+    let isUnmounted = false;
     // The module is loaded only in embedded pages.
     void import("./embed").then((embed) => {
-      if (left) return;
+      if (isUnmounted) return;
       // Renders each message synchronously, because a batched update would lose all but the last message.
       const opened = new embed.EmbedChannel(slug, ancestors, (message) => flushSync(() => setHost(message)));
       close = opened.open();
       setChannel(opened);
     });
     return () => {
-      left = true;
+      isUnmounted = true;
       close?.();
     };
   }, [page]);

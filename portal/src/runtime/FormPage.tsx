@@ -17,7 +17,7 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
   const fields = useMemo(() => workload.interface_config.input_fields ?? [], [workload]);
   const [values, setValues] = useState<FormValues>(() => initialValues(fields));
   const run = useRun(client, workload.slug, isGuest);
-  const [sent, setSent] = useState<Record<string, Json> | null>(null);
+  const [submittedInputs, setSubmittedInputs] = useState<Record<string, Json> | null>(null);
   const { state, start, reset } = run;
   const busy = state.phase === "sending" || state.phase === "running";
   const isBlock = workload.interface_config.presentation_mode === "block";
@@ -35,8 +35,8 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
     } else if (host.type === "fairway:setInputs") {
       const { inputs } = host;
       setValues((before) => {
-        const known = fields.filter((field) => Object.hasOwn(inputs, field.name));
-        const next = known.map((field) => {
+        const knownFields = fields.filter((field) => Object.hasOwn(inputs, field.name));
+        const next = knownFields.map((field) => {
           const value = inputs[field.name];
           return [field.name, field.type === "boolean" ? value === true : String(value ?? "")] as const;
         });
@@ -55,7 +55,7 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
 
   const submit = useCallback(
     (inputs: Record<string, Json>) => {
-      setSent(inputs);
+      setSubmittedInputs(inputs);
       start({ slug: workload.slug, environment, inputs });
     },
     [start, workload.slug, environment],
@@ -91,7 +91,7 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
             client={client}
             display={workload.interface_config.output_display}
             onCancel={run.cancel}
-            onRetry={sent && problem?.isTemporary ? () => submit(sent) : undefined}
+            onRetry={submittedInputs && problem?.isTemporary ? () => submit(submittedInputs) : undefined}
           />
         </Suspense>
       )}

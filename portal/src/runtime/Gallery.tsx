@@ -26,8 +26,8 @@ export default function Gallery({ client }: { client: Client }) {
   });
   const [owners, setOwners] = useState<string[]>([]);
   useEffect(() => {
-    const found = list.data?.map((entry) => entry.owner_ref) ?? [];
-    setOwners((before) => [...new Set([...before, ...found])].sort());
+    const listedOwners = list.data?.map((entry) => entry.owner_ref) ?? [];
+    setOwners((before) => [...new Set([...before, ...listedOwners])].sort());
   }, [list.data]);
   useEffect(() => {
     document.title = text("gallery_title");

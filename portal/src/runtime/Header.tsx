@@ -25,7 +25,7 @@ export function Header({ page, client, session, onActAs }: Props) {
       location.reload();
     }
   };
-  const here = encodeURIComponent(location.pathname + location.search);
+  const returnTo = encodeURIComponent(location.pathname + location.search);
   return (
     <header className="bar">
       {page.kind === "gallery" ? <span className="brand">Fairway</span> : <a href="/workload-runtime">{text("to_gallery")}</a>}
@@ -68,7 +68,7 @@ export function Header({ page, client, session, onActAs }: Props) {
           </button>
         </div>
       )}
-      {identity.kind === "session" && !session && <a href={`/sign-in?return_to=${here}`}>{text("sign_in")}</a>}
+      {identity.kind === "session" && !session && <a href={`/sign-in?return_to=${returnTo}`}>{text("sign_in")}</a>}
     </header>
   );
 }

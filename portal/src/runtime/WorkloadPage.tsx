@@ -42,8 +42,8 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
     // Never reloads the interface: a change takes effect on the next load of the page.
     staleTime: Number.POSITIVE_INFINITY,
   });
-  const [asked] = useState(() => new URLSearchParams(location.search).get("environment"));
-  const [chosen, setChosen] = useState<string | null>(asked);
+  const [requestedEnvironment] = useState(() => new URLSearchParams(location.search).get("environment"));
+  const [chosen, setChosen] = useState<string | null>(requestedEnvironment);
   useEffect(() => {
     applyTheme(root, workload.data);
     if (workload.data) document.title = workload.data.name;
@@ -66,7 +66,7 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
   if (!workload.data) return <p role="status">{text("loading")}</p>;
   const { environments, interface_config: config } = workload.data;
   const environment = environmentOf(environments, chosen);
-  const mustChoose = environments.length > 1 && !asked && environmentOf(environments, null) === null;
+  const mustChoose = environments.length > 1 && !requestedEnvironment && environmentOf(environments, null) === null;
   return (
     <>
       <h1 dir="auto">{workload.data.name}</h1>

@@ -14,23 +14,23 @@ export type FrameMessage =
   | { type: "fairway:error"; code: string; requestId: string | null };
 
 /** Whether an origin matches one of the `frame-ancestors` sources that may frame the page. */
-export function isAllowedOrigin(origin: string, ancestors: readonly string[], own: string): boolean {
+export function isAllowedOrigin(origin: string, ancestors: readonly string[], ownOrigin: string): boolean {
   return ancestors.some((source) => {
-    if (source === "'self'") return origin === own;
-    let asked: URL;
+    if (source === "'self'") return origin === ownOrigin;
+    let url: URL;
     try {
-      asked = new URL(origin);
+      url = new URL(origin);
     } catch {
       return false;
     }
     const match = source.match(/^(https?:)\/\/(\*\.)?([A-Za-z0-9.-]+)(?::(\d+))?$/);
-    if (!match || asked.origin !== origin) return false;
+    if (!match || url.origin !== origin) return false;
     const [, scheme, wildcard, host = "", port] = match;
     const name = host.toLowerCase();
-    const portOf = asked.port || (asked.protocol === "https:" ? "443" : "80");
+    const actualPort = url.port || (url.protocol === "https:" ? "443" : "80");
     const expected = port ?? (scheme === "https:" ? "443" : "80");
-    const named = wildcard ? asked.hostname.endsWith(`.${name}`) : asked.hostname === name;
-    return asked.protocol === scheme && named && portOf === expected;
+    const isHostMatch = wildcard ? url.hostname.endsWith(`.${name}`) : url.hostname === name;
+    return url.protocol === scheme && isHostMatch && actualPort === expected;
   });
 }
 

@@ -18,9 +18,9 @@ afterEach(() => vi.unstubAllGlobals());
 async function follow(responses: (Response | string)[], resumed?: RunTicket) {
   const states: RunState[] = [];
   const tickets: RunTicket[] = [];
-  const sent: { path: string; init: RequestInit }[] = [];
+  const requests: { path: string; init: RequestInit }[] = [];
   vi.stubGlobal("fetch", async (path: string, init: RequestInit) => {
-    sent.push({ path, init });
+    requests.push({ path, init });
     const response = responses.shift();
     if (!(response instanceof Response)) throw new TypeError("lost");
     return response;
@@ -28,7 +28,7 @@ async function follow(responses: (Response | string)[], resumed?: RunTicket) {
   const client = new Client({ kind: "local", actor: "user:ada" });
   const follower = new RunFollower(client, (state) => states.push(state), (ticket) => tickets.push(ticket), async () => undefined);
   await (resumed ? follower.resume(resumed) : follower.start(request));
-  return { states, sent, tickets, last: states.at(-1), header: (at: number, name: string) => new Headers(sent[at]?.init.headers).get(name) };
+  return { states, requests, tickets, last: states.at(-1), header: (index: number, name: string) => new Headers(requests[index]?.init.headers).get(name) };
 }
 
 test("shows steps and text, then the result", async () => {
@@ -57,30 +57,30 @@ test("a restarted step discards its text", async () => {
 });
 
 test("reconnects after the last event", async () => {
-  const { last, header, sent } = await follow([
+  const { last, header, requests } = await follow([
     stream(event(1, "execution.started", {}), { "x-result-token": "fwr_x" }),
     "lost",
     stream(event(2, "execution.completed", result)),
   ]);
   expect(last?.phase).toBe("ended");
   expect([header(1, "last-event-id"), header(2, "last-event-id"), header(2, "x-result-token")]).toEqual(["1", "1", "fwr_x"]);
-  expect(sent[2]?.path).toBe(`/v1/executions/${ID}/events`);
+  expect(requests[2]?.path).toBe(`/v1/executions/${ID}/events`);
 });
 
 test("stops a run that is not accepted yet as soon as it is", async () => {
-  const sent: string[] = [];
+  const paths: string[] = [];
   let accept: (response: Response) => void = () => undefined;
   vi.stubGlobal("fetch", (path: string) => {
-    sent.push(path);
+    paths.push(path);
     return path.endsWith("/execute") ? new Promise<Response>((resolve) => (accept = resolve)) : Promise.resolve(json({}));
   });
   const follower = new RunFollower(new Client({ kind: "local", actor: null }), () => undefined);
   const run = follower.start(request);
   await follower.cancel();
-  expect(sent).toHaveLength(1);
+  expect(paths).toHaveLength(1);
   accept(stream(event(1, "execution.completed", { ...result, status: "cancelled" })));
   await run;
-  expect(sent[1]).toBe(`/v1/executions/${ID}/cancel`);
+  expect(paths[1]).toBe(`/v1/executions/${ID}/cancel`);
 });
 
 test("repeats an unanswered request with the same key", async () => {

@@ -154,9 +154,9 @@ export class RunFollower {
       await this.#follow(response);
       return;
     }
-    const answer = (await response.json()) as ExecutionResult | QueuedExecution;
-    this.#accept(answer.execution_id, answer.result_token ?? null);
-    if ("status" in answer) this.#end(answer);
+    const result = (await response.json()) as ExecutionResult | QueuedExecution;
+    this.#accept(result.execution_id, result.result_token ?? null);
+    if ("status" in result) this.#end(result);
     else await this.#readExecution();
   }
 

@@ -42,12 +42,12 @@ export function followScheme(root: HTMLElement): () => void {
 export function resolveColors(root: HTMLElement, values: readonly string[]): (Rgb | null)[] {
   const probe = document.createElement("span");
   root.append(probe);
-  const found = values.map((value) => {
+  const colors = values.map((value) => {
     probe.style.backgroundColor = value;
     return toRgb(getComputedStyle(probe).backgroundColor);
   });
   probe.remove();
-  return found;
+  return colors;
 }
 
 /** Converts any CSS colour to sRGB. A transparent colour is blended with white. */

@@ -22,11 +22,11 @@ export function useIdentity(page: PageInfo, token: string | null): PageIdentity 
   const [actor, setActor] = useState(storedActor);
   const isLocal = page.authMode === "local";
   // Reads no session in an embedded page, because browsers send no cookies for it.
-  const asks = token === null && page.kind !== "embed";
+  const readsSession = token === null && page.kind !== "embed";
   const reader = useMemo(() => new Client(isLocal ? { kind: "local", actor } : { kind: "session", csrf: null }), [isLocal, actor]);
   const session = useQuery({
     queryKey: ["session", reader.cacheKey],
-    enabled: asks,
+    enabled: readsSession,
     retry: false,
     queryFn: async ({ signal }) => {
       try {
@@ -44,13 +44,13 @@ export function useIdentity(page: PageInfo, token: string | null): PageIdentity 
       token !== null ? { kind: "link", token } : isLocal ? { kind: "local", actor } : { kind: "session", csrf };
     return new Client(identity);
   }, [token, isLocal, actor, csrf]);
-  const known = !asks || isLocal || !session.isPending;
+  const isKnown = !readsSession || isLocal || !session.isPending;
   const isGuest = token !== null || actor === "anonymous" || (!isLocal && !session.data);
   return {
-    client: known ? client : null,
+    client: isKnown ? client : null,
     session: session.data ?? null,
     isGuest,
-    isPending: asks && session.isPending,
+    isPending: readsSession && session.isPending,
     actAs: (name) => {
       storeActor(name);
       setActor(name || null);

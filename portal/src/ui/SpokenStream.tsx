@@ -17,11 +17,11 @@ export function SpokenStream({ value, isComplete = false }: Props) {
   const [isSilent, setIsSilent] = useState(false);
   useEffect(() => {
     setSpoken((before) => {
-      const said = before.join("");
+      const spokenText = before.join("");
       // The text restarts from the beginning after a fallback to another route.
-      if (!value.startsWith(said)) return isComplete ? [value] : [];
-      const rest = value.slice(said.length);
-      const ready = isComplete ? rest : completeSentences(rest);
+      if (!value.startsWith(spokenText)) return isComplete ? [value] : [];
+      const unspokenText = value.slice(spokenText.length);
+      const ready = isComplete ? unspokenText : completeSentences(unspokenText);
       return ready === "" ? before : [...before, ready];
     });
   }, [value, isComplete]);

@@ -29,7 +29,7 @@ const write = (name, bytes) => {
   writeFileSync(join(folder, name), bytes);
   return join(folder, name);
 };
-const whole = write("whole.json", file);
+const unchanged = write("whole.json", file);
 const edited = write("edited.json", file.replace(/"payload":"(.{400})(.)/, (_, start, digit) => `"payload":"${start}${digit === "A" ? "B" : "A"}`));
 statement.predicate.evidence.approvals[0].approved_by = HOSTILE;
 const hostile = write("hostile.json", log.seal(statement));
@@ -81,7 +81,7 @@ async function checkAccessibility(options, prepare) {
 try {
   const { page, complaints, close } = await openPage();
   assert.match((await verify(page, null)).summary, /Choose the file/);
-  assert.equal((await verify(page, whole)).verdict, "Verified");
+  assert.equal((await verify(page, unchanged)).verdict, "Verified");
   assert.ok((await page.locator("#proven li").count()) >= 5 && (await page.locator("#not-proven li").count()) >= 4);
   assert.match(await page.textContent("#not-proven"), /evaluates no policy/);
   await page.screenshot({ path: join(VERIFY_PICTURES, "verify-passed.png") });
@@ -92,22 +92,22 @@ try {
   await page.getByLabel("Only checks that failed").check();
   assert.equal(await page.locator("#checks li:visible").count(), changed.failed.length);
   await page.screenshot({ path: join(VERIFY_PICTURES, "verify-failed.png"), fullPage: true });
-  const unkeyed = await verify(page, whole, { keys: "" });
+  const unkeyed = await verify(page, unchanged, { keys: "" });
   assert.ok(unkeyed.verdict === "Not verified" && /Give a public key/.test(unkeyed.summary), unkeyed.summary);
-  assert.match((await verify(page, whole, { keys: "x" })).summary, /A key cannot be read/);
-  assert.match((await verify(page, whole, { keys: log.key.replace(/.$/, "t") })).summary, /key id|public key/);
+  assert.match((await verify(page, unchanged, { keys: "x" })).summary, /A key cannot be read/);
+  assert.match((await verify(page, unchanged, { keys: log.key.replace(/.$/, "t") })).summary, /key id|public key/);
   const attacked = await verify(page, hostile);
   assert.ok(attacked.failed.some((name) => name.startsWith("approval in the log")), attacked.summary);
   assert.equal(await page.locator("img").count(), 0);
   assert.match(await page.textContent("#checks"), /<img src=https:.*\\u\{202e\}\\u\{7\}/);
-  const same = await verify(page, whole, { other: checkpoint });
-  assert.equal(same.verdict, "Verified");
+  const equalCheckpoint = await verify(page, unchanged, { other: checkpoint });
+  assert.equal(equalCheckpoint.verdict, "Verified");
   assert.match(await page.textContent("#proven"), /one history/);
-  const forged = await verify(page, whole, { other: checkpoint.replace(/\n\d+\n/, "\n1\n") });
+  const forged = await verify(page, unchanged, { other: checkpoint.replace(/\n\d+\n/, "\n1\n") });
   assert.ok(forged.failed.some((name) => name.startsWith("signature of the second checkpoint")), forged.summary);
   assert.deepEqual(complaints, []);
   // The content security policy must block markup, code and requests even if a defect of the script permits them.
-  const escaped = await page.evaluate(async () => {
+  const blocked = await page.evaluate(async () => {
     const refused = (attempt) => { try { attempt(); return false; } catch { return true; } };
     const fetched = await fetch("https://attacker.invalid/").then(() => false, () => true);
     const script = document.createElement("script");
@@ -115,7 +115,7 @@ try {
     document.body.append(script);
     return [refused(() => { document.body.innerHTML = "<b>x</b>"; }), window.hasRun === undefined, fetched];
   });
-  assert.deepEqual(escaped, [true, true, true]);
+  assert.deepEqual(blocked, [true, true, true]);
   await close();
   const narrow = { viewport: { width: 320, height: 640 }, colorScheme: "dark" };
   const small = await openPage(narrow);
@@ -126,7 +126,7 @@ try {
   await small.close();
   for (const options of [{}, narrow]) {
     await checkAccessibility(options, async () => undefined);
-    for (const path of [whole, edited]) await checkAccessibility(options, (one) => verify(one, path, { other: checkpoint }));
+    for (const path of [unchanged, edited]) await checkAccessibility(options, (page) => verify(page, path, { other: checkpoint }));
   }
   console.log(`docs/verify.html passes in Chromium; pictures in ${VERIFY_PICTURES}`);
 } finally {

@@ -46,8 +46,8 @@ def check_depth(value, depth=1):
         return
     if depth > MAX_DEPTH:
         raise ValueError("deep nesting")
-    for one in members:
-        check_depth(one, depth + 1)
+    for item in members:
+        check_depth(item, depth + 1)
 
 
 def read(data: bytes):
@@ -65,22 +65,22 @@ def read_canonical(data: bytes):
     return value
 
 
-def at(value, *path):
+def string_at(value, *path):
     """The string at a path of member names; the empty string if the path does not lead to a string."""
     for name in path:
         value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
     return value if isinstance(value, str) else ""
 
 
-def listed(value: dict, name: str) -> list:
+def list_member(value: dict, name: str) -> list:
     """The member of an object that is a list; an empty list if the member is missing or has another type."""
-    found = value.get(name)
-    return found if isinstance(found, list) else []
+    member = value.get(name)
+    return member if isinstance(member, list) else []
 
 
 def retrieval_of(value):
     count = value.get("retrieved_chunk_count") if isinstance(value, dict) else 0
-    return count if type(count) is int else 0, at(value, "knowledge_base_asset_id")
+    return count if type(count) is int else 0, string_at(value, "knowledge_base_asset_id")
 
 
 def has_exactly(value, *names):
@@ -119,11 +119,11 @@ def root_by(index: int, size: int, leaf: bytes, proof: list) -> bytes:
         if proof:
             raise ValueError("the proof is too long")
         return leaf
-    left = 1 << (size - 1).bit_length() - 1
-    *below, sibling = proof
-    if index < left:
-        return node(root_by(index, left, leaf, below), sibling)
-    return node(sibling, root_by(index - left, size - left, leaf, below))
+    left_size = 1 << (size - 1).bit_length() - 1
+    *lower_hashes, sibling = proof
+    if index < left_size:
+        return node(root_by(index, left_size, leaf, lower_hashes), sibling)
+    return node(sibling, root_by(index - left_size, size - left_size, leaf, lower_hashes))
 
 
 def decode(text: str) -> bytes:
@@ -148,10 +148,10 @@ class Verifier:
             self.failed.append(name)
         return holds
 
-    def attempt(self, name: str, make):
+    def attempt(self, name: str, function):
         """Calls a function and returns its result. If it raises, the named check fails and the verification ends."""
         try:
-            return make()
+            return function()
         except Exception as failure:
             self.failed.append(name)
             raise Refused from failure
@@ -189,8 +189,8 @@ class Verifier:
         statement = read_canonical(payload)
         has_exactly(statement, "_type", "predicateType", "subject", "predicate")
         # The official library parses the statement, and checks its form and its subjects.
-        official = Statement.copy_from_pb(json_format.Parse(payload, statement_pb2.Statement()))
-        official.validate()
+        parsed_statement = Statement.copy_from_pb(json_format.Parse(payload, statement_pb2.Statement()))
+        parsed_statement.validate()
         predicate = statement["predicate"]
         chain = predicate
         if CHAIN in predicate:
@@ -232,93 +232,93 @@ class Verifier:
         run = evidence.get("execution")
         subjects = [
             {
-                "name": f"executions/{at(run, 'execution_id')}/{part}",
-                "digest": {"saltedBlake3": at(run, f"{part}_digest").removeprefix("blake3:")},
+                "name": f"executions/{string_at(run, 'execution_id')}/{part}",
+                "digest": {"saltedBlake3": string_at(run, f"{part}_digest").removeprefix("blake3:")},
             }
             for part in ("output", "input")
-            if at(run, f"{part}_digest").startswith("blake3:") and at(run, "execution_id")
+            if string_at(run, f"{part}_digest").startswith("blake3:") and string_at(run, "execution_id")
         ]
         self.check("subject", bool(subjects) and subjects == statement["subject"])
         facts = self.facts(predicate)
-        of_run = [
+        run_facts = [
             fact
             for fact in facts
-            if at(fact, "subject", "kind") == "execution" and at(fact, "subject", "id") == at(run, "execution_id")
+            if string_at(fact, "subject", "kind") == "execution" and string_at(fact, "subject", "id") == string_at(run, "execution_id")
         ]
-        end = next((fact for fact in reversed(of_run) if at(fact, "kind") in ENDS), None)
+        end = next((fact for fact in reversed(run_facts) if string_at(fact, "kind") in ENDS), None)
         self.check("end of the run in the log", end is not None)
         detail = end["detail"] if end else {}
         for name in NAMED_BY_END:
             if name in detail:
                 self.check("evidence of the run", detail[name] == run.get(name))
         self.erasure(run, facts)
-        self.records(predicate, [fact for fact in of_run if at(fact, "kind") in ENDS | {REVIEW_REQUEST}])
+        self.records(predicate, [fact for fact in run_facts if string_at(fact, "kind") in ENDS | {REVIEW_REQUEST}])
         digest = checksum_of(release["digest_text"])
-        own = [
+        release_facts = [
             fact
             for fact in facts
-            if at(fact, "subject", "kind") == "release" and at(fact, "subject", "id") == at(detail, "release_id")
+            if string_at(fact, "subject", "kind") == "release" and string_at(fact, "subject", "id") == string_at(detail, "release_id")
         ]
-        approvals = [fact for fact in own if self.is_approval(fact, end)]
-        logged = at(approvals[-1], "detail", "bindings_digest") if approvals else None
+        approvals = [fact for fact in release_facts if self.is_approval(fact, end)]
+        logged = string_at(approvals[-1], "detail", "bindings_digest") if approvals else None
         self.check("approved bindings in the log", logged == digest)
-        self.head(release["digest_text"], at(detail, "workload_id"), at(detail, "environment"))
-        self.approvals(evidence.get("approvals"), own, digest)
+        self.head(release["digest_text"], string_at(detail, "workload_id"), string_at(detail, "environment"))
+        self.approvals(evidence.get("approvals"), release_facts, digest)
         self.versions(release)
         self.listed_bindings(evidence.get("bindings"), release)
 
     def is_approval(self, fact: dict, end) -> bool:
         """Whether this fact records the approval of a release, at a position before the end of the run."""
-        is_transition = at(fact, "kind") == "release.transitioned" and at(fact, "detail", "to") in APPROVED_STATES
+        is_transition = string_at(fact, "kind") == "release.transitioned" and string_at(fact, "detail", "to") in APPROVED_STATES
         return is_transition and end is not None and self.indexes[id(fact)] < self.indexes[id(end)]
 
     def erasure(self, run, facts: list):
         run = run if isinstance(run, dict) else {}
         if run.get("erased_at") is None and run.get("erasure_id") is None:
             return
-        sought = ("erasure.approved", "erasure", at(run, "erasure_id"))
-        kinds = [(at(fact, "kind"), at(fact, "subject", "kind"), at(fact, "subject", "id")) for fact in facts]
-        fact = facts[kinds.index(sought)] if sought in kinds else None
-        holds = fact is not None and at(fact, "detail", "erased_actor") == at(run, "submitted_by")
+        expected = ("erasure.approved", "erasure", string_at(run, "erasure_id"))
+        kinds = [(string_at(fact, "kind"), string_at(fact, "subject", "kind"), string_at(fact, "subject", "id")) for fact in facts]
+        fact = facts[kinds.index(expected)] if expected in kinds else None
+        holds = fact is not None and string_at(fact, "detail", "erased_actor") == string_at(run, "submitted_by")
         self.check("erasure in the log", holds)
 
-    def records(self, predicate: dict, closing: list):
+    def records(self, predicate: dict, end_facts: list):
         """Compares the records with the digests in the facts, and the evidence with the records."""
-        self.earlier_fact(closing)
-        named = [at(fact, "detail", "evidence_digest") for fact in closing]
+        self.earlier_fact(end_facts)
+        evidence_digests = [string_at(fact, "detail", "evidence_digest") for fact in end_facts]
         evidence, texts = predicate["evidence"], predicate["records"]
-        is_same = sorted(digest for digest in named if digest) == sorted(checksum_of(text) for text in texts)
+        is_same = sorted(digest for digest in evidence_digests if digest) == sorted(checksum_of(text) for text in texts)
         self.check("records that a fact names", is_same)
-        read = [self.attempt("form of the records", lambda text=text: read_canonical(text.encode())) for text in texts]
-        artifacts = {entry["artifact_id"]: entry for part in read for entry in part["artifacts"]}
-        if named and named[0]:
-            self.decisions(evidence, [decision for part in read for decision in part["decisions"]])
-            shown = [(at(one, "artifact_id"), at(one, "artifact_kind")) for one in listed(evidence, "evidence_artifacts")]
+        records = [self.attempt("form of the records", lambda text=text: read_canonical(text.encode())) for text in texts]
+        artifacts = {entry["artifact_id"]: entry for part in records for entry in part["artifacts"]}
+        if evidence_digests and evidence_digests[0]:
+            self.decisions(evidence, [decision for part in records for decision in part["decisions"]])
+            stated_artifacts = [(string_at(item, "artifact_id"), string_at(item, "artifact_kind")) for item in list_member(evidence, "evidence_artifacts")]
             recorded = [(entry["artifact_id"], entry["artifact_kind"]) for entry in artifacts.values()]
-            self.check("document in the evidence", sorted(shown) == sorted(recorded))
-            retrievals = [one for one in artifacts.values() if one["artifact_kind"] == "retrieval_event"]
-            self.check("number of retrievals", len(retrievals) == len(listed(evidence, "retrieval_events")))
+            self.check("document in the evidence", sorted(stated_artifacts) == sorted(recorded))
+            retrievals = [item for item in artifacts.values() if item["artifact_kind"] == "retrieval_event"]
+            self.check("number of retrievals", len(retrievals) == len(list_member(evidence, "retrieval_events")))
         documents = [document["artifact_id"] for document in predicate["documents"]]
         self.check("number of included documents", sorted(documents) == sorted(artifacts))
-        stated = {at(one, "retrieval_event_id"): one for one in reversed(listed(evidence, "retrieval_events"))}
+        retrieval_events = {string_at(item, "retrieval_event_id"): item for item in reversed(list_member(evidence, "retrieval_events"))}
         for document in predicate["documents"]:
             entry, body = artifacts.get(document["artifact_id"]), document["body"]
             if entry is None or body is None:
                 continue
             self.check("text of the document", checksum_of(body) == entry["digest"])
             if entry["artifact_kind"] == "retrieval_event":
-                retrieval = stated.get(entry["artifact_id"])
+                retrieval = retrieval_events.get(entry["artifact_id"])
                 is_stated = retrieval is not None and retrieval_of(retrieval) == retrieval_of(self.fact(body))
                 self.check("retrieval in its document", is_stated)
 
-    def earlier_fact(self, closing: list):
+    def earlier_fact(self, end_facts: list):
         """If a person ended the run, requires the earlier fact about the run's process."""
-        kinds = [at(fact, "kind") for fact in closing]
-        needed = {"execution.reviewed": REVIEW_REQUEST, "execution.settled": "execution.ended"}.get(kinds[-1] if kinds else "")
-        if needed is None and closing and closing[-1].get("detail", {}).get("review_asked") is True:
-            needed = REVIEW_REQUEST
-        if needed is not None:
-            self.check("fact before the end of the run", needed in kinds[:-1])
+        kinds = [string_at(fact, "kind") for fact in end_facts]
+        required_kind = {"execution.reviewed": REVIEW_REQUEST, "execution.settled": "execution.ended"}.get(kinds[-1] if kinds else "")
+        if required_kind is None and end_facts and end_facts[-1].get("detail", {}).get("review_asked") is True:
+            required_kind = REVIEW_REQUEST
+        if required_kind is not None:
+            self.check("fact before the end of the run", required_kind in kinds[:-1])
 
     def decisions(self, evidence: dict, decisions: list):
         ranks = ["allow", "allow_with_obligations", "deny"]
@@ -326,29 +326,29 @@ class Verifier:
         def strictness(decision: dict):
             return ranks.index(decision["outcome"]), decision["decision_id"]
 
-        decided = max(decisions, key=strictness, default={})
-        shown = evidence.get("policy_decision")
+        decisive = max(decisions, key=strictness, default={})
+        stated = evidence.get("policy_decision")
         members = ["decision_id", "outcome", "reason_code", "rules"]
-        is_shown = isinstance(shown, dict) and [shown.get(name) for name in members] == [decided.get(name) for name in members]
-        self.check("policy decision in the records", is_shown)
-        imposed = {name for decision in decisions for name in decision["obligations"]}
-        shown = [at(obligation, "obligation_name") for obligation in listed(evidence, "obligations")]
-        self.check("obligation in the evidence", sorted(shown) == sorted(imposed))
+        is_stated = isinstance(stated, dict) and [stated.get(name) for name in members] == [decisive.get(name) for name in members]
+        self.check("policy decision in the records", is_stated)
+        imposed_names = {name for decision in decisions for name in decision["obligations"]}
+        stated_names = [string_at(obligation, "obligation_name") for obligation in list_member(evidence, "obligations")]
+        self.check("obligation in the evidence", sorted(stated_names) == sorted(imposed_names))
 
-    def approvals(self, approvals, own: list, digest: str):
+    def approvals(self, approvals, release_facts: list, digest: str):
         for approval in approvals if isinstance(approvals, list) else []:
-            fact = next((one for one in own if at(one, "detail", "approval_id") == at(approval, "approval_id")), None)
-            stated = (at(approval, "approved_by"), at(approval, "approved_at"), "approved", digest)
+            fact = next((fact for fact in release_facts if string_at(fact, "detail", "approval_id") == string_at(approval, "approval_id")), None)
+            stated = (string_at(approval, "approved_by"), string_at(approval, "approved_at"), "approved", digest)
             detail = fact["detail"] if fact else {}
-            logged = (at(fact, "actor"), at(fact, "occurred_at"), at(detail, "outcome"), at(detail, "bindings_digest"))
+            logged = (string_at(fact, "actor"), string_at(fact, "occurred_at"), string_at(detail, "outcome"), string_at(detail, "bindings_digest"))
             self.check("approval in the log", stated == logged)
 
-    def listed_bindings(self, listed, release: dict):
-        listed = listed if isinstance(listed, list) else []
-        self.check("number of bindings in the evidence", len(listed) == len(release["bindings"]))
-        places = [(at(one, "role"), at(one, "asset_version_id")) for one in listed]
+    def listed_bindings(self, bindings, release: dict):
+        bindings = bindings if isinstance(bindings, list) else []
+        self.check("number of bindings in the evidence", len(bindings) == len(release["bindings"]))
+        listed_versions = [(string_at(item, "role"), string_at(item, "asset_version_id")) for item in bindings]
         for version in release["bindings"]:
-            self.check("binding in the evidence", (version["role"], version["asset_version_id"]) in places)
+            self.check("binding in the evidence", (version["role"], version["asset_version_id"]) in listed_versions)
 
     def summary(self, statement: dict):
         predicate = statement["predicate"]
@@ -361,61 +361,61 @@ class Verifier:
         self.check("verifier", predicate["verifier"]["id"] == VERIFIER)
         self.check("resource", predicate["resourceUri"] == f"fairway:tenants/{tenant}/releases/{chain['release_id']}")
         facts = self.facts(chain)
-        state, approved_digest, moment, is_rolled_back = self.history(facts, chain["release_id"])
+        state, approved_digest, time, is_rolled_back = self.history(facts, chain["release_id"])
         is_approved = state in ("approved", "active") and approved_digest == digest and not is_rolled_back
-        self.check("time of the result", predicate["timeVerified"] == moment)
+        self.check("time of the result", predicate["timeVerified"] == time)
         self.check("result by the log", predicate["verificationResult"] == ("PASSED" if is_approved else "FAILED"))
         self.check("permission to deploy", predicate["verificationResult"] == "PASSED")
         level = "FAIRWAY_RELEASE_APPROVED" if is_approved else "FAILED"
         self.check("levels of the result", predicate["verifiedLevels"] == [level])
-        about = [fact for fact in facts if at(fact, "subject", "id") == chain["release_id"]]
-        self.check("facts about the release", bool(about))
-        placed = [fact for fact in facts if at(fact, "detail", "environment")]
-        detail = placed[-1]["detail"] if placed else {}
-        self.head(release["digest_text"], at(detail, "workload_id"), at(detail, "environment"))
+        release_facts = [fact for fact in facts if string_at(fact, "subject", "id") == chain["release_id"]]
+        self.check("facts about the release", bool(release_facts))
+        facts_with_environment = [fact for fact in facts if string_at(fact, "detail", "environment")]
+        detail = facts_with_environment[-1]["detail"] if facts_with_environment else {}
+        self.head(release["digest_text"], string_at(detail, "workload_id"), string_at(detail, "environment"))
         policy = predicate["policy"]["uri"]
-        start, end = f"fairway:tenants/{tenant}/", f"/environments/{at(detail, 'environment')}/settings"
+        start, end = f"fairway:tenants/{tenant}/", f"/environments/{string_at(detail, 'environment')}/settings"
         self.check("policy of the summary", policy.startswith(start) and policy.endswith(end))
         self.versions(release)
 
     @staticmethod
     def history(facts: list, release_id: str):
-        state = digest = moment = ""
+        state = digest = time = ""
         is_rolled_back = False
         for fact in facts:
-            kind, detail = at(fact, "kind"), fact.get("detail", {})
-            if kind == "use_case.published" and at(detail, "release_id") == release_id and detail.get("made") is True:
-                state, digest, moment, is_rolled_back = "draft", "", at(fact, "occurred_at"), False
+            kind, detail = string_at(fact, "kind"), fact.get("detail", {})
+            if kind == "use_case.published" and string_at(detail, "release_id") == release_id and detail.get("made") is True:
+                state, digest, time, is_rolled_back = "draft", "", string_at(fact, "occurred_at"), False
                 continue
-            if (at(fact, "subject", "kind"), at(fact, "subject", "id")) != ("release", release_id):
+            if (string_at(fact, "subject", "kind"), string_at(fact, "subject", "id")) != ("release", release_id):
                 continue
-            moment = at(fact, "occurred_at")
+            time = string_at(fact, "occurred_at")
             if kind == "release.created":
                 state = "draft"
             elif kind == "release.transitioned":
-                state, digest, is_rolled_back = at(detail, "to"), at(detail, "bindings_digest"), False
+                state, digest, is_rolled_back = string_at(detail, "to"), string_at(detail, "bindings_digest"), False
             elif kind == "release.reviewed":
-                state = at(detail, "state")
+                state = string_at(detail, "state")
             elif kind == "release.rolled_back":
-                state, is_rolled_back = at(detail, "to"), True
-        return state, digest, moment, is_rolled_back
+                state, is_rolled_back = string_at(detail, "to"), True
+        return state, digest, time, is_rolled_back
 
     def facts(self, chain: dict) -> list:
         """Returns the facts whose inclusion in the checkpoint is proven."""
         origin, size, root = self.checkpoint(chain)
         self.check("tenant of the log", origin.rpartition("/")[2] == chain["tenant_id"])
-        held, previous = [], -1
-        for proven in chain["facts"]:
-            index, body = proven["index"], proven["body"]
+        included_facts, previous = [], -1
+        for entry in chain["facts"]:
+            index, body = entry["index"], entry["body"]
             fact = self.fact(body)
             holds = self.check("order of the facts", previous < index)
             previous = index
-            holds &= self.check("tenant of the fact", at(fact, "tenant_id") == chain["tenant_id"])
-            holds &= self.check("inclusion of the fact in the log", self.is_included(proven, size, root))
+            holds &= self.check("tenant of the fact", string_at(fact, "tenant_id") == chain["tenant_id"])
+            holds &= self.check("inclusion of the fact in the log", self.is_included(entry, size, root))
             if holds:
-                held.append(fact)
+                included_facts.append(fact)
                 self.indexes[id(fact)] = index
-        return held
+        return included_facts
 
     @staticmethod
     def fact(body: str):
@@ -427,12 +427,12 @@ class Verifier:
         return value if isinstance(value, dict) else {}
 
     @staticmethod
-    def is_included(proven: dict, size: int, root: bytes) -> bool:
-        if proven["index"] >= size or not all(re.fullmatch("[0-9a-f]{64}", text) for text in proven["proof"]):
+    def is_included(entry: dict, size: int, root: bytes) -> bool:
+        if entry["index"] >= size or not all(re.fullmatch("[0-9a-f]{64}", text) for text in entry["proof"]):
             return False
-        leaf = hashlib.sha256(b"\x00" + proven["body"].encode()).digest()
+        leaf = hashlib.sha256(b"\x00" + entry["body"].encode()).digest()
         try:
-            return root_by(proven["index"], size, leaf, [bytes.fromhex(text) for text in proven["proof"]]) == root
+            return root_by(entry["index"], size, leaf, [bytes.fromhex(text) for text in entry["proof"]]) == root
         except ValueError:
             return False
 
@@ -441,14 +441,14 @@ class Verifier:
         text, _, lines = chain["checkpoint"].rpartition("\n\n")
         text += "\n"
         is_note = lines.endswith("\n") and not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
-        found = [re.fullmatch("\u2014 ([^ +]+) ([^ ]+)", line) for line in lines.removesuffix("\n").split("\n")]
+        signature_lines = [re.fullmatch("\u2014 ([^ +]+) ([^ ]+)", line) for line in lines.removesuffix("\n").split("\n")]
         name, signed_by = "signature of the checkpoint", None
-        if self.check(name, is_note and all(found)):
-            decoded = self.attempt(name, lambda: [(line[1], decode(line[2])) for line in found])
+        if self.check(name, is_note and all(signature_lines)):
+            decoded = self.attempt(name, lambda: [(line[1], decode(line[2])) for line in signature_lines])
             for key_name, key in self.keys:
-                start = bytes.fromhex(key.keyid[-8:])
-                own = [raw[4:] for line, raw in decoded if line == key_name and raw[:4] == start]
-                if own and all(is_valid(key, signature, text.encode()) for signature in own):
+                key_id = bytes.fromhex(key.keyid[-8:])
+                key_signatures = [raw[4:] for line, raw in decoded if line == key_name and raw[:4] == key_id]
+                if key_signatures and all(is_valid(key, signature, text.encode()) for signature in key_signatures):
                     signed_by = signed_by or key_name
             self.check(name, signed_by is not None)
         read_lines = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]*)\n([^\n]+)\n((?:[^\n]+\n)*)", text)
@@ -468,7 +468,7 @@ class Verifier:
         lines = [line for line in release["digest_text"].split("\n")[4:] if line.count(" ") > 1]
         references = [line for line in lines if line.startswith("reference ")]
         self.check("number of bindings", len(lines) - len(references) == len(release["bindings"]))
-        included = [f"{one['role']} {one['asset_version_id']} {one['checksum']}" for one in release["bindings"]]
+        included = [f"{version['role']} {version['asset_version_id']} {version['checksum']}" for version in release["bindings"]]
         self.check("binding in the approved text", all(line in lines for line in included))
         self.check("bindings without a version", all(line in included for line in lines if line not in references))
         ends = tuple(f" {version['asset_version_id']} {version['checksum']}" for version in release["references"])

@@ -7,17 +7,17 @@ import { Log } from "./test_log.mjs";
 const failedOf = ({ failed }) => failed.map(({ name }) => name).join();
 
 /** The report of `fairway verify` on a file, with the same keys, witnesses, checkpoint and proof as the page. */
-function askCommand({ command, folder }, file, { keys, witnesses = [], otherCheckpoint = "", consistencyProof = "" }) {
-  const written = (name, content) => {
+function runCommand({ command, folder }, file, { keys, witnesses = [], otherCheckpoint = "", consistencyProof = "" }) {
+  const writeInput = (name, content) => {
     const path = join(folder, name);
     writeFileSync(path, content);
     return path;
   };
-  const args = ["verify", written("outside.json", file), "--output", "json"];
+  const args = ["verify", writeInput("outside.json", file), "--output", "json"];
   keys.forEach((key) => args.push("--key", key));
   witnesses.forEach((witness) => args.push("--witness", witness));
-  if (otherCheckpoint !== "") args.push("--checkpoint", written("checkpoint.txt", otherCheckpoint));
-  if (consistencyProof !== "") args.push("--consistency-proof", written("proof.json", consistencyProof));
+  if (otherCheckpoint !== "") args.push("--checkpoint", writeInput("checkpoint.txt", otherCheckpoint));
+  if (consistencyProof !== "") args.push("--consistency-proof", writeInput("proof.json", consistencyProof));
   const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8", maxBuffer: 1 << 26 });
   if (status !== 0 && status !== 1) throw new Error(`fairway verify exits with ${status}: ${stderr}`);
   return JSON.parse(stdout);
@@ -26,19 +26,19 @@ function askCommand({ command, folder }, file, { keys, witnesses = [], otherChec
 /**
  * Verifies a file with the page's code and with `fairway verify`, compares the reports, and returns the page's report.
  */
-function verifyBoth(lib, file, given, { run, expect, say }) {
+function verifyBoth(lib, file, inputs, { run, expect, label }) {
   const page = lib.verifyBundle(file, {
-    ...given,
-    keys: lib.readLogKeys(given.keys.join("\n")),
-    witnesses: lib.readWitnessKeys((given.witnesses ?? []).join("\n")),
+    ...inputs,
+    keys: lib.readLogKeys(inputs.keys.join("\n")),
+    witnesses: lib.readWitnessKeys((inputs.witnesses ?? []).join("\n")),
   });
-  const command = askCommand(run, file, given);
+  const command = runCommand(run, file, inputs);
   // Ignores the check of `fairway verify` for a minimum number of cosignatures. The page has no such check, because it
   // requires a cosignature of each given witness.
-  const named = command.checks.filter(({ verdict, name }) => verdict === "failed" && name !== "number of cosignatures");
-  const byCommand = named.map(({ name }) => name).join();
-  expect(byCommand === failedOf(page), `${say}: fairway names ${byCommand}, the page ${failedOf(page)}`);
-  expect(command.proven.join() === page.proven.join(), `${say}: fairway says ${command.proven.join("; ")}, the page ${page.proven.join("; ")}`);
+  const failedChecks = command.checks.filter(({ verdict, name }) => verdict === "failed" && name !== "number of cosignatures");
+  const byCommand = failedChecks.map(({ name }) => name).join();
+  expect(byCommand === failedOf(page), `${label}: fairway names ${byCommand}, the page ${failedOf(page)}`);
+  expect(command.proven.join() === page.proven.join(), `${label}: fairway says ${command.proven.join("; ")}, the page ${page.proven.join("; ")}`);
   return page;
 }
 
@@ -46,10 +46,10 @@ function verifyBoth(lib, file, given, { run, expect, say }) {
 function witnessOf(lib, seed, name) {
   const encoded = lib.concat(Uint8Array.of(4), lib.getPublicKey(seed));
   const id = lib.sha256(lib.concat(lib.utf8(`${name}\n`), encoded)).slice(0, 4);
-  const cosign = (text, moment, claimed = moment) => {
+  const cosign = (text, seconds, claimedSeconds = seconds) => {
     const time = Buffer.alloc(8);
-    time.writeBigUInt64BE(BigInt(claimed));
-    const signature = lib.sign(lib.utf8(`cosignature/v1\ntime ${moment}\n${text}`), seed);
+    time.writeBigUInt64BE(BigInt(claimedSeconds));
+    const signature = lib.sign(lib.utf8(`cosignature/v1\ntime ${seconds}\n${text}`), seed);
     return `\u2014 ${name} ${Buffer.from(lib.concat(id, time, signature)).toString("base64")}\n`;
   };
   return { key: `${name}+${lib.hex(id)}+${Buffer.from(encoded).toString("base64")}`, cosign };
@@ -60,20 +60,20 @@ export function checkSecondCheckpoints(lib, { statement, log, kind, expect, run 
   const chain = statement.predicate[lib.CHAIN] ?? statement.predicate;
   const bodies = Array.from({ length: 300 }, (_, index) => `{"fact":${index}}`);
   // A new log that consists of 300 other facts, followed by the facts of the bundle.
-  const whole = [...bodies, ...chain.facts.map(({ body }) => body)];
-  const places = chain.facts.map((_, index) => bodies.length + index);
-  const { facts, checkpoint, leaves } = log.prove(whole, places);
-  const own = structuredClone(statement);
-  Object.assign(own.predicate[lib.CHAIN] ?? own.predicate, { facts, checkpoint });
-  const say = (name) => `${kind}: second checkpoint: ${name}`;
-  const verify = (name, given) => verifyBoth(lib, log.seal(own), { keys: [log.key], ...given }, { run, expect, say: say(name) });
-  const isRefused = (name, given, check) => {
-    const named = failedOf(verify(name, given));
-    expect(named.includes(check), `${say(name)}: ${named || "nothing"} failed instead of ${check}`);
+  const allBodies = [...bodies, ...chain.facts.map(({ body }) => body)];
+  const indexes = chain.facts.map((_, index) => bodies.length + index);
+  const { facts, checkpoint, leaves } = log.prove(allBodies, indexes);
+  const newStatement = structuredClone(statement);
+  Object.assign(newStatement.predicate[lib.CHAIN] ?? newStatement.predicate, { facts, checkpoint });
+  const label = (name) => `${kind}: second checkpoint: ${name}`;
+  const verify = (name, inputs) => verifyBoth(lib, log.seal(newStatement), { keys: [log.key], ...inputs }, { run, expect, label: label(name) });
+  const isRefused = (name, inputs, check) => {
+    const failedNames = failedOf(verify(name, inputs));
+    expect(failedNames.includes(check), `${label(name)}: ${failedNames || "nothing"} failed instead of ${check}`);
   };
-  const holds = (name, given, hasOneHistory) => {
-    const report = verify(name, given);
-    expect(report.hasPassed && report.hasOneHistory === hasOneHistory, `${say(name)}: ${failedOf(report)}`);
+  const holds = (name, inputs, hasOneHistory) => {
+    const report = verify(name, inputs);
+    expect(report.hasPassed && report.hasOneHistory === hasOneHistory, `${label(name)}: ${failedOf(report)}`);
   };
   const longer = [...leaves, ...bodies.slice(0, 77).map((body) => lib.leafHash(lib.utf8(`${body} later`)))];
   const checkpointAt = (size, from = longer) => log.checkpoint(size, log.root(from.slice(0, size)));
@@ -86,7 +86,7 @@ export function checkSecondCheckpoints(lib, { statement, log, kind, expect, run 
   const later = { otherCheckpoint: checkpointAt(longer.length), consistencyProof: proof(leaves.length, longer.length) };
   holds("a later one", later, true);
   holds("a later one without a proof", { ...later, consistencyProof: "" }, false);
-  const fork = log.prove([...whole.slice(0, -1), `${whole.at(-1)} `], places);
+  const fork = log.prove([...allBodies.slice(0, -1), `${allBodies.at(-1)} `], indexes);
   isRefused("a fork of equal size", { otherCheckpoint: fork.checkpoint }, "root of the second checkpoint");
   const forked = [...fork.leaves, ...longer.slice(leaves.length)];
   const name = "consistency with the second checkpoint";
@@ -94,33 +94,33 @@ export function checkSecondCheckpoints(lib, { statement, log, kind, expect, run 
   isRefused("a shorter proof", { ...later, consistencyProof: JSON.stringify({ proof: JSON.parse(later.consistencyProof).proof.slice(1) }) }, name);
   isRefused("a longer proof", { ...later, consistencyProof: JSON.stringify({ proof: [...JSON.parse(later.consistencyProof).proof, "0".repeat(64)] }) }, name);
   for (const consistencyProof of ["{}", "[]", "x", '{"proof":[1]}', '{"proof":["00"]}']) isRefused(consistencyProof, { ...later, consistencyProof }, name);
-  const stranger = new Log(lib, Buffer.alloc(32, 9), log.name);
-  isRefused("by another key", { otherCheckpoint: stranger.checkpoint(leaves.length, log.root(leaves)) }, "signature of the second checkpoint");
+  const otherKeyLog = new Log(lib, Buffer.alloc(32, 9), log.name);
+  isRefused("by another key", { otherCheckpoint: otherKeyLog.checkpoint(leaves.length, log.root(leaves)) }, "signature of the second checkpoint");
   isRefused("no note", { otherCheckpoint: "x" }, "signature of the second checkpoint");
-  const elsewhere = new Log(lib, log.seed, `${log.name}2`);
-  const otherOrigin = { keys: [log.key, elsewhere.key], otherCheckpoint: elsewhere.checkpoint(leaves.length, log.root(leaves)) };
+  const otherOriginLog = new Log(lib, log.seed, `${log.name}2`);
+  const otherOrigin = { keys: [log.key, otherOriginLog.key], otherCheckpoint: otherOriginLog.checkpoint(leaves.length, log.root(leaves)) };
   isRefused("of another origin", otherOrigin, "origin of the second checkpoint");
-  checkWitnesses(lib, { own, log, checkpoint, say, expect, run });
+  checkWitnesses(lib, { newStatement, log, checkpoint, label, expect, run });
 }
 
-function checkWitnesses(lib, { own, log, checkpoint, say, expect, run }) {
+function checkWitnesses(lib, { newStatement, log, checkpoint, label, expect, run }) {
   const text = checkpoint.slice(0, checkpoint.indexOf("\n\n") + 1);
   const [ann, ben] = [witnessOf(lib, Buffer.alloc(32, 3), "witness.example/ann"), witnessOf(lib, Buffer.alloc(32, 4), "witness.example/ben")];
   const verify = (name, lines, witnesses) => {
-    const cosigned = structuredClone(own);
+    const cosigned = structuredClone(newStatement);
     Object.assign(cosigned.predicate[lib.CHAIN] ?? cosigned.predicate, { checkpoint: checkpoint + lines.join("") });
-    const given = { keys: [log.key], witnesses: witnesses.map(({ key }) => key) };
-    return verifyBoth(lib, log.seal(cosigned), given, { run, expect, say: say(name) });
+    const inputs = { keys: [log.key], witnesses: witnesses.map(({ key }) => key) };
+    return verifyBoth(lib, log.seal(cosigned), inputs, { run, expect, label: label(name) });
   };
-  const both = [ann.cosign(text, 1_790_000_000), ben.cosign(text, 1_790_000_001)];
+  const cosignatures = [ann.cosign(text, 1_790_000_000), ben.cosign(text, 1_790_000_001)];
   for (const [name, lines, witnesses, passes] of [
-    ["two witnesses", both, [ann, ben], true], ["one of two", both, [ann], true], ["a missing cosignature", [both[0]], [ann, ben], false],
+    ["two witnesses", cosignatures, [ann, ben], true], ["one of two", cosignatures, [ann], true], ["a missing cosignature", [cosignatures[0]], [ann, ben], false],
     ["a cosignature of another moment", [ann.cosign(text, 1, 2)], [ann], false], ["a cosignature of another text", [ann.cosign(`${text}x\n`, 1)], [ann], false],
-    ["a second, false cosignature", [...both, ann.cosign(text, 1, 2)], [ann], false],
+    ["a second, false cosignature", [...cosignatures, ann.cosign(text, 1, 2)], [ann], false],
   ]) {
     const report = verify(name, lines, witnesses);
-    expect(report.hasPassed === passes && report.isWitnessed, `${say(name)}: ${failedOf(report)}`);
-    expect(passes || failedOf(report) === "cosignature of the checkpoint", `${say(name)}: ${failedOf(report)}`);
+    expect(report.hasPassed === passes && report.isWitnessed, `${label(name)}: ${failedOf(report)}`);
+    expect(passes || failedOf(report) === "cosignature of the checkpoint", `${label(name)}: ${failedOf(report)}`);
   }
-  expect(verify("no witness", both, []).checks.filter(({ verdict, name }) => verdict === "not_included" && name === "signature by another key").length === 2, say("unknown signatures are shown"));
+  expect(verify("no witness", cosignatures, []).checks.filter(({ verdict, name }) => verdict === "not_included" && name === "signature by another key").length === 2, label("unknown signatures are shown"));
 }

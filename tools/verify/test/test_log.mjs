@@ -18,26 +18,26 @@ export class Log {
 
   root(leaves) {
     if (leaves.length === 1) return leaves[0];
-    const left = split(leaves.length);
-    return this.lib.nodeHash(this.root(leaves.slice(0, left)), this.root(leaves.slice(left)));
+    const leftSize = split(leaves.length);
+    return this.lib.nodeHash(this.root(leaves.slice(0, leftSize)), this.root(leaves.slice(leftSize)));
   }
 
   /** The inclusion proof of a leaf (RFC 6962, 2.1.1). */
   inclusion(index, leaves) {
     if (leaves.length === 1) return [];
-    const left = split(leaves.length);
-    return index < left
-      ? [...this.inclusion(index, leaves.slice(0, left)), this.root(leaves.slice(left))]
-      : [...this.inclusion(index - left, leaves.slice(left)), this.root(leaves.slice(0, left))];
+    const leftSize = split(leaves.length);
+    return index < leftSize
+      ? [...this.inclusion(index, leaves.slice(0, leftSize)), this.root(leaves.slice(leftSize))]
+      : [...this.inclusion(index - leftSize, leaves.slice(leftSize)), this.root(leaves.slice(0, leftSize))];
   }
 
   /** The consistency proof between the tree of the first `size` leaves and the tree of all leaves (RFC 6962, 2.1.2). */
   consistency(size, leaves, isWhole = true) {
     if (size === leaves.length) return isWhole ? [] : [this.root(leaves)];
-    const left = split(leaves.length);
-    return size <= left
-      ? [...this.consistency(size, leaves.slice(0, left), isWhole), this.root(leaves.slice(left))]
-      : [...this.consistency(size - left, leaves.slice(left), false), this.root(leaves.slice(0, left))];
+    const leftSize = split(leaves.length);
+    return size <= leftSize
+      ? [...this.consistency(size, leaves.slice(0, leftSize), isWhole), this.root(leaves.slice(leftSize))]
+      : [...this.consistency(size - leftSize, leaves.slice(leftSize), false), this.root(leaves.slice(0, leftSize))];
   }
 
   signature(text) {

@@ -44,9 +44,9 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
         let Ok(module) = source.strip_prefix(&adapter) else { continue };
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", source.display()))?;
         let Some(driver) = driver_crate(&text) else { continue };
-        let listed = unused.len();
-        unused.retain(|listed| module != Path::new(listed));
-        if unused.len() == listed {
+        let unused_count = unused.len();
+        unused.retain(|listed_module| module != Path::new(listed_module));
+        if unused.len() == unused_count {
             found.push(format!(
                 "{ADAPTER}/{}: `{driver}` is named; send statements through `database.rs`, read rows through `row.rs`",
                 module.display()
@@ -75,9 +75,9 @@ mod tests {
     /// The violations of an adapter that consists of the listed modules, which name the driver, and one further module.
     fn violations_with(module: &str, text: &str) -> Result<Vec<String>> {
         let root = tempfile::tempdir()?;
-        let listed = DRIVER_MODULES.map(|module| (module, "use tokio_postgres::Client;\n"));
+        let listed_modules = DRIVER_MODULES.map(|module| (module, "use tokio_postgres::Client;\n"));
         let mut sources = Vec::new();
-        for (module, text) in listed.into_iter().chain([(module, text)]) {
+        for (module, text) in listed_modules.into_iter().chain([(module, text)]) {
             let path = root.path().join(ADAPTER).join(module);
             fs::create_dir_all(path.parent().context("no parent")?)?;
             fs::write(&path, text)?;

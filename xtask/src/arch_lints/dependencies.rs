@@ -62,18 +62,23 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<DependencyRule>> {
                 &[] as &[_],
             ),
         };
-        let never = technologies.iter().chain(&adapters).map(|name| (*name).to_owned()).collect();
-        rules.push(DependencyRule { package: package.name.clone(), forbidden: never, forbidden_features: features });
+        let forbidden = technologies.iter().chain(&adapters).map(|name| (*name).to_owned()).collect();
+        rules.push(DependencyRule { package: package.name.clone(), forbidden, forbidden_features: features });
     }
     for adapter in &adapters {
-        let others = adapters.iter().filter(|other| *other != adapter);
-        let never = ["fairway-operations", "fairway-api"].iter().chain(others).map(|name| (*name).to_owned()).collect();
-        rules.push(DependencyRule { package: (*adapter).to_owned(), forbidden: never, forbidden_features: &[] });
+        let other_adapters = adapters.iter().filter(|other| *other != adapter);
+        let forbidden =
+            ["fairway-operations", "fairway-api"].iter().chain(other_adapters).map(|name| (*name).to_owned()).collect();
+        rules.push(DependencyRule { package: (*adapter).to_owned(), forbidden, forbidden_features: &[] });
     }
     let is_leaf = |package: &&Package| LEAF_PACKAGES.iter().any(|folder| package.folder.as_os_str() == *folder);
     for leaf in packages.iter().filter(is_leaf) {
-        let others = packages.iter().filter(|other| other.name != leaf.name).map(|other| other.name.clone());
-        rules.push(DependencyRule { package: leaf.name.clone(), forbidden: others.collect(), forbidden_features: &[] });
+        let other_packages = packages.iter().filter(|other| other.name != leaf.name).map(|other| other.name.clone());
+        rules.push(DependencyRule {
+            package: leaf.name.clone(),
+            forbidden: other_packages.collect(),
+            forbidden_features: &[],
+        });
     }
     if adapters.is_empty() {
         return Err(anyhow::anyhow!("no package in adapters/")).context("reading the workspace");
@@ -98,10 +103,12 @@ fn violations_in_line(rule: &DependencyRule, line: &str) -> Vec<String> {
     }
     // The last field lists the features, separated by commas. The fields before it (version, source, `(*)`) never
     // equal a feature.
-    let on: Vec<&str> = words.flat_map(|word| word.split(',')).collect();
+    let enabled_features: Vec<&str> = words.flat_map(|word| word.split(',')).collect();
     for (_, features) in rule.forbidden_features.iter().filter(|(package, _)| *package == name) {
-        let wrong = features.iter().filter(|feature| on.contains(feature));
-        found.extend(wrong.map(|feature| format!("{} is built with the feature {feature} of {name}", rule.package)));
+        let forbidden_features = features.iter().filter(|feature| enabled_features.contains(feature));
+        found.extend(
+            forbidden_features.map(|feature| format!("{} is built with the feature {feature} of {name}", rule.package)),
+        );
     }
     found
 }
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn rejects_a_workspace_without_core_packages() {
-        let without = workspace().into_iter().filter(|package| package.name != "fairway-domain").collect::<Vec<_>>();
-        assert!(rules(&without).is_err());
+        let packages = workspace().into_iter().filter(|package| package.name != "fairway-domain").collect::<Vec<_>>();
+        assert!(rules(&packages).is_err());
     }
 }

@@ -19,7 +19,7 @@ const FORBIDDEN_NAMES: &[&str] =
 
 /// Forbidden file names that do not state the purpose of the module: adverbs, participles and metaphors. Use the term
 /// of the glossary (`docs/glossary.md`) instead.
-const RIDDLES: &[&str] = &[
+const UNCLEAR_NAMES: &[&str] = &[
     "apart",
     "aside",
     "away",
@@ -62,7 +62,7 @@ fn name_violation(path: &Path) -> Option<String> {
     if let Some(part) = forbidden(FORBIDDEN_NAMES) {
         return Some(format!("{}: `{}` is an uninformative name", path.display(), part.display()));
     }
-    let part = forbidden(RIDDLES)?;
+    let part = forbidden(UNCLEAR_NAMES)?;
     Some(format!("{}: `{}` does not say what the module is; see docs/glossary.md", path.display(), part.display()))
 }
 

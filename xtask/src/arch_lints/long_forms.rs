@@ -65,8 +65,8 @@ mod tests {
         let nested = write("crates/api/tests/faults/fleet/kill.rs", "async fn loses_nothing() { if is_long() {} }");
         let test = write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long() {} }");
         let setter = write("xtask/src/model.rs", VARIABLE);
-        let past = write("crates/api/tests/it/other.rs", VARIABLE);
-        let found = violations(root.path(), &[test, nested, setter, past]).unwrap();
+        let direct_reader = write("crates/api/tests/it/other.rs", VARIABLE);
+        let found = violations(root.path(), &[test, nested, setter, direct_reader]).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("crates/api/tests/it/other.rs: "), "{found:?}");
         assert!(found[1].ends_with("there is no test `fleet::gone`"), "{found:?}");

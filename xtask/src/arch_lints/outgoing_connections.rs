@@ -47,9 +47,9 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", relative.display()))?;
         found.extend(violation(relative, &text));
     }
-    for door in EXEMPT_PATHS {
-        if !root.join(door).exists() {
-            bail!("{door} does not exist: remove it from the list of exempt paths");
+    for exempt_path in EXEMPT_PATHS {
+        if !root.join(exempt_path).exists() {
+            bail!("{exempt_path} does not exist: remove it from the list of exempt paths");
         }
     }
     Ok(found)
@@ -58,13 +58,13 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
 fn violation(path: &Path, text: &str) -> Option<String> {
     let is_product = path.starts_with("crates") || path.starts_with("adapters");
     let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches");
-    if !is_product || is_test || EXEMPT_PATHS.iter().any(|door| path.starts_with(door)) {
+    if !is_product || is_test || EXEMPT_PATHS.iter().any(|exempt_path| path.starts_with(exempt_path)) {
         return None;
     }
-    let named = |client: &&&str| {
+    let is_named = |client: &&&str| {
         text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && contains_word(line, client))
     };
-    let client = CLIENT_NAMES.iter().find(named)?;
+    let client = CLIENT_NAMES.iter().find(is_named)?;
     Some(format!("{}: `{client}` opens connections without the guard of crates/egress", path.display()))
 }
 
@@ -73,8 +73,8 @@ fn contains_word(line: &str, client: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(client).any(|(start, _)| {
         let before = line.get(..start).and_then(|before| before.chars().next_back());
-        let behind = line.get(start + client.len()..).and_then(|behind| behind.chars().next());
-        !before.is_some_and(is_word) && !behind.is_some_and(is_word)
+        let after = line.get(start + client.len()..).and_then(|after| after.chars().next());
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
     })
 }
 

@@ -33,8 +33,8 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf], documents: &[PathBuf]
         let is_source = path.extension().is_some_and(|extension| extension == "rs");
         for (index, line) in text.lines().enumerate() {
             let prose = if is_source { line.split_once("//").map(|(_, comment)| comment) } else { Some(line) };
-            if let Some((phrase, instead)) = prose.and_then(banned_phrase) {
-                found.push(format!("{}:{}: write {instead} for \"{phrase}\"", relative.display(), index + 1));
+            if let Some((phrase, replacement)) = prose.and_then(banned_phrase) {
+                found.push(format!("{}:{}: write {replacement} for \"{phrase}\"", relative.display(), index + 1));
             }
         }
     }

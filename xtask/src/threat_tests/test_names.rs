@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 ///
 /// # Errors
 /// When a folder or a source file cannot be read.
-pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>) -> Result<()> {
+pub(super) fn collect(folder: &Path, package: &str, names: &mut BTreeSet<String>) -> Result<()> {
     for part in ["src", "tests"] {
         let root = folder.join(part);
         if root.is_dir() {
             walk(&root, &mut Vec::new(), &mut |modules, source| {
                 let file = file_part(part, modules);
                 for test in declared_tests(source) {
-                    into.insert(
+                    names.insert(
                         [package, &file, test]
                             .into_iter()
                             .filter(|name| !name.is_empty())
@@ -36,9 +36,9 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
 ///
 /// # Errors
 /// When the file cannot be read or lists no states.
-pub(super) fn collect_browser_states(file: &Path, into: &mut BTreeSet<String>) -> Result<()> {
+pub(super) fn collect_browser_states(file: &Path, names: &mut BTreeSet<String>) -> Result<()> {
     let source = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    into.extend(
+    names.extend(
         listed_states(&source).context("the browser tests list no states")?.map(|state| format!("browser::{state}")),
     );
     Ok(())
@@ -103,8 +103,8 @@ fn declared_tests(source: &str) -> Vec<&str> {
 
 /// The name of the function that a line declares.
 fn function_name(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
-    rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).next()
+    let declaration = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
+    declaration.split(|character: char| !(character.is_alphanumeric() || character == '_')).next()
 }
 
 #[cfg(test)]

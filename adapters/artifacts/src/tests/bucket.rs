@@ -11,7 +11,7 @@ use object_store::ObjectStoreExt as _;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Number of concurrent writers of one path.
-const RACERS: u8 = 16;
+const WRITERS: u8 = 16;
 /// Number of rounds. Each round has its own path.
 const ROUNDS: u128 = 12;
 
@@ -20,12 +20,12 @@ fn numbered(number: u128) -> ArtifactPath {
     ArtifactPath::of_version(ids.0, ids.1)
 }
 
-async fn paths(store: &ObjectArtifactStore, portion: usize) -> BTreeSet<String> {
-    let mut walk = store.list(ArtifactPath::VERSION_PREFIX);
+async fn paths(store: &ObjectArtifactStore, limit: usize) -> BTreeSet<String> {
+    let mut listing = store.list(ArtifactPath::VERSION_PREFIX);
     let mut found = BTreeSet::new();
     loop {
-        let objects: Vec<StoredObject> = walk.next(portion).await.unwrap();
-        assert!(objects.len() <= portion);
+        let objects: Vec<StoredObject> = listing.next(limit).await.unwrap();
+        assert!(objects.len() <= limit);
         if objects.is_empty() {
             return found;
         }
@@ -63,16 +63,16 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
     let server = S3Server::start().unwrap();
     let store = Arc::new(in_bucket(&server.create_bucket("race").await.unwrap()));
     for round in 0..ROUNDS {
-        let racers: Vec<_> = (0..RACERS)
-            .map(|racer| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
                 let store = Arc::clone(&store);
-                tokio::spawn(async move { (racer, store.put_if_absent(&numbered(round), vec![racer]).await) })
+                tokio::spawn(async move { (writer, store.put_if_absent(&numbered(round), vec![writer]).await) })
             })
             .collect();
         let mut winners = Vec::new();
-        for racer in racers {
-            match racer.await.unwrap() {
-                (racer, Ok(PutOutcome::Created)) => winners.push(racer),
+        for writer in writers {
+            match writer.await.unwrap() {
+                (writer, Ok(PutOutcome::Created)) => winners.push(writer),
                 (_, Err(ArtifactError::Conflict)) => {}
                 other => panic!("{other:?}"),
             }
@@ -85,16 +85,16 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
 #[tokio::test]
 async fn concurrent_writers_of_equal_bytes_succeed() {
     let server = S3Server::start().unwrap();
-    let store = Arc::new(in_bucket(&server.create_bucket("twins").await.unwrap()));
-    let twins: Vec<_> = (0..RACERS)
+    let store = Arc::new(in_bucket(&server.create_bucket("equal-bytes").await.unwrap()));
+    let writers: Vec<_> = (0..WRITERS)
         .map(|_| {
             let store = Arc::clone(&store);
             tokio::spawn(async move { store.put_if_absent(&path(), b"same".to_vec()).await.unwrap() })
         })
         .collect();
     let mut created = 0;
-    for twin in twins {
-        created += u32::from(twin.await.unwrap() == PutOutcome::Created);
+    for writer in writers {
+        created += u32::from(writer.await.unwrap() == PutOutcome::Created);
     }
     assert_eq!(created, 1);
 }
@@ -103,10 +103,10 @@ async fn concurrent_writers_of_equal_bytes_succeed() {
 async fn emptied_bucket_is_not_ready() {
     let server = S3Server::start().unwrap();
     let location = server.create_bucket("emptied").await.unwrap();
-    for place in MARKED_PREFIXES {
+    for prefix in MARKED_PREFIXES {
         let store = in_bucket(&location);
         store.ready().await.unwrap();
-        store.store.delete(&marker_in(place)).await.unwrap();
+        store.store.delete(&marker_in(prefix)).await.unwrap();
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
         in_bucket(&location).ready().await.unwrap();
     }

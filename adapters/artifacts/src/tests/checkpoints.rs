@@ -21,9 +21,10 @@ async fn keeps_the_first_checkpoint_of_a_size_and_finds_the_newest() {
     // A crash during a write can leave an empty folder.
     let folder = directory.path().join("deep/facts/checkpoints").join(tenant(1).to_string());
     std::fs::create_dir_all(folder.join("00000000000001/00000000000001000")).unwrap();
-    for (from, newest) in [(0, Some("thousand")), (10, Some("thousand")), (1_000, Some("thousand")), (1_001, None)] {
-        let found = archive.newest_from(tenant(1), from).await.unwrap();
-        assert_eq!(found.as_deref(), newest.map(str::as_bytes), "from {from}");
+    for (min_size, newest) in [(0, Some("thousand")), (10, Some("thousand")), (1_000, Some("thousand")), (1_001, None)]
+    {
+        let found = archive.newest_from(tenant(1), min_size).await.unwrap();
+        assert_eq!(found.as_deref(), newest.map(str::as_bytes), "from {min_size}");
     }
 }
 
@@ -61,9 +62,9 @@ async fn assert_newest_is_found(archive: &ObjectCheckpointArchive) {
     for size in [999, 1_000, 999_999, 1_000_000, 1_000_001, 20_000_000_000] {
         archive.store_if_absent(tenant(1), size, &size.to_string()).await.unwrap();
         archive.store_if_absent(tenant(2), size + 1, "of another tenant").await.unwrap();
-        for from in [0, newest, size] {
-            let found = archive.newest_from(tenant(1), from).await.unwrap();
-            assert_eq!(found, Some(size.to_string().into_bytes()), "from {from}");
+        for min_size in [0, newest, size] {
+            let found = archive.newest_from(tenant(1), min_size).await.unwrap();
+            assert_eq!(found, Some(size.to_string().into_bytes()), "from {min_size}");
         }
         assert_eq!(archive.newest_from(tenant(1), size + 1).await.unwrap(), None);
         newest = size;

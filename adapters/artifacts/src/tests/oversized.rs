@@ -52,10 +52,10 @@ async fn grown_file_is_refused_unread() {
 
 #[tokio::test]
 async fn endless_stream_is_dropped_at_the_first_excess_part() {
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&taken);
+    let read_parts = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&read_parts);
     // The stream ends eventually, so that an unbounded reader fails the test instead of exhausting memory.
-    let portions = stream::iter(0..1_000).map(move |_| {
+    let parts = stream::iter(0..1_000).map(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(Bytes::from_static(b"1234"))
     });
@@ -68,14 +68,14 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
         version: None,
     };
     let endless = GetResult {
-        payload: GetResultPayload::Stream(portions.boxed()),
+        payload: GetResultPayload::Stream(parts.boxed()),
         range: 0..meta.size,
         meta,
         attributes: Attributes::default(),
         extensions: Default::default(),
     };
     let found = bounded_read::collect(endless, 7).await.unwrap();
-    assert_eq!(taken.load(Ordering::Relaxed), 2, "portions of four bytes");
+    assert_eq!(read_parts.load(Ordering::Relaxed), 2, "parts of four bytes");
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }
 
@@ -90,10 +90,10 @@ fn endless_bucket(max_bytes: usize) -> (String, JoinHandle<usize>) {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\nETag: \"x\"\r\n\
             Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n";
         client.write_all(head.as_bytes()).unwrap();
-        let portion = [b' '; 64 * 1024];
+        let buffer = [b' '; 64 * 1024];
         let mut sent = 0;
         while sent < max_bytes {
-            match client.write(&portion) {
+            match client.write(&buffer) {
                 Ok(written) => sent += written,
                 Err(_) => break,
             }

@@ -12,7 +12,7 @@ use crate::state_directories;
 
 /// The directory of one server. This process owns it while the value lives.
 pub(crate) struct Cluster {
-    home: PathBuf,
+    data_dir: PathBuf,
     data: PathBuf,
     account: Account,
     durability: Durability,
@@ -25,28 +25,30 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Locks the directory, and creates a cluster if the directory has none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
-        let home = state_directories::enterable_directory(&options.data_dir, &account)
+        let data_dir = state_directories::enterable_directory(&options.data_dir, &account)
             .map_err(StartError::io("preparing the data directory"))?;
-        let data = home.join("cluster");
-        let lock = lock(&home)?;
-        let mut cluster = Cluster { home, data, account, durability: options.durability, password: None, _lock: lock };
-        let made = cluster_version(&cluster.data).map_err(StartError::io("reading the version of the data"))?;
-        match (made, cluster.durability) {
+        let data = data_dir.join("cluster");
+        let lock = lock(&data_dir)?;
+        let mut cluster =
+            Cluster { data_dir, data, account, durability: options.durability, password: None, _lock: lock };
+        let existing_major =
+            cluster_version(&cluster.data).map_err(StartError::io("reading the version of the data"))?;
+        match (existing_major, cluster.durability) {
             (None, _) => cluster.create(options)?,
-            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.home)),
+            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.data_dir)),
             (Some(major), Durability::Default) if major != options.binaries.major() => {
                 let programs = options.binaries.major();
-                return Err(StartError::OtherMajor { path: cluster.home, written_by: major, programs });
+                return Err(StartError::OtherMajor { path: cluster.data_dir, written_by: major, programs });
             }
             (Some(_), Durability::Default) => {
-                cluster.password = Some(password(&cluster.home)?);
+                cluster.password = Some(password(&cluster.data_dir)?);
             }
         }
         Ok(cluster)
     }
 
-    pub(crate) fn home(&self) -> &Path {
-        &self.home
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     /// PostgreSQL's data directory.
@@ -67,17 +69,17 @@ impl Cluster {
     }
 
     pub(crate) fn log_file(&self) -> PathBuf {
-        self.home.join("log")
+        self.data_dir.join("log")
     }
 
     fn password_file(&self) -> PathBuf {
-        password_file(&self.home)
+        password_file(&self.data_dir)
     }
 
     /// Creates the log file of a new start. The log of the previous start is renamed to `log.before`.
     pub(crate) fn new_log(&self) -> io::Result<File> {
         let path = self.log_file();
-        match fs::rename(&path, self.home.join("log.before")) {
+        match fs::rename(&path, self.data_dir.join("log.before")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -87,7 +89,7 @@ impl Cluster {
     /// Creates the cluster in a temporary directory and renames it when it is complete, so that a killed `initdb`
     /// leaves nothing that looks like a cluster.
     fn create(&mut self, options: &Options) -> Result<(), StartError> {
-        let unfinished = self.home.join("cluster.unfinished");
+        let unfinished = self.data_dir.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StartError::io("removing an unfinished cluster"))?,
@@ -137,35 +139,35 @@ impl Cluster {
     }
 }
 
-fn password_file(home: &Path) -> PathBuf {
-    home.join("password")
+fn password_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("password")
 }
 
-fn password(home: &Path) -> Result<String, StartError> {
-    fs::read_to_string(password_file(home)).map_err(StartError::io("reading the server's password"))
+fn password(data_dir: &Path) -> Result<String, StartError> {
+    fs::read_to_string(password_file(data_dir)).map_err(StartError::io("reading the server's password"))
 }
 
 /// An existing cluster, whether or not a process owns its directory.
 pub(crate) struct ExistingCluster {
-    home: PathBuf,
+    data_dir: PathBuf,
     data: PathBuf,
 }
 
 impl ExistingCluster {
     /// Finds the cluster in this data directory; creates nothing.
     pub(crate) fn find(data_dir: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
-        let doing = "looking for the data directory";
-        let none = || StartError::NoCluster(data_dir.to_owned());
-        let home = state_directories::existing_directory(data_dir, account)
-            .map_err(StartError::io(doing))?
-            .ok_or_else(none)?;
-        let data = home.join("cluster");
-        cluster_version(&data).map_err(StartError::io(doing))?.ok_or_else(none)?;
-        Ok(ExistingCluster { home, data })
+        let operation = "looking for the data directory";
+        let no_cluster = || StartError::NoCluster(data_dir.to_owned());
+        let data_dir = state_directories::existing_directory(data_dir, account)
+            .map_err(StartError::io(operation))?
+            .ok_or_else(no_cluster)?;
+        let data = data_dir.join("cluster");
+        cluster_version(&data).map_err(StartError::io(operation))?.ok_or_else(no_cluster)?;
+        Ok(ExistingCluster { data_dir, data })
     }
 
-    pub(crate) fn home(&self) -> &Path {
-        &self.home
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     /// PostgreSQL's data directory.
@@ -174,30 +176,30 @@ impl ExistingCluster {
     }
 
     pub(crate) fn password(&self) -> Result<String, StartError> {
-        password(&self.home)
+        password(&self.data_dir)
     }
 }
 
 /// Locks the directory for this process. Writes its process id into the lock file, for the error message of a
 /// second process.
-fn lock(home: &Path) -> Result<File, StartError> {
-    let doing = "locking the data directory";
-    let path = home.join("lock");
+fn lock(data_dir: &Path) -> Result<File, StartError> {
+    let operation = "locking the data directory";
+    let path = data_dir.join("lock");
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
-    let mut file = file.map_err(StartError::io(doing))?;
+    let mut file = file.map_err(StartError::io(operation))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
             let read = file.read_to_string(&mut owner);
             let owner = read.ok().and_then(|_| owner.trim().parse().ok());
-            return Err(StartError::InUse { path: home.to_owned(), owner });
+            return Err(StartError::InUse { path: data_dir.to_owned(), owner });
         }
-        Err(TryLockError::Error(error)) => return Err(StartError::io(doing)(error)),
+        Err(TryLockError::Error(error)) => return Err(StartError::io(operation)(error)),
     }
-    let own = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    own.map_err(StartError::io(doing))?;
+    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(StartError::io(operation))?;
     Ok(file)
 }
 
@@ -227,8 +229,8 @@ pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
 /// The last lines of a log, joined to one line for an error message.
 pub(crate) fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let kept = lines.len().saturating_sub(6);
-    lines.into_iter().skip(kept).collect::<Vec<_>>().join(" | ")
+    let skipped = lines.len().saturating_sub(6);
+    lines.into_iter().skip(skipped).collect::<Vec<_>>().join(" | ")
 }
 
 #[cfg(test)]

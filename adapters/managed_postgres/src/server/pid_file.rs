@@ -72,10 +72,10 @@ pub(crate) fn stop_leftover_server(data: &Path) -> Result<(), StartError> {
 }
 
 fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
-    for (signal, patience) in [(Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
+    for (signal, timeout) in [(Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
         send_signal(process, signal).map_err(StartError::io("stopping an abandoned server"))?;
         let since = Instant::now();
-        while since.elapsed() < patience {
+        while since.elapsed() < timeout {
             if !is_server_on(process, data) {
                 return Ok(());
             }

@@ -73,10 +73,10 @@ impl Process {
         Ok(())
     }
 
-    fn ends_within(&mut self, patience: Duration) -> io::Result<bool> {
+    fn ends_within(&mut self, timeout: Duration) -> io::Result<bool> {
         let since = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if since.elapsed() > patience {
+            if since.elapsed() > timeout {
                 return Ok(false);
             }
             thread::sleep(POLL_INTERVAL);
@@ -107,7 +107,7 @@ impl Process {
 fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
     let mut command = parent_death::command(options.binaries.postgres(), DeathSignal::Interrupt);
     command.arg("-D").arg(cluster.directory());
-    let own = [
+    let default_settings = [
         ("listen_addresses", "127.0.0.1"),
         ("unix_socket_directories", ""),
         ("timezone", "UTC"),
@@ -115,7 +115,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
         ("logging_collector", "off"),
         ("log_destination", "stderr"),
     ];
-    let careless: &[(&str, &str)] = match cluster.durability() {
+    let temporary_settings: &[(&str, &str)] = match cluster.durability() {
         Durability::Default => &[],
         Durability::Temporary => &[
             ("fsync", "off"),
@@ -128,7 +128,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
         ],
     };
     let settings = options.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in own.into_iter().chain(careless.iter().copied()).chain(settings) {
+    for (name, value) in default_settings.into_iter().chain(temporary_settings.iter().copied()).chain(settings) {
         command.arg("-c").arg(format!("{name}={value}"));
     }
     command.arg("-p").arg(port.to_string());
@@ -142,14 +142,14 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
 
 /// Spawns the command on a thread that lives until the `Process` is dropped.
 fn spawn(mut command: Command) -> io::Result<Process> {
-    let (hand_over, spawned) = channel();
-    let (keeper, released) = channel::<()>();
+    let (child_sender, child_receiver) = channel();
+    let (spawner, drop_receiver) = channel::<()>();
     thread::Builder::new().name("managed-postgres".to_owned()).spawn(move || {
-        // A failed send means that the caller has gone. Nothing is ever sent on the `released` channel: it closes
-        // when the `Process` is dropped.
-        let _ = hand_over.send(command.spawn());
-        let _ = released.recv();
+        // A failed send means that the caller no longer waits. Nothing is ever sent to `drop_receiver`: its channel
+        // closes when the `Process` is dropped.
+        let _ = child_sender.send(command.spawn());
+        let _ = drop_receiver.recv();
     })?;
-    let child = spawned.recv().map_err(|_| io::Error::other("the spawning thread ended"))??;
-    Ok(Process { child, _spawner: keeper })
+    let child = child_receiver.recv().map_err(|_| io::Error::other("the spawning thread ended"))??;
+    Ok(Process { child, _spawner: spawner })
 }

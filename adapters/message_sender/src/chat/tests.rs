@@ -40,7 +40,7 @@ fn no_format_mentions_anybody_or_renders_a_link() {
     let hostile = message(HOSTILE, HOSTILE);
     for format in ["slack", "teams", "discord", "google_chat", "mattermost"] {
         let body = body(Some(format), "https://chat.example/hook", &hostile);
-        let plain = match format {
+        let interpreted_texts = match format {
             // Plain-text objects and text runs are displayed literally. Only the members listed here are
             // interpreted as markup.
             "slack" => vec![body["text"].as_str().unwrap().to_owned()],
@@ -58,7 +58,7 @@ fn no_format_mentions_anybody_or_renders_a_link() {
                 found
             }
         };
-        for text in plain {
+        for text in interpreted_texts {
             assert!(
                 !text.contains("<!channel>") && !text.contains("<script>") && !text.contains("<@U"),
                 "{format}: {text}"
@@ -134,18 +134,18 @@ fn digests_list_their_lines() {
 #[test]
 fn formats_link_to_the_subject_if_the_server_has_an_address() {
     const LINK: &str = "https://fairway.example/console/runs/7?workspace=1";
-    let without = message("title", "text");
-    let with = Message { link: Some(LINK.to_owned()), ..without.clone() };
+    let without_link = message("title", "text");
+    let with_link = Message { link: Some(LINK.to_owned()), ..without_link.clone() };
     for (format, pointer, expected) in [
         ("slack", "/blocks/2/text/text", json!(format!("<{LINK}|{OPEN}>"))),
         ("teams", "/attachments/0/content/actions/0/url", json!(LINK)),
         ("discord", "/embeds/0/url", json!(LINK)),
         ("google_chat", "/cardsV2/0/card/sections/0/widgets/1/buttonList/buttons/0/onClick/openLink/url", json!(LINK)),
     ] {
-        let linked = body(Some(format), "https://chat.example/hook", &with);
+        let linked = body(Some(format), "https://chat.example/hook", &with_link);
         assert_eq!(linked.pointer(pointer), Some(&expected), "{format}");
-        assert!(!body(Some(format), "https://chat.example/hook", &without).to_string().contains(OPEN), "{format}");
+        assert!(!body(Some(format), "https://chat.example/hook", &without_link).to_string().contains(OPEN), "{format}");
     }
-    let linked = body(Some("mattermost"), "https://chat.example/hook", &with);
+    let linked = body(Some("mattermost"), "https://chat.example/hook", &with_link);
     assert!(linked["text"].as_str().unwrap().contains(&format!("[{OPEN}]({LINK})")), "{linked}");
 }

@@ -56,10 +56,10 @@ impl IssuerEndpoints {
     pub(super) async fn get(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
         let mut cached = self.cached.lock().await;
         if cached.next_read.is_none_or(|due| due <= Instant::now()) {
-            let read = self.read().await;
-            let wait = if read.is_ok() { LIFETIME } else { RETRY_DELAY };
+            let result = self.read().await;
+            let wait = if result.is_ok() { LIFETIME } else { RETRY_DELAY };
             cached.next_read = Some(Instant::now() + wait);
-            cached.addresses = read.ok().or_else(|| cached.addresses.take());
+            cached.addresses = result.ok().or_else(|| cached.addresses.take());
         }
         cached.addresses.clone().ok_or(SignInError::Unavailable)
     }
@@ -100,12 +100,12 @@ impl IssuerEndpoints {
     pub(super) async fn send(&self, url: &Url, request: EgressRequest) -> Result<(u16, Vec<u8>), SignInError> {
         let limits = Limits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };
         let endpoint = self.source.guard().endpoint(url.as_str(), limits).map_err(|_| SignInError::Malformed)?;
-        let sent = async {
+        let send = async {
             let response = endpoint.send(request).await?;
             let status = response.status().as_u16();
             Ok::<_, fairway_egress::EgressError>((status, response.read_all().await?.to_vec()))
         };
-        sent.await.map_err(|error| {
+        send.await.map_err(|error| {
             tracing::warn!(
                 issuer = self.source.issuer(),
                 code = error.code(),
@@ -149,16 +149,16 @@ mod tests {
 
     #[test]
     fn addresses_are_as_protected_as_the_issuer() {
-        let of = |issuer: &str, token: &str| {
+        let is_accepted = |issuer: &str, token: &str| {
             let document =
                 serde_json::json!({"authorization_endpoint": format!("{issuer}/auth"), "token_endpoint": token});
             parse(document.to_string().as_bytes(), &Url::parse(issuer).unwrap()).is_ok()
         };
-        assert!(of("https://idp.example", "https://other.example/token"));
-        assert!(!of("https://idp.example", "http://idp.example/token"));
-        assert!(!of("https://idp.example", "http://127.0.0.1/token"));
-        assert!(of("http://127.0.0.1:1", "http://127.0.0.1:2/token"));
-        assert!(!of("http://127.0.0.1:1", "javascript:alert(1)"));
-        assert!(!of("http://127.0.0.1:1", "/token"));
+        assert!(is_accepted("https://idp.example", "https://other.example/token"));
+        assert!(!is_accepted("https://idp.example", "http://idp.example/token"));
+        assert!(!is_accepted("https://idp.example", "http://127.0.0.1/token"));
+        assert!(is_accepted("http://127.0.0.1:1", "http://127.0.0.1:2/token"));
+        assert!(!is_accepted("http://127.0.0.1:1", "javascript:alert(1)"));
+        assert!(!is_accepted("http://127.0.0.1:1", "/token"));
     }
 }

@@ -2,7 +2,7 @@
 //! fetching keys. Only an unknown key identifier may cause a fetch.
 
 use crate::{
-    issuer::{IssuerServer, START, Scene, config, key_set},
+    issuer::{IssuerServer, START, Setup, config, key_set},
     signing::{Scheme, TestKey, hmac_token, signed_part, with_signature},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -27,8 +27,8 @@ fn forgery(name: impl Into<String>, token: String, reason: InvalidToken) -> Forg
 }
 
 /// Two issuers with their keys, and the keys of an attacker.
-struct Stage {
-    scene: Scene,
+struct TestIssuers {
+    setup: Setup,
     rsa: TestKey,
     rsa_only_rs256: TestKey,
     ec: TestKey,
@@ -39,7 +39,7 @@ struct Stage {
     attacker: TestKey,
 }
 
-impl Stage {
+impl TestIssuers {
     async fn new() -> Self {
         let (rsa, ec, ed) = (TestKey::rsa("rsa"), TestKey::ec("ec"), TestKey::ed("ed"));
         let (rsa_only_rs256, attacker) = (TestKey::rsa("rs256"), TestKey::rsa("rsa"));
@@ -47,115 +47,127 @@ impl Stage {
         let server = IssuerServer::start().await;
         server.publish("a", &[&rsa, &ec, &ed]);
         server.publish("b", &[&other, &shared]);
-        let mut pinned = rsa_only_rs256.jwk();
-        pinned["alg"] = json!("RS256");
-        let keys = json!({"keys": [rsa.jwk(), ec.jwk(), ed.jwk(), pinned, TestKey::p384("p384").jwk()]});
+        let mut rs256_jwk = rsa_only_rs256.jwk();
+        rs256_jwk["alg"] = json!("RS256");
+        let keys = json!({"keys": [rsa.jwk(), ec.jwk(), ed.jwk(), rs256_jwk, TestKey::p384("p384").jwk()]});
         server.set("/a/keys", crate::issuer::Reply::Json(keys.to_string()));
         server.set("/attacker", crate::issuer::Reply::Json(key_set(&[&attacker])));
         let issuers = vec![config(&server.issuer("a")), config(&server.issuer("b"))];
-        let scene = Scene::new(server, issuers);
-        Self { scene, rsa, rsa_only_rs256, ec, ed, other, shared, attacker }
+        let setup = Setup::new(server, issuers);
+        Self { setup, rsa, rsa_only_rs256, ec, ed, other, shared, attacker }
     }
 
     /// The valid claims of issuer `a` with one claim changed, or removed if the value is `null`.
-    fn with(&self, name: &str, value: Value) -> Value {
-        let mut claims = self.scene.claims();
+    fn claims_with(&self, name: &str, value: Value) -> Value {
+        let mut claims = self.setup.claims();
         claims[name] = value;
         claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         claims
     }
 
     /// A token with one header member added or changed, signed with the genuine key.
-    fn header(&self, name: &str, value: Value) -> String {
+    fn token_with_header(&self, name: &str, value: Value) -> String {
         let mut header = self.rsa.header();
         header[name] = value;
-        self.rsa.token_with(&header, &self.scene.claims())
+        self.rsa.token_with(&header, &self.setup.claims())
     }
 
     /// A token whose header and claims are these texts, signed with the genuine key.
-    fn raw(&self, header: &str, claims: &str) -> String {
+    fn token_of_texts(&self, header: &str, claims: &str) -> String {
         self.rsa.token_of(Scheme::Own, header, claims)
     }
 }
 
 /// Verifies each forgery. The clock is advanced first, so that a fetch would be permitted. No forgery may cause one.
-async fn refuse_all(stage: &Stage, forgeries: Vec<Forgery>) {
-    let genuine = stage.rsa.token(&stage.scene.claims());
-    assert_eq!(stage.scene.refusal(&genuine).await, None, "the genuine token");
-    let mut of_other = stage.scene.claims();
-    of_other["iss"] = json!(stage.scene.server.issuer("b"));
-    assert_eq!(stage.scene.refusal(&stage.other.token(&of_other)).await, None, "the other issuer's token");
-    stage.scene.clock.advance(31);
-    let requests = stage.scene.server.total();
+async fn refuse_all(issuers: &TestIssuers, forgeries: Vec<Forgery>) {
+    let genuine = issuers.rsa.token(&issuers.setup.claims());
+    assert_eq!(issuers.setup.refusal(&genuine).await, None, "the genuine token");
+    let mut other_claims = issuers.setup.claims();
+    other_claims["iss"] = json!(issuers.setup.server.issuer("b"));
+    assert_eq!(issuers.setup.refusal(&issuers.other.token(&other_claims)).await, None, "the other issuer's token");
+    issuers.setup.clock.advance(31);
+    let requests = issuers.setup.server.total();
     for Forgery { name, token, reason } in forgeries {
-        assert_eq!(stage.scene.refusal(&token).await, Some(reason), "{name}");
-        assert_eq!(stage.scene.server.total(), requests, "{name} causes a fetch");
+        assert_eq!(issuers.setup.refusal(&token).await, Some(reason), "{name}");
+        assert_eq!(issuers.setup.server.total(), requests, "{name} causes a fetch");
     }
-    assert_eq!(stage.scene.refusal(&genuine).await, None, "the genuine token afterwards");
+    assert_eq!(issuers.setup.refusal(&genuine).await, None, "the genuine token afterwards");
 }
 
 #[tokio::test]
 async fn refuses_other_algorithms_than_the_keys() {
-    let stage = Stage::new().await;
-    let claims = stage.scene.claims();
-    let mut all = Vec::new();
+    let issuers = TestIssuers::new().await;
+    let claims = issuers.setup.claims();
+    let mut forgeries = Vec::new();
     for name in ["none", "None", "NONE", "nOnE"] {
         let signed = signed_part(&json!({"alg": name, "kid": "rsa"}).to_string(), &claims.to_string());
-        all.push(forgery(format!("{name} without signature"), format!("{signed}."), InvalidToken::Algorithm));
-        let signature = stage.rsa.sign(Scheme::Own, signed.as_bytes());
-        all.push(forgery(
+        forgeries.push(forgery(format!("{name} without signature"), format!("{signed}."), InvalidToken::Algorithm));
+        let signature = issuers.rsa.sign(Scheme::Own, signed.as_bytes());
+        forgeries.push(forgery(
             format!("{name} with signature"),
             with_signature(&signed, &signature),
             InvalidToken::Algorithm,
         ));
     }
-    for key in [&stage.rsa, &stage.ec, &stage.ed] {
+    for key in [&issuers.rsa, &issuers.ec, &issuers.ed] {
         for (encoding, secret) in key.public_encodings() {
             for algorithm in ["HS256", "HS384", "HS512"] {
                 let token = hmac_token(algorithm, key.id, &secret, &claims);
-                all.push(forgery(format!("{algorithm} with {encoding}"), token, InvalidToken::Algorithm));
+                forgeries.push(forgery(format!("{algorithm} with {encoding}"), token, InvalidToken::Algorithm));
             }
         }
     }
-    all.push(forgery("HS256 with no key", hmac_token("HS256", "rsa", b"", &claims), InvalidToken::Algorithm));
+    forgeries.push(forgery("HS256 with no key", hmac_token("HS256", "rsa", b"", &claims), InvalidToken::Algorithm));
     for name in ["RS384", "RS512", "PS512", "ES384", "ES256K", "rs256", "RS256 ", "", "dir", "RSA-OAEP", "Ed25519"] {
-        all.push(forgery(format!("alg `{name}`"), stage.header("alg", json!(name)), InvalidToken::Algorithm));
+        forgeries.push(forgery(
+            format!("alg `{name}`"),
+            issuers.token_with_header("alg", json!(name)),
+            InvalidToken::Algorithm,
+        ));
     }
     for value in [json!(null), json!(7), json!(["RS256"]), json!({"RS256": true})] {
-        all.push(forgery(format!("alg {value}"), stage.header("alg", value), InvalidToken::Algorithm));
+        forgeries.push(forgery(
+            format!("alg {value}"),
+            issuers.token_with_header("alg", value),
+            InvalidToken::Algorithm,
+        ));
     }
-    all.push(forgery("no alg", stage.raw(r#"{"kid":"rsa"}"#, &claims.to_string()), InvalidToken::Algorithm));
+    forgeries.push(forgery(
+        "no alg",
+        issuers.token_of_texts(r#"{"kid":"rsa"}"#, &claims.to_string()),
+        InvalidToken::Algorithm,
+    ));
     // The header names an algorithm for a different type of key.
     for (name, id) in [("EdDSA", "rsa"), ("ES256", "rsa"), ("RS256", "ec"), ("PS256", "ed"), ("EdDSA", "ec")] {
         let header = json!({"alg": name, "kid": id}).to_string();
-        all.push(forgery(
+        forgeries.push(forgery(
             format!("{name} with {id}"),
-            stage.raw(&header, &claims.to_string()),
+            issuers.token_of_texts(&header, &claims.to_string()),
             InvalidToken::KeyAlgorithm,
         ));
     }
-    refuse_all(&stage, all).await;
+    refuse_all(&issuers, forgeries).await;
 }
 
 #[tokio::test]
 async fn refuses_keys_that_the_sender_chooses() {
-    let stage = Stage::new().await;
-    let claims = stage.scene.claims();
+    let issuers = TestIssuers::new().await;
+    let claims = issuers.setup.claims();
     let attacker = |name: &str, value: Value| {
-        let mut header = stage.attacker.header();
+        let mut header = issuers.attacker.header();
         header[name] = value;
-        stage.attacker.token_with(&header, &claims)
+        issuers.attacker.token_with(&header, &claims)
     };
-    let address = format!("http://{}/attacker", stage.scene.server.address);
+    let address = format!("http://{}/attacker", issuers.setup.server.address);
     let certificate = json!(["MIIB"]);
-    let mut all = Vec::new();
+    let mut forgeries = Vec::new();
     for (name, value) in [
-        ("jwk", stage.attacker.jwk()),
-        ("jwk", stage.rsa.jwk()),
+        ("jwk", issuers.attacker.jwk()),
+        ("jwk", issuers.rsa.jwk()),
         ("jwk", json!(null)),
         ("jku", json!(address)),
-        ("jku", json!(format!("{}/keys", stage.scene.server.issuer("a")))),
-        ("jku", json!(format!("{}@{address}", stage.scene.server.issuer("a")))),
+        ("jku", json!(format!("{}/keys", issuers.setup.server.issuer("a")))),
+        ("jku", json!(format!("{}@{address}", issuers.setup.server.issuer("a")))),
         ("x5u", json!(address)),
         ("x5c", certificate),
         ("crit", json!(["exp"])),
@@ -163,33 +175,37 @@ async fn refuses_keys_that_the_sender_chooses() {
         ("b64", json!(false)),
         ("enc", json!("A128GCM")),
         ("zip", json!("DEF")),
-        ("epk", stage.ec.jwk()),
+        ("epk", issuers.ec.jwk()),
         ("p2c", json!(2_147_483_647)),
     ] {
         let title = format!("{name} {value}");
-        all.push(forgery(title.clone(), attacker(name, value.clone()), InvalidToken::ForbiddenHeader));
-        all.push(forgery(format!("{title}, genuine"), stage.header(name, value), InvalidToken::ForbiddenHeader));
+        forgeries.push(forgery(title.clone(), attacker(name, value.clone()), InvalidToken::ForbiddenHeader));
+        forgeries.push(forgery(
+            format!("{title}, genuine"),
+            issuers.token_with_header(name, value),
+            InvalidToken::ForbiddenHeader,
+        ));
     }
-    all.push(forgery("attacker's key", stage.attacker.token(&claims), InvalidToken::Signature));
-    all.push(forgery("x5t ignored", attacker("x5t", json!("AQAB")), InvalidToken::Signature));
+    forgeries.push(forgery("attacker's key", issuers.attacker.token(&claims), InvalidToken::Signature));
+    forgeries.push(forgery("x5t ignored", attacker("x5t", json!("AQAB")), InvalidToken::Signature));
     for value in [json!(null), json!(""), json!(7), json!(["rsa"]), json!({"id": "rsa"}), json!("k".repeat(256))] {
-        all.push(forgery(format!("kid {value}"), stage.header("kid", value), InvalidToken::KeyId));
+        forgeries.push(forgery(format!("kid {value}"), issuers.token_with_header("kid", value), InvalidToken::KeyId));
     }
-    let without = stage.raw(r#"{"alg":"RS256"}"#, &claims.to_string());
-    all.push(forgery("no kid", without, InvalidToken::KeyId));
-    let nul = stage.raw(r#"{"alg":"RS256","kid":"rsa\u0000"}"#, &claims.to_string());
-    all.push(forgery("kid with NUL", nul, InvalidToken::Malformed));
-    let before = stage.scene.server.count("/attacker");
-    refuse_all(&stage, all).await;
-    assert_eq!(stage.scene.server.count("/attacker"), before, "the sender's address is never contacted");
+    let without_key_id = issuers.token_of_texts(r#"{"alg":"RS256"}"#, &claims.to_string());
+    forgeries.push(forgery("no kid", without_key_id, InvalidToken::KeyId));
+    let with_nul = issuers.token_of_texts(r#"{"alg":"RS256","kid":"rsa\u0000"}"#, &claims.to_string());
+    forgeries.push(forgery("kid with NUL", with_nul, InvalidToken::Malformed));
+    let requests = issuers.setup.server.count("/attacker");
+    refuse_all(&issuers, forgeries).await;
+    assert_eq!(issuers.setup.server.count("/attacker"), requests, "the sender's address is never contacted");
 }
 
 #[tokio::test]
 async fn unknown_key_identifiers_share_one_fetch() {
-    let stage = Stage::new().await;
-    assert_eq!(stage.scene.refusal(&stage.rsa.token(&stage.scene.claims())).await, None);
-    stage.scene.clock.advance(31);
-    let before = stage.scene.fetches();
+    let issuers = TestIssuers::new().await;
+    assert_eq!(issuers.setup.refusal(&issuers.rsa.token(&issuers.setup.claims())).await, None);
+    issuers.setup.clock.advance(31);
+    let fetches = issuers.setup.fetches();
     for kid in [
         "../../../../../../dev/null",
         "/dev/null",
@@ -211,47 +227,51 @@ async fn unknown_key_identifiers_share_one_fetch() {
         "other",
     ] {
         assert_eq!(
-            stage.scene.refusal(&stage.header("kid", json!(kid))).await,
+            issuers.setup.refusal(&issuers.token_with_header("kid", json!(kid))).await,
             Some(InvalidToken::UnknownKey),
             "{kid}"
         );
     }
-    assert_eq!(stage.scene.fetches(), before + 1);
-    assert_eq!(stage.scene.server.count("/attacker"), 0);
+    assert_eq!(issuers.setup.fetches(), fetches + 1);
+    assert_eq!(issuers.setup.server.count("/attacker"), 0);
 }
 
 #[tokio::test]
 async fn refuses_other_serializations_and_ambiguous_json() {
-    let stage = Stage::new().await;
-    let claims = stage.scene.claims();
-    let good = stage.rsa.token(&claims);
-    let [header, payload, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!("three parts") };
-    let genuine = claims.to_string();
-    let members = genuine.trim_start_matches('{');
-    let mut all = Vec::new();
+    let issuers = TestIssuers::new().await;
+    let claims = issuers.setup.claims();
+    let genuine_token = issuers.rsa.token(&claims);
+    let [header, payload, signature] = genuine_token.split('.').collect::<Vec<_>>()[..] else { panic!("three parts") };
+    let genuine_claims = claims.to_string();
+    let members = genuine_claims.trim_start_matches('{');
+    let mut forgeries = Vec::new();
     for (name, token) in [
         ("empty", String::new()),
         ("no signature part", format!("{header}.{payload}")),
         ("empty signature", format!("{header}.{payload}.")),
         ("no payload", format!("{header}..{signature}")),
         ("no header", format!(".{payload}.{signature}")),
-        ("four parts", format!("{good}.{signature}")),
-        ("five parts", format!("{good}.{signature}.{signature}")),
-        ("detached payload and two tokens", format!("{good}{good}")),
-        ("padded signature", format!("{good}==")),
+        ("four parts", format!("{genuine_token}.{signature}")),
+        ("five parts", format!("{genuine_token}.{signature}.{signature}")),
+        ("detached payload and two tokens", format!("{genuine_token}{genuine_token}")),
+        ("padded signature", format!("{genuine_token}==")),
         ("padded header", format!("{header}=.{payload}.{signature}")),
-        ("leading space", format!(" {good}")),
-        ("trailing line end", format!("{good}\n")),
+        ("leading space", format!(" {genuine_token}")),
+        ("trailing line end", format!("{genuine_token}\n")),
         ("inner line end", format!("{header}.\n{payload}.{signature}")),
-        ("scheme", format!("Bearer {good}")),
+        ("scheme", format!("Bearer {genuine_token}")),
         ("standard alphabet", format!("{header}.{payload}.{}+/", &signature[2..])),
         ("JSON serialization", json!({"protected": header, "payload": payload, "signature": signature}).to_string()),
     ] {
-        all.push(forgery(name, token, InvalidToken::Malformed));
+        forgeries.push(forgery(name, token, InvalidToken::Malformed));
     }
     let encrypted = URL_SAFE_NO_PAD.encode(r#"{"alg":"RSA-OAEP","enc":"A128GCM","kid":"rsa"}"#);
-    all.push(forgery("JWE", format!("{encrypted}.a2V5.aXY.dGV4dA.dGFn"), InvalidToken::ForbiddenHeader));
-    all.push(forgery("too long", stage.rsa.token(&stage.with("pad", json!("x".repeat(8_192)))), InvalidToken::TooLong));
+    forgeries.push(forgery("JWE", format!("{encrypted}.a2V5.aXY.dGV4dA.dGFn"), InvalidToken::ForbiddenHeader));
+    forgeries.push(forgery(
+        "too long",
+        issuers.rsa.token(&issuers.claims_with("pad", json!("x".repeat(8_192)))),
+        InvalidToken::TooLong,
+    ));
     for header in [
         r#"{"alg":"none","alg":"RS256","kid":"rsa"}"#,
         r#"{"alg":"RS256","alg":"none","kid":"rsa"}"#,
@@ -261,40 +281,44 @@ async fn refuses_other_serializations_and_ambiguous_json() {
         r#"{"alg":"RS256","kid":"rsa"}{}"#,
         r#"["RS256"]"#,
     ] {
-        all.push(forgery(header, stage.raw(header, &genuine), InvalidToken::Malformed));
+        forgeries.push(forgery(header, issuers.token_of_texts(header, &genuine_claims), InvalidToken::Malformed));
     }
     let header = r#"{"alg":"RS256","kid":"rsa"}"#;
     for duplicate in ["\"exp\":9999999999,", "\"iss\":\"x\",", "\"\\u0061ud\":\"x\",", "\"sub\":\"admin\","] {
-        let token = stage.raw(header, &format!("{{{duplicate}{members}"));
-        all.push(forgery(format!("duplicate {duplicate}"), token, InvalidToken::Malformed));
+        let token = issuers.token_of_texts(header, &format!("{{{duplicate}{members}"));
+        forgeries.push(forgery(format!("duplicate {duplicate}"), token, InvalidToken::Malformed));
     }
     for text in ["", "null", "[]", "\"text\"", "{", "\u{feff}{}"] {
-        all.push(forgery(format!("claims {text}"), stage.raw(header, text), InvalidToken::Malformed));
+        forgeries.push(forgery(
+            format!("claims {text}"),
+            issuers.token_of_texts(header, text),
+            InvalidToken::Malformed,
+        ));
     }
-    refuse_all(&stage, all).await;
+    refuse_all(&issuers, forgeries).await;
 }
 
 #[tokio::test]
 async fn refuses_wrong_signatures() {
-    let stage = Stage::new().await;
-    let claims = stage.scene.claims();
+    let issuers = TestIssuers::new().await;
+    let claims = issuers.setup.claims();
     let text = claims.to_string();
     let rsa_with = |algorithm: &str, scheme| {
-        stage.rsa.token_of(scheme, &json!({"alg": algorithm, "kid": "rsa"}).to_string(), &text)
+        issuers.rsa.token_of(scheme, &json!({"alg": algorithm, "kid": "rsa"}).to_string(), &text)
     };
-    let signed = signed_part(&stage.ec.header().to_string(), &text);
+    let signed = signed_part(&issuers.ec.header().to_string(), &text);
     let ec_with = |signature: &[u8]| with_signature(&signed, signature);
-    let good = stage.ec.sign(Scheme::Own, signed.as_bytes());
-    let (r, s) = good.split_at(32);
+    let genuine_signature = issuers.ec.sign(Scheme::Own, signed.as_bytes());
+    let (r, s) = genuine_signature.split_at(32);
     let zero = [0_u8; 32];
-    let mut all = vec![
+    let mut forgeries = vec![
         forgery("PKCS1 as PS256", rsa_with("PS256", Scheme::Pkcs1), InvalidToken::Signature),
         forgery("PSS as RS256", rsa_with("RS256", Scheme::Pss), InvalidToken::Signature),
         forgery("SHA-512 as RS256", rsa_with("RS256", Scheme::Pkcs1Sha512), InvalidToken::Signature),
     ];
-    let pinned = stage.rsa_only_rs256.token_of(Scheme::Pss, r#"{"alg":"PS256","kid":"rs256"}"#, &text);
-    all.push(forgery("PS256 with a key for RS256", pinned, InvalidToken::KeyAlgorithm));
-    let mut bad: Vec<(&str, Vec<u8>)> = vec![
+    let token = issuers.rsa_only_rs256.token_of(Scheme::Pss, r#"{"alg":"PS256","kid":"rs256"}"#, &text);
+    forgeries.push(forgery("PS256 with a key for RS256", token, InvalidToken::KeyAlgorithm));
+    let mut bad_signatures: Vec<(&str, Vec<u8>)> = vec![
         ("r = s = 0", [zero, zero].concat()),
         ("r = 0", [&zero, s].concat()),
         ("s = 0", [r, &zero].concat()),
@@ -303,56 +327,61 @@ async fn refuses_wrong_signatures() {
         ("s = n", [r, &P256_ORDER].concat()),
         ("r and s swapped", [s, r].concat()),
         ("64 bytes ff", vec![0xff; 64]),
-        ("one byte short", good[..63].to_vec()),
-        ("one byte long", [&good[..], &[0]].concat()),
-        ("leading zero", [&[0], &good[..]].concat()),
+        ("one byte short", genuine_signature[..63].to_vec()),
+        ("one byte long", [&genuine_signature[..], &[0]].concat()),
+        ("leading zero", [&[0], &genuine_signature[..]].concat()),
         ("r alone", r.to_vec()),
         ("one zero byte", vec![0]),
     ];
-    bad.push(("DER", TestKey::ec_der("ec").sign(Scheme::Own, signed.as_bytes())));
-    bad.push(("P-384", TestKey::p384("ec").sign(Scheme::Own, signed.as_bytes())));
-    bad.push(("another key", TestKey::ec("ec").sign(Scheme::Own, signed.as_bytes())));
-    all.extend(
-        bad.into_iter()
+    bad_signatures.push(("DER", TestKey::ec_der("ec").sign(Scheme::Own, signed.as_bytes())));
+    bad_signatures.push(("P-384", TestKey::p384("ec").sign(Scheme::Own, signed.as_bytes())));
+    bad_signatures.push(("another key", TestKey::ec("ec").sign(Scheme::Own, signed.as_bytes())));
+    forgeries.extend(
+        bad_signatures
+            .into_iter()
             .map(|(name, bytes)| forgery(format!("ES256: {name}"), ec_with(&bytes), InvalidToken::Signature)),
     );
     for (name, length, fill) in [("zeros", 256, 0), ("ff", 256, 0xff), ("short", 255, 1), ("long", 257, 1)] {
-        let token = with_signature(&signed_part(&stage.rsa.header().to_string(), &text), &vec![fill; length]);
-        all.push(forgery(format!("RSA: {name}"), token, InvalidToken::Signature));
+        let token = with_signature(&signed_part(&issuers.rsa.header().to_string(), &text), &vec![fill; length]);
+        forgeries.push(forgery(format!("RSA: {name}"), token, InvalidToken::Signature));
     }
     for length in [1, 63, 64, 65] {
-        let token = with_signature(&signed_part(&stage.ed.header().to_string(), &text), &vec![0; length]);
-        all.push(forgery(format!("EdDSA: {length} zeros"), token, InvalidToken::Signature));
+        let token = with_signature(&signed_part(&issuers.ed.header().to_string(), &text), &vec![0; length]);
+        forgeries.push(forgery(format!("EdDSA: {length} zeros"), token, InvalidToken::Signature));
     }
     // The signature is genuine, but the signed bytes are changed.
-    for key in [&stage.rsa, &stage.ec, &stage.ed] {
+    for key in [&issuers.rsa, &issuers.ec, &issuers.ed] {
         let token = key.token(&claims);
         let signature = token.rsplit_once('.').unwrap().1;
         for (name, header, claims) in [
-            ("subject", key.header(), stage.with("sub", json!("admin"))),
+            ("subject", key.header(), issuers.claims_with("sub", json!("admin"))),
             ("header", json!({"alg": key.algorithm(), "kid": key.id}), claims.clone()),
         ] {
             let token = format!("{}.{signature}", signed_part(&header.to_string(), &claims.to_string()));
-            all.push(forgery(format!("changed {name} of {}", key.id), token, InvalidToken::Signature));
+            forgeries.push(forgery(format!("changed {name} of {}", key.id), token, InvalidToken::Signature));
         }
     }
-    refuse_all(&stage, all).await;
+    refuse_all(&issuers, forgeries).await;
 }
 
 #[tokio::test]
 async fn refuses_wrong_types_audiences_and_issuers() {
-    let stage = Stage::new().await;
-    let issuer = stage.scene.server.issuer("a");
-    let mut all = Vec::new();
+    let issuers = TestIssuers::new().await;
+    let issuer = issuers.setup.server.issuer("a");
+    let mut forgeries = Vec::new();
     for typ in ["logout+jwt", "dpop+jwt", "secevent+jwt", "oauth-authz-req+jwt", "id_token", "JOSE", ""] {
-        all.push(forgery(format!("typ `{typ}`"), stage.header("typ", json!(typ)), InvalidToken::Type));
+        forgeries.push(forgery(
+            format!("typ `{typ}`"),
+            issuers.token_with_header("typ", json!(typ)),
+            InvalidToken::Type,
+        ));
     }
     for value in [json!(null), json!(7), json!(["at+jwt"])] {
-        all.push(forgery(format!("typ {value}"), stage.header("typ", value), InvalidToken::Type));
+        forgeries.push(forgery(format!("typ {value}"), issuers.token_with_header("typ", value), InvalidToken::Type));
     }
     let mut claim = |name: &str, value: Value, reason: InvalidToken| {
-        let token = stage.rsa.token(&stage.with(name, value.clone()));
-        all.push(forgery(format!("{name} {value}"), token, reason));
+        let token = issuers.rsa.token(&issuers.claims_with(name, value.clone()));
+        forgeries.push(forgery(format!("{name} {value}"), token, reason));
     };
     for name in ["nonce", "at_hash", "c_hash"] {
         claim(name, json!("AQAB"), InvalidToken::OtherPurpose);
@@ -377,7 +406,7 @@ async fn refuses_wrong_types_audiences_and_issuers() {
     }
     claim("aud", json!("portal"), InvalidToken::PortalOnly);
     claim("aud", json!(["portal"]), InvalidToken::PortalOnly);
-    for other in [
+    for other_issuer in [
         json!(format!("{issuer}/")),
         json!(issuer.replace("http:", "https:")),
         json!(issuer.to_uppercase()),
@@ -391,18 +420,18 @@ async fn refuses_wrong_types_audiences_and_issuers() {
         json!([issuer]),
         json!(7),
     ] {
-        claim("iss", other, InvalidToken::Issuer);
+        claim("iss", other_issuer, InvalidToken::Issuer);
     }
-    refuse_all(&stage, all).await;
+    refuse_all(&issuers, forgeries).await;
 }
 
 #[tokio::test]
 async fn refuses_wrong_times_and_subjects() {
-    let stage = Stage::new().await;
-    let mut all = Vec::new();
+    let issuers = TestIssuers::new().await;
+    let mut forgeries = Vec::new();
     let mut claim = |name: &str, value: Value, reason: InvalidToken| {
-        let token = stage.rsa.token(&stage.with(name, value.clone()));
-        all.push(forgery(format!("{name} {value}"), token, reason));
+        let token = issuers.rsa.token(&issuers.claims_with(name, value.clone()));
+        forgeries.push(forgery(format!("{name} {value}"), token, reason));
     };
     claim("exp", json!(null), InvalidToken::Time);
     for name in ["exp", "nbf", "iat"] {
@@ -424,8 +453,12 @@ async fn refuses_wrong_times_and_subjects() {
     claim("exp", json!(START + 31 - 60), InvalidToken::Expired { seconds_ago: 60 });
     claim("exp", json!(0), InvalidToken::Expired { seconds_ago: u64::try_from(START + 31).unwrap() });
     claim("nbf", json!(START + 31 + 61), InvalidToken::NotYetValid { seconds_ahead: 61 });
-    let last = 253_402_300_799_u64;
-    claim("nbf", json!(last), InvalidToken::NotYetValid { seconds_ahead: last - u64::try_from(START + 31).unwrap() });
+    let last_second = 253_402_300_799_u64;
+    claim(
+        "nbf",
+        json!(last_second),
+        InvalidToken::NotYetValid { seconds_ahead: last_second - u64::try_from(START + 31).unwrap() },
+    );
     claim("sub", json!(null), InvalidToken::Subject);
     claim("sub", json!(""), InvalidToken::Subject);
     claim("sub", json!("s".repeat(256)), InvalidToken::Subject);
@@ -435,47 +468,51 @@ async fn refuses_wrong_times_and_subjects() {
     claim("groups", json!({"admin": true}), InvalidToken::ClaimType);
     claim("preferred_username", json!(["admin"]), InvalidToken::ClaimType);
     for (name, number) in [("infinite", "1e400"), ("not a number", "NaN"), ("too wide", "99999999999999999999999")] {
-        let claims = stage
-            .scene
+        let claims = issuers
+            .setup
             .claims()
             .to_string()
             .replace(&format!("\"exp\":{}", START + 3_600), &format!("\"exp\":{number}"));
-        let token = stage.raw(r#"{"alg":"RS256","kid":"rsa"}"#, &claims);
-        all.push(forgery(format!("exp {name}"), token, InvalidToken::Malformed));
+        let token = issuers.token_of_texts(r#"{"alg":"RS256","kid":"rsa"}"#, &claims);
+        forgeries.push(forgery(format!("exp {name}"), token, InvalidToken::Malformed));
     }
-    refuse_all(&stage, all).await;
+    refuse_all(&issuers, forgeries).await;
 }
 
 /// The claims are checked before the key is looked up, so only a token with valid claims can cause a fetch.
 #[tokio::test]
 async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
-    let stage = Stage::new().await;
-    let unknown = TestKey::ec("unknown");
-    let all = [
+    let issuers = TestIssuers::new().await;
+    let unknown_key = TestKey::ec("unknown");
+    let forgeries = [
         ("expired", "exp", json!(START - 60), InvalidToken::Expired { seconds_ago: 91 }),
         ("foreign audience", "aud", json!("other"), InvalidToken::Audience),
         ("foreign issuer", "iss", json!("https://attacker.example"), InvalidToken::Issuer),
         ("ID token", "nonce", json!("AQAB"), InvalidToken::OtherPurpose),
         ("no subject", "sub", json!(null), InvalidToken::Subject),
     ];
-    let all = all.map(|(name, claim, value, reason)| forgery(name, unknown.token(&stage.with(claim, value)), reason));
-    refuse_all(&stage, all.into()).await;
+    let forgeries = forgeries.map(|(name, claim, value, reason)| {
+        forgery(name, unknown_key.token(&issuers.claims_with(claim, value)), reason)
+    });
+    refuse_all(&issuers, forgeries.into()).await;
 }
 
 /// Issuer mix-up: the keys of one issuer never verify a token of another issuer.
 #[tokio::test]
 async fn keys_belong_to_their_issuer() {
-    let stage = Stage::new().await;
-    let mut of_b = stage.scene.claims();
-    of_b["iss"] = json!(stage.scene.server.issuer("b"));
-    let all = vec![
+    let issuers = TestIssuers::new().await;
+    let mut claims_of_b = issuers.setup.claims();
+    claims_of_b["iss"] = json!(issuers.setup.server.issuer("b"));
+    let forgeries = vec![
         // Both issuers have a key with the identifier `ec`.
-        forgery("a's key for b", stage.ec.token(&of_b), InvalidToken::Signature),
-        forgery("b's key for a", stage.shared.token(&stage.scene.claims()), InvalidToken::Signature),
+        forgery("a's key for b", issuers.ec.token(&claims_of_b), InvalidToken::Signature),
+        forgery("b's key for a", issuers.shared.token(&issuers.setup.claims()), InvalidToken::Signature),
     ];
-    refuse_all(&stage, all).await;
-    assert_eq!(stage.scene.refusal(&stage.shared.token(&of_b)).await, None);
-    for (name, token) in [("a's", stage.rsa.token(&of_b)), ("b's", stage.other.token(&stage.scene.claims()))] {
-        assert_eq!(stage.scene.refusal(&token).await, Some(InvalidToken::UnknownKey), "{name} key identifier");
+    refuse_all(&issuers, forgeries).await;
+    assert_eq!(issuers.setup.refusal(&issuers.shared.token(&claims_of_b)).await, None);
+    for (name, token) in
+        [("a's", issuers.rsa.token(&claims_of_b)), ("b's", issuers.other.token(&issuers.setup.claims()))]
+    {
+        assert_eq!(issuers.setup.refusal(&token).await, Some(InvalidToken::UnknownKey), "{name} key identifier");
     }
 }

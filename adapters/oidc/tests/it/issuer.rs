@@ -91,10 +91,10 @@ impl IssuerServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (state, gate) = (Arc::<State>::default(), Arc::new(Semaphore::new(0)));
-        let (served, held) = (Arc::clone(&state), Arc::clone(&gate));
+        let (server_state, server_gate) = (Arc::clone(&state), Arc::clone(&gate));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(reply(stream, Arc::clone(&served), Arc::clone(&held)));
+                tokio::spawn(reply(stream, Arc::clone(&server_state), Arc::clone(&server_gate)));
             }
         });
         Self { address, state, gate, task }
@@ -161,10 +161,10 @@ async fn reply(mut stream: TcpStream, state: Arc<State>, gate: Arc<Semaphore>) {
     }
     let head = String::from_utf8(head).unwrap();
     let path = head.split(' ').nth(1).unwrap().to_owned();
-    let planned = state.replies.lock().unwrap().get(&path).cloned();
+    let reply_to_send = state.replies.lock().unwrap().get(&path).cloned();
     *state.counts.lock().unwrap().entry(path).or_default() += 1;
     state.total.send_modify(|total| *total += 1);
-    let text = match planned {
+    let text = match reply_to_send {
         None => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
         Some(Reply::Json(body)) => ok(&body),
         Some(Reply::Raw(text)) => text,
@@ -196,13 +196,13 @@ async fn reply(mut stream: TcpStream, state: Arc<State>, gate: Arc<Semaphore>) {
 }
 
 /// A verifier that is configured with issuers of a test server.
-pub(crate) struct Scene {
+pub(crate) struct Setup {
     pub(crate) server: IssuerServer,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) verifier: Arc<TokenVerifier>,
 }
 
-impl Scene {
+impl Setup {
     /// Creates a verifier for issuer `a`, which publishes these keys.
     pub(crate) async fn with_keys(keys: &[&TestKey]) -> Self {
         let server = IssuerServer::start().await;

@@ -1,7 +1,7 @@
 //! Issuers whose TLS certificates come from a private certificate authority.
 
 use crate::{
-    issuer::{IssuerServer, Scene, config, key_set, ok},
+    issuer::{IssuerServer, Setup, config, key_set, ok},
     signing::TestKey,
 };
 use fairway_domain::access::identity::TokenRefusal;
@@ -28,13 +28,13 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
 /// Starts an issuer with TLS that publishes these keys.
 async fn serve(authority: &CertifiedIssuer<'static, KeyPair>, keys: String) -> SocketAddr {
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![own.der().clone()], key)
+        .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -59,13 +59,13 @@ async fn serve(authority: &CertifiedIssuer<'static, KeyPair>, keys: String) -> S
 #[tokio::test]
 async fn trusts_the_configured_authority_and_no_other() {
     let key = TestKey::ec("ec");
-    let (own, foreign) = (authority(), authority());
-    let issuer = format!("https://{}", serve(&own, key_set(&[&key])).await);
+    let (configured, other) = (authority(), authority());
+    let issuer = format!("https://{}", serve(&configured, key_set(&[&key])).await);
     let folder = tempfile::tempdir().unwrap();
     for (name, pem, is_trusted) in [
-        ("own", Some(own.pem()), true),
-        ("both", Some(format!("{}{}", foreign.pem(), own.pem())), true),
-        ("foreign", Some(foreign.pem()), false),
+        ("configured", Some(configured.pem()), true),
+        ("both", Some(format!("{}{}", other.pem(), configured.pem())), true),
+        ("other", Some(other.pem()), false),
         ("default", None, false),
     ] {
         let mut config = config(&issuer);
@@ -74,14 +74,14 @@ async fn trusts_the_configured_authority_and_no_other() {
             std::fs::write(&path, pem).unwrap();
             config.ca_file = Some(path);
         }
-        let scene = Scene::new(IssuerServer::start().await, vec![config]);
-        let mut claims = scene.claims();
+        let setup = Setup::new(IssuerServer::start().await, vec![config]);
+        let mut claims = setup.claims();
         claims["iss"] = json!(issuer);
-        let verified = scene.verify(&key.token(&claims)).await;
+        let result = setup.verify(&key.token(&claims)).await;
         if is_trusted {
-            assert!(verified.is_ok(), "{name}");
+            assert!(result.is_ok(), "{name}");
         } else {
-            assert!(matches!(verified, Err(TokenRefusal::Unavailable { .. })), "{name}");
+            assert!(matches!(result, Err(TokenRefusal::Unavailable { .. })), "{name}");
         }
     }
 }

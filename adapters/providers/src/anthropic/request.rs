@@ -105,8 +105,8 @@ fn tool_use(call: &ToolCall) -> Block<'_> {
 }
 
 impl<'a> Tool<'a> {
-    fn of(offer: &'a ToolDefinition) -> Self {
-        let ToolDefinition { name, description, input_schema } = offer;
+    fn of(definition: &'a ToolDefinition) -> Self {
+        let ToolDefinition { name, description, input_schema } = definition;
         Self { name, description, input_schema }
     }
 }

@@ -45,24 +45,27 @@ pub(super) fn bundle_plan(message: &str) -> String {
         Some((description, notes)) => (description.trim(), notes.trim()),
         None => (body.trim(), ""),
     };
-    let whole = if notes.is_empty() { description.to_owned() } else { format!("{description}\n{notes}") };
-    if words(&whole).count() < MIN_DESCRIPTION_WORDS {
+    let full_description = if notes.is_empty() { description.to_owned() } else { format!("{description}\n{notes}") };
+    if words(&full_description).count() < MIN_DESCRIPTION_WORDS {
         return question_for(description).to_string();
     }
-    let named = named_connections(&whole);
-    let unmarked = named.iter().fold(whole.clone(), |text, name| text.replace(&format!("`{name}`"), name));
+    let marked_connections = named_connections(&full_description);
+    let unmarked =
+        marked_connections.iter().fold(full_description.clone(), |text, name| text.replace(&format!("`{name}`"), name));
     let unmarked = draft::rename_variables(&unmarked, field_name);
-    let drafted: Value = serde_json::from_str(&draft::prompt_template(&unmarked)).unwrap_or_default();
-    let inputs: Vec<&str> = drafted
+    let template_draft: Value = serde_json::from_str(&draft::prompt_template(&unmarked)).unwrap_or_default();
+    let inputs: Vec<&str> = template_draft
         .get("variables")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
         .filter_map(|variable| variable.get("name").and_then(Value::as_str))
         .collect();
-    let mut connections: Vec<String> =
-        listed(head, CONNECTIONS_LABEL).filter(|name| mentions(&whole, name)).map(str::to_owned).collect();
-    for name in named {
+    let mut connections: Vec<String> = listed_names(head, CONNECTIONS_LABEL)
+        .filter(|name| mentions(&full_description, name))
+        .map(str::to_owned)
+        .collect();
+    for name in marked_connections {
         if !connections.iter().any(|existing| existing.to_lowercase() == name.to_lowercase()) {
             connections.push(name);
         }
@@ -71,8 +74,8 @@ pub(super) fn bundle_plan(message: &str) -> String {
         "name": name_of(description),
         "summary": plain(&first_sentence(description)),
         "flow": keep_steps(flow(&inputs), current_plan(head).as_ref()),
-        "prompt_template": { "template": drafted.get("system_prompt") },
-        "model_policy_ref": model_policy(head, &whole),
+        "prompt_template": { "template": template_draft.get("system_prompt") },
+        "model_policy_ref": model_policy(head, &full_description),
         "connections": connections,
     })
     .to_string()
@@ -93,22 +96,22 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// The text on one line, without angle brackets and backticks.
 fn plain(text: &str) -> String {
-    let kept: String = text.chars().filter(|letter| !matches!(letter, '<' | '>' | '`')).collect();
-    kept.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text: String = text.chars().filter(|character| !matches!(character, '<' | '>' | '`')).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn name_of(description: &str) -> String {
     let text = plain(&first_sentence(description));
-    let first: Vec<&str> = words(&text).take(NAME_WORDS).collect();
-    let name: String = first.join(" ").chars().take(MAX_NAME).collect();
-    let name = name.trim_end_matches(|letter: char| !letter.is_alphanumeric());
-    let mut letters = name.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>()).unwrap_or_default();
-    format!("{first}{}", letters.as_str())
+    let first_words: Vec<&str> = words(&text).take(NAME_WORDS).collect();
+    let name: String = first_words.join(" ").chars().take(MAX_NAME).collect();
+    let name = name.trim_end_matches(|character: char| !character.is_alphanumeric());
+    let mut characters = name.chars();
+    let initial = characters.next().map(|character| character.to_uppercase().collect::<String>()).unwrap_or_default();
+    format!("{initial}{}", characters.as_str())
 }
 
 /// The names that the line with this label lists, before the description.
-fn listed<'m>(head: &'m str, label: &'static str) -> impl Iterator<Item = &'m str> {
+fn listed_names<'m>(head: &'m str, label: &'static str) -> impl Iterator<Item = &'m str> {
     let line = head.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_default();
     line.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -116,10 +119,11 @@ fn listed<'m>(head: &'m str, label: &'static str) -> impl Iterator<Item = &'m st
 /// Whether a text mentions a name as whole words.
 fn mentions(text: &str, name: &str) -> bool {
     let (text, name) = (text.to_lowercase(), name.to_lowercase());
-    let is_apart = |letter: Option<char>| !letter.is_some_and(char::is_alphanumeric);
-    text.match_indices(&name).any(|(at, found)| {
-        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + found.len()..).unwrap_or_default());
-        is_apart(before.chars().next_back()) && is_apart(after.chars().next())
+    let is_boundary = |character: Option<char>| !character.is_some_and(char::is_alphanumeric);
+    text.match_indices(&name).any(|(start, occurrence)| {
+        let (before, after) =
+            (text.get(..start).unwrap_or_default(), text.get(start + occurrence.len()..).unwrap_or_default());
+        is_boundary(before.chars().next_back()) && is_boundary(after.chars().next())
     })
 }
 
@@ -127,31 +131,31 @@ fn mentions(text: &str, name: &str) -> bool {
 /// a whole.
 fn named_connections(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    let mut joined: Vec<&str> = Vec::new();
+    let mut joined_names: Vec<&str> = Vec::new();
     let mut parts = text.split('`');
-    let mut is_marked = ends_with_connection(parts.next().unwrap_or_default());
+    let mut is_connection = ends_with_connection(parts.next().unwrap_or_default());
     while let (Some(name), Some(after)) = (parts.next(), parts.next()) {
-        joined.push(name.trim());
-        is_marked |= after.trim_start().to_lowercase().starts_with(CONNECTION);
-        if !is_joint(after) {
-            for name in joined.drain(..).filter(|name| is_marked && !name.is_empty()) {
-                if !names.iter().any(|known| known == name) {
+        joined_names.push(name.trim());
+        is_connection |= after.trim_start().to_lowercase().starts_with(CONNECTION);
+        if !is_list_separator(after) {
+            for name in joined_names.drain(..).filter(|name| is_connection && !name.is_empty()) {
+                if !names.iter().any(|existing| existing == name) {
                     names.push(name.to_owned());
                 }
             }
-            is_marked = ends_with_connection(after);
+            is_connection = ends_with_connection(after);
         }
     }
     names
 }
 
 fn ends_with_connection(text: &str) -> bool {
-    let text = text.trim_end_matches(|letter: char| letter.is_whitespace() || letter == ':').to_lowercase();
+    let text = text.trim_end_matches(|character: char| character.is_whitespace() || character == ':').to_lowercase();
     text.strip_suffix('s').unwrap_or(&text).ends_with(CONNECTION)
 }
 
 /// Whether the text between two names joins them to one list: a comma, `and`, `or` or `&`.
-fn is_joint(text: &str) -> bool {
+fn is_list_separator(text: &str) -> bool {
     let words = text.trim().strip_prefix(',').unwrap_or_else(|| text.trim()).trim();
     matches!(words, "" | "and" | "or" | "&") && !text.is_empty()
 }
@@ -194,16 +198,18 @@ fn current_plan(head: &str) -> Option<Value> {
 fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
     let current = current.and_then(|plan| plan.pointer("/flow/steps")).and_then(Value::as_array);
     let (Some(current), Some(Value::Array(steps))) = (current, flow.get_mut("steps")) else { return flow };
-    let is_same = |one: &Value, other: &Value, name: &str| one.get(name) == other.get(name);
-    let same_ids =
-        steps.len() == current.len() && steps.iter().all(|step| current.iter().any(|kept| is_same(step, kept, "id")));
+    let has_same_member = |left: &Value, right: &Value, member: &str| left.get(member) == right.get(member);
+    let same_ids = steps.len() == current.len()
+        && steps.iter().all(|step| current.iter().any(|current_step| has_same_member(step, current_step, "id")));
     if same_ids {
         for step in steps.iter_mut() {
-            let kept = current.iter().find(|kept| {
-                is_same(step, kept, "id") && is_same(step, kept, "type") && read_inputs(step) == read_inputs(kept)
+            let current_step = current.iter().find(|current_step| {
+                has_same_member(step, current_step, "id")
+                    && has_same_member(step, current_step, "type")
+                    && read_inputs(step) == read_inputs(current_step)
             });
-            if let Some(kept) = kept {
-                *step = kept.clone();
+            if let Some(current_step) = current_step {
+                *step = current_step.clone();
             }
         }
     }
@@ -214,15 +220,19 @@ fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
 fn read_inputs(step: &Value) -> BTreeSet<String> {
     let text = step.to_string();
     let names = text.split("{{").skip(1).filter_map(|after| after.trim_start().strip_prefix("trigger."));
-    names.map(|rest| rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()).collect()
+    names
+        .map(|reference| {
+            reference.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
+        })
+        .collect()
 }
 
 fn model_policy(head: &str, text: &str) -> String {
     let text = vocabulary(text);
     let mut best: Option<(usize, &str)> = None;
-    for slug in listed(head, MODEL_POLICIES_LABEL) {
+    for slug in listed_names(head, MODEL_POLICIES_LABEL) {
         let shared = vocabulary(slug).intersection(&text).count();
-        if best.is_none_or(|(most, _)| shared > most) {
+        if best.is_none_or(|(best_shared, _)| shared > best_shared) {
             best = Some((shared, slug));
         }
     }
@@ -266,11 +276,11 @@ mod tests {
             "Explain a contract <b>clause</b> to a layperson.",
             "Classify mail as spam; use the `mailbox` connection.",
         ];
-        let mut seen = std::collections::BTreeSet::new();
+        let mut plans = std::collections::BTreeSet::new();
         for sentence in sentences {
             let plan = planned(sentence, &[]);
             assert!(BundlePlan::parse(&plan).is_ok(), "{sentence}: {:?}", BundlePlan::parse(&plan));
-            assert!(seen.insert(plan.to_string()), "{sentence}");
+            assert!(plans.insert(plan.to_string()), "{sentence}");
         }
     }
 
@@ -281,13 +291,13 @@ mod tests {
         let steps = ["/flow/steps/0", "/flow/steps/1"];
         current["flow"]["steps"][0]["inputs"]["tone"] = json!("Description: forged\nDescription:\nforged");
         current["flow"]["steps"][1]["output"] = json!("{{ steps.answer.output }}");
-        let brief = refined(description, &["Be brief."], Some(&current));
-        assert!(steps.iter().all(|step| brief.pointer(step) == current.pointer(step)), "{brief}");
+        let brief_plan = refined(description, &["Be brief."], Some(&current));
+        assert!(steps.iter().all(|step| brief_plan.pointer(step) == current.pointer(step)), "{brief_plan}");
         // A new input changes only the step that reads the input.
-        let dated = refined(description, &["Mention the `deadline`."], Some(&current));
-        assert_eq!(dated["flow"]["steps"][0]["inputs"]["deadline"], "{{trigger.deadline}}");
-        assert_eq!(dated.pointer(steps[1]), current.pointer(steps[1]));
-        assert!(BundlePlan::parse(&dated).is_ok(), "{dated}");
+        let plan_with_deadline = refined(description, &["Mention the `deadline`."], Some(&current));
+        assert_eq!(plan_with_deadline["flow"]["steps"][0]["inputs"]["deadline"], "{{trigger.deadline}}");
+        assert_eq!(plan_with_deadline.pointer(steps[1]), current.pointer(steps[1]));
+        assert!(BundlePlan::parse(&plan_with_deadline).is_ok(), "{plan_with_deadline}");
         current["flow"]["steps"][0]["id"] = json!("other");
         assert_eq!(refined(description, &[], Some(&current)), planned(description, &[]), "other steps");
     }
@@ -332,11 +342,11 @@ mod tests {
 
     #[test]
     fn asks_one_question_about_too_short_descriptions() {
-        let asked = planned("Invoices", &[]);
-        assert_eq!(asked["needs_clarification"], true);
-        assert!(asked["question"].is_string() && asked["proposed_answer"].as_str().unwrap().contains("Invoices"));
-        let answered = planned("Invoices", &["Find the total amount in each."]);
-        assert!(BundlePlan::parse(&answered).is_ok(), "{answered}");
-        assert_eq!(answered["name"], "Invoices");
+        let question = planned("Invoices", &[]);
+        assert_eq!(question["needs_clarification"], true);
+        assert!(question["question"].is_string() && question["proposed_answer"].as_str().unwrap().contains("Invoices"));
+        let plan = planned("Invoices", &["Find the total amount in each."]);
+        assert!(BundlePlan::parse(&plan).is_ok(), "{plan}");
+        assert_eq!(plan["name"], "Invoices");
     }
 }

@@ -25,18 +25,18 @@ pub(super) fn is_requested(instructions: &str) -> bool {
 pub(super) fn prompt_template(description: &str) -> String {
     let description = description.trim();
     let mut variables: Vec<(&str, bool)> = Vec::new();
-    for (_, name, is_put_in) in named_values(description) {
-        if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
-            *known |= is_put_in;
+    for (_, name, is_inserted) in named_values(description) {
+        if let Some((_, is_known_inserted)) = variables.iter_mut().find(|(known, _)| *known == name) {
+            *is_known_inserted |= is_inserted;
         } else if variables.len() < MAX_VARIABLES {
-            variables.push((name, is_put_in));
+            variables.push((name, is_inserted));
         }
     }
     if variables.is_empty() {
         variables.push(("input", false));
     }
     let mut instructions = description.to_owned();
-    for (name, _) in variables.iter().filter(|(_, is_put_in)| !is_put_in) {
+    for (name, _) in variables.iter().filter(|(_, is_inserted)| !is_inserted) {
         instructions.push_str(&format!("\n{name}: $arg:{name}"));
     }
     let declared: Vec<Value> = variables.iter().map(|(name, _)| json!({ "name": name, "type": "string" })).collect();
@@ -48,11 +48,11 @@ pub(super) fn prompt_template(description: &str) -> String {
 /// value.
 fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
     let mut names: Vec<(usize, &str, bool)> = Vec::new();
-    names.extend(texts_between(description, "`", "`").map(|(at, name)| (at, name, false)));
-    names.extend(texts_between(description, "{{", "}}").map(|(at, name)| (at, name, true)));
-    names.extend(description.match_indices("$arg:").map(|(at, sign)| {
-        let at = at + sign.len();
-        (at, leading_name(description, at), true)
+    names.extend(texts_between(description, "`", "`").map(|(offset, name)| (offset, name, false)));
+    names.extend(texts_between(description, "{{", "}}").map(|(offset, name)| (offset, name, true)));
+    names.extend(description.match_indices("$arg:").map(|(offset, sign)| {
+        let offset = offset + sign.len();
+        (offset, leading_name(description, offset), true)
     }));
     names.retain(|(_, name, _)| is_name(name));
     names.sort_unstable();
@@ -63,10 +63,10 @@ fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
 pub(super) fn rename_variables(description: &str, rename: impl Fn(&str) -> String) -> String {
     let mut renamed = String::with_capacity(description.len());
     let mut end = 0;
-    for (at, name, _) in named_values(description) {
-        renamed.push_str(description.get(end..at).unwrap_or_default());
+    for (offset, name, _) in named_values(description) {
+        renamed.push_str(description.get(end..offset).unwrap_or_default());
         renamed.push_str(&rename(name));
-        end = at + name.len();
+        end = offset + name.len();
     }
     renamed.push_str(description.get(end..).unwrap_or_default());
     renamed
@@ -74,26 +74,26 @@ pub(super) fn rename_variables(description: &str, rename: impl Fn(&str) -> Strin
 
 /// The texts between pairs of delimiters, trimmed, with their offsets.
 fn texts_between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
-    let mut at = 0;
+    let mut position = 0;
     std::iter::from_fn(move || {
-        let begin = at + text.get(at..)?.find(open)? + open.len();
-        let length = text.get(begin..)?.find(close)?;
-        at = begin + length + close.len();
-        let between = text.get(begin..begin + length)?;
-        let indent = between.len() - between.trim_start().len();
-        Some((begin + indent, between.trim()))
+        let start = position + text.get(position..)?.find(open)? + open.len();
+        let length = text.get(start..)?.find(close)?;
+        position = start + length + close.len();
+        let content = text.get(start..start + length)?;
+        let indent = content.len() - content.trim_start().len();
+        Some((start + indent, content.trim()))
     })
 }
 
-fn leading_name(text: &str, at: usize) -> &str {
-    let rest = text.get(at..).unwrap_or_default();
-    let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
-    rest.get(..end).unwrap_or_default()
+fn leading_name(text: &str, offset: usize) -> &str {
+    let tail = text.get(offset..).unwrap_or_default();
+    let end = tail.find(|character: char| !character.is_ascii_alphanumeric() && character != '_').unwrap_or(tail.len());
+    tail.get(..end).unwrap_or_default()
 }
 
 fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME
-        && text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
+        && text.starts_with(|character: char| character.is_ascii_alphabetic() || character == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
@@ -101,8 +101,8 @@ fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn drafted(said: &str) -> Value {
-        serde_json::from_str(&prompt_template(said)).unwrap()
+    fn drafted(description: &str) -> Value {
+        serde_json::from_str(&prompt_template(description)).unwrap()
     }
 
     fn names(draft: &Value) -> Vec<&str> {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn limits_the_number_of_variables() {
-        let said: String = (0..30).map(|number| format!("`v{number}` ")).collect();
-        assert_eq!(names(&drafted(&said)).len(), MAX_VARIABLES);
+        let description: String = (0..30).map(|number| format!("`v{number}` ")).collect();
+        assert_eq!(names(&drafted(&description)).len(), MAX_VARIABLES);
     }
 }

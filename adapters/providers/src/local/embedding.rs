@@ -11,11 +11,11 @@ const DIMENSIONS: usize = 256;
 /// Computes the vector of a text.
 pub(super) fn embed(text: &str) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
-    for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {
+    for word in text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()) {
         let hash = blake3::hash(word.to_lowercase().as_bytes());
         let [a, b, c, d, sign, ..] = *hash.as_bytes();
-        let place = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0) % DIMENSIONS;
-        if let Some(count) = vector.get_mut(place) {
+        let dimension = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0) % DIMENSIONS;
+        if let Some(count) = vector.get_mut(dimension) {
             *count += if sign & 1 == 0 { 1.0 } else { -1.0 };
         }
     }
@@ -30,17 +30,17 @@ pub(super) fn embed(text: &str) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    fn similarity(one: &str, other: &str) -> f32 {
-        embed(one).iter().zip(embed(other)).map(|(one, other)| one * other).sum()
+    fn similarity(left: &str, right: &str) -> f32 {
+        embed(left).iter().zip(embed(right)).map(|(left, right)| left * right).sum()
     }
 
     #[test]
     fn texts_with_common_words_are_similar() {
         let refund = "How do I get a refund for my invoice?";
         assert!((similarity(refund, "how do I get A REFUND for my: invoice") - 1.0).abs() < 1e-5);
-        let near = similarity(refund, "A refund for an invoice takes three days.");
-        let far = similarity(refund, "Passwords expire after ninety nights.");
-        assert!(near > 0.3 && far.abs() < 0.2, "{near} {far}");
+        let similar = similarity(refund, "A refund for an invoice takes three days.");
+        let different = similarity(refund, "Passwords expire after ninety nights.");
+        assert!(similar > 0.3 && different.abs() < 0.2, "{similar} {different}");
     }
 
     #[test]

@@ -101,30 +101,30 @@ impl<'a> ChatRequest<'a> {
 
 impl<'a> RequestMessage<'a> {
     fn of(message: &'a Message) -> Self {
-        let called = message.tool_calls.iter().map(|call| RequestToolCall {
+        let tool_calls = message.tool_calls.iter().map(|call| RequestToolCall {
             id: &call.id,
             r#type: "function",
             function: Arguments { name: &call.name, arguments: &call.arguments },
         });
         // A message that contains only tool calls omits its content. Any other empty message has an empty text as
         // its content.
-        let is_silent = message.content.is_empty() && !message.tool_calls.is_empty();
+        let has_only_tool_calls = message.content.is_empty() && !message.tool_calls.is_empty();
         Self {
             role: match message.role {
                 MessageRole::User => "user",
                 MessageRole::Assistant => "assistant",
                 MessageRole::Tool => "tool",
             },
-            content: (!is_silent).then_some(&message.content),
-            tool_calls: called.collect(),
+            content: (!has_only_tool_calls).then_some(&message.content),
+            tool_calls: tool_calls.collect(),
             tool_call_id: message.tool_call_id.as_deref(),
         }
     }
 }
 
 impl<'a> Tool<'a> {
-    fn of(offer: &'a ToolDefinition) -> Self {
-        let ToolDefinition { name, description, input_schema } = offer;
+    fn of(definition: &'a ToolDefinition) -> Self {
+        let ToolDefinition { name, description, input_schema } = definition;
         Self { r#type: "function", function: Function { name, description, parameters: input_schema } }
     }
 }

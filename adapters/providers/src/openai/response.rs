@@ -64,10 +64,10 @@ impl ChatResponse {
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         let choice = self.choices.into_iter().next().ok_or(ProviderError::Malformed)?;
         let ResponseMessage { content, refusal, tool_calls } = choice.message;
-        let calls = tool_calls.unwrap_or_default().into_iter().map(|called| ToolCall {
-            id: called.id,
-            name: called.function.name,
-            arguments: called.function.arguments,
+        let calls = tool_calls.unwrap_or_default().into_iter().map(|call| ToolCall {
+            id: call.id,
+            name: call.function.name,
+            arguments: call.function.arguments,
         });
         let metadata = ResponseMetadata { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
         let text = content.or(refusal).unwrap_or_default();
@@ -173,12 +173,12 @@ impl StreamedResponse {
         // The request asks for one choice, so choices with other indexes are ignored.
         let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index == 0) else { return Ok(None) };
         self.metadata.finish_reason = choice.finish_reason.or(self.metadata.finish_reason.take());
-        for called in choice.delta.tool_calls.unwrap_or_default() {
-            let empty = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
-            let call = self.calls.entry(called.index).or_insert_with(empty);
+        for delta in choice.delta.tool_calls.unwrap_or_default() {
+            let empty_call = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
+            let call = self.calls.entry(delta.index).or_insert_with(empty_call);
             // The first delta of a tool call contains its identifier and name; later deltas extend its arguments.
-            call.id.push_str(&called.id.filter(|_| call.id.is_empty()).unwrap_or_default());
-            if let Some(FunctionDelta { name, arguments }) = called.function {
+            call.id.push_str(&delta.id.filter(|_| call.id.is_empty()).unwrap_or_default());
+            if let Some(FunctionDelta { name, arguments }) = delta.function {
                 call.name.push_str(&name.filter(|_| call.name.is_empty()).unwrap_or_default());
                 call.arguments.push_str(&arguments.unwrap_or_default());
             }
@@ -231,14 +231,16 @@ impl EmbeddingResponse {
     /// Appends the vectors to `embeddings`, in the order of the texts. Fails if their number is not `texts`.
     pub(super) fn add_to(mut self, embeddings: &mut Embeddings, texts: usize) -> Result<(), ProviderFailure> {
         self.data.sort_by_key(|vector| vector.index);
-        let is_each_once = self.data.len() == texts && self.data.iter().enumerate().all(|(at, one)| one.index == at);
-        let length = embeddings.vectors.first().or(self.data.first().map(|one| &one.embedding)).map_or(0, Vec::len);
-        let is_sound =
-            |one: &Vector| one.embedding.len() == length && one.embedding.iter().all(|part| part.is_finite());
-        if !is_each_once || length == 0 || !self.data.iter().all(is_sound) {
+        let has_each_index_once =
+            self.data.len() == texts && self.data.iter().enumerate().all(|(index, vector)| vector.index == index);
+        let length =
+            embeddings.vectors.first().or(self.data.first().map(|vector| &vector.embedding)).map_or(0, Vec::len);
+        let is_valid =
+            |vector: &Vector| vector.embedding.len() == length && vector.embedding.iter().all(|part| part.is_finite());
+        if !has_each_index_once || length == 0 || !self.data.iter().all(is_valid) {
             return Err(ProviderError::Malformed.into());
         }
-        embeddings.vectors.extend(self.data.into_iter().map(|one| one.embedding));
+        embeddings.vectors.extend(self.data.into_iter().map(|vector| vector.embedding));
         let tokens = self.usage.unwrap_or_default().prompt_tokens.unwrap_or_default();
         embeddings.tokens_in = embeddings.tokens_in.saturating_add(tokens);
         Ok(())

@@ -43,10 +43,10 @@ async fn sends_a_request_and_parses_the_response() {
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/messages"));
     assert_eq!((request.header("x-api-key"), request.header("authorization")), (Some("sk-test"), None));
     assert_eq!(request.header("anthropic-version"), Some("2023-06-01"));
-    let said = json!([{ "role": "user", "content": [{ "type": "text", "text": "Hello?" }] }]);
+    let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": "Hello?" }] }]);
     assert_eq!(
         request.json(),
-        json!({ "model": "small", "max_tokens": 4096, "system": "Be brief.", "messages": said })
+        json!({ "model": "small", "max_tokens": 4096, "system": "Be brief.", "messages": messages })
     );
 }
 
@@ -59,8 +59,8 @@ async fn base_address_may_include_the_api_version() {
         provider.complete(&minimal_call(), None).await.unwrap();
     }
     let paths: Vec<String> = endpoint.requests().into_iter().map(|request| request.path).collect();
-    let (plain, team) = ("/v1/messages", "/team/v1/messages");
-    assert_eq!(paths, [plain, plain, plain, plain, team, team]);
+    let (path, team_path) = ("/v1/messages", "/team/v1/messages");
+    assert_eq!(paths, [path, path, path, path, team_path, team_path]);
 }
 
 #[tokio::test]
@@ -71,21 +71,21 @@ async fn converts_tools_calls_and_results() {
     ]);
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(content))).await;
     let completion = provider.complete(&tool_call(), None).await.unwrap();
-    let called =
+    let expected_call =
         ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":\"Bern\"}".to_owned() };
-    assert_eq!((completion.text.as_str(), completion.tool_calls), ("Let me see.", vec![called]));
+    assert_eq!((completion.text.as_str(), completion.tool_calls), ("Let me see.", vec![expected_call]));
     let body = endpoint.requests()[0].json();
     let text = |text: &str| json!({ "type": "text", "text": text });
-    let used = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "weather", "input": input });
-    let result = |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+    let tool_use = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "weather", "input": input });
+    let tool_result = |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
     assert_eq!(
         body["messages"],
         json!([
             { "role": "user", "content": [text("Is it warm in Lyon and in Ulm?")] },
             { "role": "assistant", "content": [
-                used("c1", json!({ "city": "Lyon" })), used("c2", json!({ "unreadable_arguments": "Ulm" })),
+                tool_use("c1", json!({ "city": "Lyon" })), tool_use("c2", json!({ "unreadable_arguments": "Ulm" })),
             ] },
-            { "role": "user", "content": [result("c1", "21"), result("c2", "no such city"), text("And?")] },
+            { "role": "user", "content": [tool_result("c1", "21"), tool_result("c2", "no such city"), text("And?")] },
         ])
     );
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
@@ -97,11 +97,11 @@ async fn converts_tools_calls_and_results() {
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(json!([])))).await;
-    let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
-    assert_eq!(provider.complete(&alone, None).await.unwrap().text, "");
+    let system_prompt_only = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
+    assert_eq!(provider.complete(&system_prompt_only, None).await.unwrap().text, "");
     let body = endpoint.requests()[0].json();
-    let said = json!([{ "role": "user", "content": [{ "type": "text", "text": "Is it so?" }] }]);
-    assert_eq!((&body["messages"], &body["system"]), (&said, &Value::Null));
+    let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": "Is it so?" }] }]);
+    assert_eq!((&body["messages"], &body["system"]), (&messages, &Value::Null));
 }
 
 fn event(name: &str, members: Value) -> String {
@@ -145,16 +145,16 @@ async fn forwards_stream_parts_as_they_arrive() {
         stop,
     ];
     let (endpoint, provider) = serve(ScriptedResponse::events(events).with_pauses()).await;
-    let (ears, mut said) = ForwardingListener::open();
-    let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
+    let (listener, mut parts) = ForwardingListener::open();
+    let completion_task = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&listener)).await });
     endpoint.release_pauses(3);
-    assert_eq!(said.recv().await.unwrap(), "Good ");
-    assert!(said.try_recv().is_err() && !asking.is_finished());
+    assert_eq!(parts.recv().await.unwrap(), "Good ");
+    assert!(parts.try_recv().is_err() && !completion_task.is_finished());
     endpoint.release_pauses(5);
-    let completion = asking.await.unwrap().unwrap();
+    let completion = completion_task.await.unwrap().unwrap();
     assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("Good dáy.", 14, 9));
     assert_eq!(completion.metadata["finish_reason"], "end_turn");
-    assert_eq!(said.recv().await.as_deref(), Some("dáy."));
+    assert_eq!(parts.recv().await.as_deref(), Some("dáy."));
     assert_eq!(endpoint.requests()[0].json()["stream"], json!(true));
 }
 
@@ -195,7 +195,7 @@ async fn assembles_streamed_tool_calls() {
 async fn incomplete_streams_fail_after_their_parts() {
     let error = |name: &str| event("error", json!({ "error": { "type": name, "message": "no" } }));
     let [delta, _] = end("end_turn");
-    for (last, error) in [
+    for (last_events, error) in [
         (vec![], ProviderError::Malformed),
         (vec![delta], ProviderError::Malformed),
         (vec!["data: {\"type\":\n\n".to_owned()], ProviderError::Malformed),
@@ -206,7 +206,7 @@ async fn incomplete_streams_fail_after_their_parts() {
         (vec![error("timeout_error")], ProviderError::TimedOut),
         (vec![error("invalid_request_error")], ProviderError::Refused),
     ] {
-        let script = ScriptedResponse::events([start(), text(0, "Good ")].into_iter().chain(last));
+        let script = ScriptedResponse::events([start(), text(0, "Good ")].into_iter().chain(last_events));
         for script in [script.clone(), script.truncated()] {
             let (_endpoint, provider) = serve(script.clone()).await;
             let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;

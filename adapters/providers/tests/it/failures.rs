@@ -14,10 +14,10 @@ async fn failure(protocol: Protocol, script: ScriptedResponse) -> [ProviderFailu
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = protocol.over(&endpoint);
-    let quiet = provider.complete(&minimal_call(), None).await.unwrap_err();
-    let told = complete_streaming(&*provider, &minimal_call()).await.0.unwrap_err();
+    let complete = provider.complete(&minimal_call(), None).await.unwrap_err();
+    let streamed = complete_streaming(&*provider, &minimal_call()).await.0.unwrap_err();
     assert_eq!(endpoint.request_count(), 2, "the provider does not retry");
-    [quiet, told]
+    [complete, streamed]
 }
 
 #[tokio::test]
@@ -103,8 +103,8 @@ async fn unreachable_servers_are_unavailable() {
     for protocol in Protocol::ALL {
         let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_broken");
         assert_eq!(failure(protocol, ScriptedResponse::reset()).await, [failed; 2]);
-        let nobody = unused_address().unwrap();
-        let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
+        let address = unused_address().unwrap();
+        let provider = protocol.at(&format!("http://{address}/v1"), Duration::from_secs(30), None);
         let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_unreachable");
         assert_eq!(provider.complete(&minimal_call(), None).await, Err(failed));
     }
@@ -112,9 +112,11 @@ async fn unreachable_servers_are_unavailable() {
 
 #[tokio::test]
 async fn slow_servers_time_out() {
-    let begun = || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging_at_end();
+    let hanging_stream =
+        || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging_at_end();
     for protocol in Protocol::ALL {
-        for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging_at_end(), begun()] {
+        for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging_at_end(), hanging_stream()]
+        {
             let endpoint = ScriptedEndpoint::start().await;
             endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
@@ -144,9 +146,9 @@ async fn calls_without_a_key_are_not_sent() {
             assert_eq!(provider.complete(&minimal_call(), None).await, Err(refused));
         }
         let name = if protocol == Protocol::OpenAi { "authorization" } else { "x-api-key" };
-        let sent: Vec<String> =
+        let key_headers: Vec<String> =
             endpoint.requests().iter().map(|request| request.header(name).unwrap().to_owned()).collect();
-        assert!(sent[0].ends_with("first") && sent[1].ends_with("second"), "{sent:?}");
+        assert!(key_headers[0].ends_with("first") && key_headers[1].ends_with("second"), "{key_headers:?}");
     }
 }
 

@@ -53,9 +53,10 @@ async fn converts_tools_calls_and_results() {
     let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&message))).await;
     let completion = provider.complete(&tool_call(), None).await.unwrap();
-    let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
-    assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
-    let called = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
+    let expected_call =
+        ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
+    assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![expected_call]));
+    let call_json = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
     let body = endpoint.requests()[0].json();
     assert_eq!(
         body["messages"],
@@ -63,7 +64,7 @@ async fn converts_tools_calls_and_results() {
             { "role": "system", "content": "Be brief." },
             { "role": "user", "content": "Is it warm in Lyon and in Ulm?" },
             { "role": "assistant", "content": null,
-              "tool_calls": [called("c1", "{\"city\":\"Lyon\"}"), called("c2", "Ulm")] },
+              "tool_calls": [call_json("c1", "{\"city\":\"Lyon\"}"), call_json("c2", "Ulm")] },
             { "role": "tool", "content": "21", "tool_call_id": "c1" },
             { "role": "tool", "content": "no such city", "tool_call_id": "c2" },
             { "role": "user", "content": "And?" },
@@ -97,8 +98,8 @@ async fn missing_token_counts_are_zero() {
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&json!({ "content": "Yes." })))).await;
-    let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
-    provider.complete(&alone, None).await.unwrap();
+    let system_prompt_only = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
+    provider.complete(&system_prompt_only, None).await.unwrap();
     let messages = vec![Message::text(MessageRole::User, "Is it so?".to_owned())];
     provider.complete(&call(Conversation { messages, ..Conversation::default() }), None).await.unwrap();
     for request in endpoint.requests() {
@@ -132,20 +133,20 @@ async fn forwards_stream_parts_as_they_arrive() {
         DONE.to_owned(),
     ];
     let (endpoint, provider) = serve(ScriptedResponse::events(events).with_pauses()).await;
-    let (ears, mut said) = ForwardingListener::open();
-    let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
+    let (listener, mut parts) = ForwardingListener::open();
+    let completion_task = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&listener)).await });
     // The endpoint has not sent any later part when the first part arrives.
     endpoint.release_pauses(2);
-    assert_eq!(said.recv().await.unwrap(), "Good ");
-    assert!(said.try_recv().is_err() && !asking.is_finished());
+    assert_eq!(parts.recv().await.unwrap(), "Good ");
+    assert!(parts.try_recv().is_err() && !completion_task.is_finished());
     endpoint.release_pauses(1);
-    assert_eq!(said.recv().await.unwrap(), "dáy.");
+    assert_eq!(parts.recv().await.unwrap(), "dáy.");
     endpoint.release_pauses(3);
-    let completion = asking.await.unwrap().unwrap();
+    let completion = completion_task.await.unwrap().unwrap();
     assert_eq!(completion.text, "Good dáy.");
     assert_eq!((completion.tokens_in, completion.tokens_out), (12, 3));
     assert_eq!(completion.metadata["finish_reason"], "stop");
-    assert!(said.recv().await.is_none());
+    assert!(parts.recv().await.is_none());
     let body = endpoint.requests()[0].json();
     assert_eq!((&body["stream"], &body["stream_options"]), (&json!(true), &json!({ "include_usage": true })));
     assert_eq!(endpoint.requests()[0].header("accept"), Some("text/event-stream"));
@@ -153,15 +154,15 @@ async fn forwards_stream_parts_as_they_arrive() {
 
 #[tokio::test]
 async fn assembles_streamed_tool_calls() {
-    let called = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
+    let call_delta = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
     let events = [
         stream_chunk(
-            &called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })),
+            &call_delta(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })),
             None,
         ),
-        stream_chunk(&called(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
-        stream_chunk(&called(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
-        stream_chunk(&called(0, json!({ "function": { "arguments": "1}" } })), None),
+        stream_chunk(&call_delta(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
+        stream_chunk(&call_delta(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
+        stream_chunk(&call_delta(0, json!({ "function": { "arguments": "1}" } })), None),
         stream_chunk(&json!({}), Some("tool_calls")),
         DONE.to_owned(),
     ];
@@ -176,9 +177,9 @@ async fn assembles_streamed_tool_calls() {
     assert_eq!(parts, [""; 0]);
 }
 
-fn merged(mut one: Value, other: Value) -> Value {
-    one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
-    one
+fn merged(mut object: Value, members: Value) -> Value {
+    object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    object
 }
 
 #[tokio::test]
@@ -220,7 +221,7 @@ async fn incomplete_streams_fail_after_their_parts() {
 #[tokio::test]
 async fn returns_vectors_in_the_order_of_their_texts() {
     let vectors = |usage: u64, data: Value| json!({ "data": data, "usage": { "prompt_tokens": usage } });
-    let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
+    let first: Vec<Value> = (0..64).rev().map(|index| json!({ "index": index, "embedding": [index, 0.5] })).collect();
     let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_in_sequence([
@@ -259,8 +260,8 @@ async fn refuses_invalid_vectors() {
 /// NUL characters are replaced in texts and tool calls.
 #[tokio::test]
 async fn replaces_nul_in_responses() {
-    let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
-    let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
+    let tool_calls = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
+    let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": tool_calls });
     let (_endpoint, provider) = serve(ScriptedResponse::json(&reply(&message))).await;
     let completion = provider.complete(&minimal_call(), None).await.unwrap();
     assert_eq!(completion.text, "a\u{fffd}b");

@@ -49,12 +49,12 @@ impl Protocol {
     pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
 
     /// Creates a provider for this base URL.
-    pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<KeyStore>>) -> Arc<dyn Provider> {
+    pub(crate) fn at(self, base_url: &str, timeout: Duration, keys: Option<Arc<KeyStore>>) -> Arc<dyn Provider> {
         fairway_testkit::install_crypto_provider();
         let url = Url::parse(base_url).unwrap();
         let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
         let guard = Guard::new(ServerMode::Remote, Vec::new());
-        let connection = Connection::new("first", &guard, &url, time, key).unwrap();
+        let connection = Connection::new("first", &guard, &url, timeout, key).unwrap();
         match self {
             Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
             Self::Anthropic => Arc::new(Anthropic::new(connection, &url)),
@@ -91,12 +91,12 @@ pub(crate) fn minimal_call() -> ProviderCall {
 
 /// A conversation with tools, two parallel calls and their results.
 pub(crate) fn tool_call() -> ProviderCall {
-    let called = |id: &str, arguments: &str| ToolCall {
+    let requested_call = |id: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
         name: "weather".to_owned(),
         arguments: arguments.to_owned(),
     };
-    let answered = |id: &str, text: &str| Message {
+    let tool_result = |id: &str, text: &str| Message {
         tool_call_id: Some(id.to_owned()),
         ..Message::text(MessageRole::Tool, text.to_owned())
     };
@@ -105,11 +105,11 @@ pub(crate) fn tool_call() -> ProviderCall {
         messages: vec![
             Message::text(MessageRole::User, "Is it warm in Lyon and in Ulm?".to_owned()),
             Message {
-                tool_calls: vec![called("c1", "{\"city\":\"Lyon\"}"), called("c2", "Ulm")],
+                tool_calls: vec![requested_call("c1", "{\"city\":\"Lyon\"}"), requested_call("c2", "Ulm")],
                 ..Message::text(MessageRole::Assistant, String::new())
             },
-            answered("c1", "21"),
-            answered("c2", "no such city"),
+            tool_result("c1", "21"),
+            tool_result("c2", "no such city"),
             Message::text(MessageRole::User, "And?".to_owned()),
         ],
         tools: vec![ToolDefinition {
@@ -127,8 +127,8 @@ pub(crate) struct ForwardingListener(mpsc::UnboundedSender<String>);
 
 impl ForwardingListener {
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<String>) {
-        let (said, heard) = mpsc::unbounded_channel();
-        (Self(said), heard)
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
     }
 }
 
@@ -143,11 +143,11 @@ pub(crate) async fn complete_streaming(
     provider: &dyn Provider,
     call: &ProviderCall,
 ) -> (Result<Completion, ProviderFailure>, Vec<String>) {
-    let (ears, mut said) = ForwardingListener::open();
-    let completion = provider.complete(call, Some(&ears)).await;
-    drop(ears);
+    let (listener, mut receiver) = ForwardingListener::open();
+    let completion = provider.complete(call, Some(&listener)).await;
+    drop(listener);
     let mut parts = Vec::new();
-    while let Some(part) = said.recv().await {
+    while let Some(part) = receiver.recv().await {
         parts.push(part);
     }
     (completion, parts)

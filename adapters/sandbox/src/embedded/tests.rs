@@ -13,8 +13,8 @@ use uuid::Uuid;
 /// A program whose output is not JSON, so that a started child is distinguishable from no child.
 const ECHO: &str = "/bin/echo";
 
-fn gateway(places: usize) -> EmbeddedGateway {
-    EmbeddedGateway { slots: Arc::new(Semaphore::new(places)), ..EmbeddedGateway::with_program(ECHO.into()) }
+fn gateway(slots: usize) -> EmbeddedGateway {
+    EmbeddedGateway { slots: Arc::new(Semaphore::new(slots)), ..EmbeddedGateway::with_program(ECHO.into()) }
 }
 
 fn script() -> Script {
@@ -32,17 +32,17 @@ fn request(script: &Script) -> ScriptRequest<'_> {
 #[test]
 fn slots_are_two_per_processor_and_at_least_four() {
     assert_eq!([1, 2, 3, 16].map(max_children), [MAX_CONCURRENT_PER_TENANT, MAX_CONCURRENT_PER_TENANT, 6, 32]);
-    let places = EmbeddedGateway::new().slots;
-    assert!(places.available_permits() >= MAX_CONCURRENT_PER_TENANT);
-    assert!(places.available_permits() < Semaphore::MAX_PERMITS / 2);
+    let slots = EmbeddedGateway::new().slots;
+    assert!(slots.available_permits() >= MAX_CONCURRENT_PER_TENANT);
+    assert!(slots.available_permits() < Semaphore::MAX_PERMITS / 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refuses_a_script_without_a_free_slot() {
-    let began = Instant::now();
+    let start = Instant::now();
     let script = script();
     assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "the script did not run");
-    assert_eq!(began.elapsed().as_secs(), MAX_DURATION.as_secs());
+    assert_eq!(start.elapsed().as_secs(), MAX_DURATION.as_secs());
 }
 
 #[tokio::test]
@@ -105,29 +105,31 @@ impl<'a> MakeWriter<'a> for CapturedLog {
     }
 }
 
-fn ended(code: u8) -> (Result<ScriptResult, GatewayFailure>, String) {
+fn result_of_exit(code: u8) -> (Result<ScriptResult, GatewayFailure>, String) {
     let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    let heard = with_default(subscriber, || {
+    let result = with_default(subscriber, || {
         evaluate_exit(&[], ExitStatus::from_raw(i32::from(code) << 8), ScriptLimits::MAXIMUM.output_bytes)
     });
-    let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    (heard, String::from_utf8(written).unwrap())
+    let log_bytes = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (result, String::from_utf8(log_bytes).unwrap())
 }
 
 #[test]
 fn unconfined_child_reports_its_reason() {
     let mut causes = Vec::new();
-    for unconfined in ConfinementFailure::ALL {
-        let (heard, log) = ended(unconfined.exit_code());
-        assert_eq!(heard, Err(GatewayFailure::Unreachable), "{unconfined:?}");
-        assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
-        causes.push((unconfined.exit_code(), unconfined.cause()));
+    for failure in ConfinementFailure::ALL {
+        let (result, log) = result_of_exit(failure.exit_code());
+        assert_eq!(result, Err(GatewayFailure::Unreachable), "{failure:?}");
+        assert!(log.contains(" ERROR ") && log.contains(failure.cause()), "{log}");
+        causes.push((failure.exit_code(), failure.cause()));
     }
-    assert_eq!(ended(NO_SCRIPT_EXIT_CODE).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
-    causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
+    assert_eq!(result_of_exit(NO_SCRIPT_EXIT_CODE).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
+    causes.dedup_by(|left, right| left.0 == right.0 || left.1 == right.1);
     assert_eq!(causes.len(), ConfinementFailure::ALL.len(), "each has a distinct code and text");
-    for code in (1..=u8::MAX).filter(|code| *code != NO_SCRIPT_EXIT_CODE && !causes.iter().any(|(of, _)| of == code)) {
-        assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
+    for code in (1..=u8::MAX)
+        .filter(|code| *code != NO_SCRIPT_EXIT_CODE && !causes.iter().any(|(cause_code, _)| cause_code == code))
+    {
+        assert_eq!(result_of_exit(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
     }
 }

@@ -16,8 +16,8 @@ use uuid::Uuid;
 /// The behaviour of a gateway after it has read a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Behaviour {
-    Answers(u16),
-    Says(&'static str, &'static str),
+    SendsStatus(u16),
+    SendsResponse(&'static str, &'static str),
     Garbles,
     HalfCloses,
     Resets,
@@ -40,36 +40,36 @@ struct Gateway {
 
 impl Gateway {
     /// Starts a gateway whose behaviour for each script depends on the script's name.
-    async fn start(does: impl Fn(&str) -> Behaviour + Send + Sync + 'static) -> Self {
+    async fn start(behaviour_of: impl Fn(&str) -> Behaviour + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
-        let came = Arc::<Mutex<Received>>::default();
-        let (book, does) = (Arc::clone(&came), Arc::new(does));
+        let received = Arc::<Mutex<Received>>::default();
+        let (server_received, behaviour_of) = (Arc::clone(&received), Arc::new(behaviour_of));
         let mut listening = JoinSet::new();
         listening.spawn(async move {
-            let mut conversations = JoinSet::new();
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                book.lock().unwrap_or_else(PoisonError::into_inner).connections += 1;
-                let (book, does) = (Arc::clone(&book), Arc::clone(&does));
-                conversations.spawn(async move { serve_connection(stream, &book, &*does).await });
+                server_received.lock().unwrap_or_else(PoisonError::into_inner).connections += 1;
+                let (server_received, behaviour_of) = (Arc::clone(&server_received), Arc::clone(&behaviour_of));
+                connections.spawn(async move { serve_connection(stream, &server_received, &*behaviour_of).await });
             }
         });
-        Self { address, received: came, _listening: listening }
+        Self { address, received, _listening: listening }
     }
 
-    fn client(&self, time: Duration) -> HttpGateway {
+    fn client(&self, timeout: Duration) -> HttpGateway {
         let guard = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
         HttpGateway {
             authorization: None,
-            endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE_BYTES }).unwrap(),
+            endpoint: guard.endpoint(&self.address, Limits { timeout, max_body: MAX_RESPONSE_BYTES }).unwrap(),
         }
     }
 }
 
 async fn serve_connection(
     stream: TcpStream,
-    book: &Mutex<Received>,
-    does: &(dyn Fn(&str) -> Behaviour + Send + Sync),
+    received: &Mutex<Received>,
+    behaviour_of: &(dyn Fn(&str) -> Behaviour + Send + Sync),
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -82,7 +82,7 @@ async fn serve_connection(
             match line.trim_end().split_once(": ") {
                 Some(("idempotency-key", value)) => value.clone_into(&mut name),
                 Some(("authorization", value)) => {
-                    book.lock().unwrap_or_else(PoisonError::into_inner).authorizations.push(value.to_owned());
+                    received.lock().unwrap_or_else(PoisonError::into_inner).authorizations.push(value.to_owned());
                 }
                 Some(("content-length", value)) => length = value.parse().unwrap(),
                 Some(_) => {}
@@ -91,13 +91,15 @@ async fn serve_connection(
             }
         }
         stream.read_exact(&mut vec![0; length]).await?;
-        *book.lock().unwrap_or_else(PoisonError::into_inner).scripts.entry(name.clone()).or_default() += 1;
-        let whole = |status: u16, header: &str, body: &str| {
-            format!("HTTP/1.1 {status} Said\r\n{header}content-length: {}\r\n\r\n{body}", body.len())
+        *received.lock().unwrap_or_else(PoisonError::into_inner).scripts.entry(name.clone()).or_default() += 1;
+        let response = |status: u16, header: &str, body: &str| {
+            format!("HTTP/1.1 {status} Status\r\n{header}content-length: {}\r\n\r\n{body}", body.len())
         };
-        match does(&name) {
-            Behaviour::Answers(status) => stream.write_all(whole(status, "", r#"{"result":1}"#).as_bytes()).await?,
-            Behaviour::Says(header, body) => stream.write_all(whole(200, header, body).as_bytes()).await?,
+        match behaviour_of(&name) {
+            Behaviour::SendsStatus(status) => {
+                stream.write_all(response(status, "", r#"{"result":1}"#).as_bytes()).await?
+            }
+            Behaviour::SendsResponse(header, body) => stream.write_all(response(200, header, body).as_bytes()).await?,
             Behaviour::Garbles => stream.write_all(b"\x16\x03\x01 no HTTP at all\r\n\r\n").await?,
             Behaviour::HalfCloses => {
                 stream.shutdown().await?;
@@ -128,32 +130,32 @@ async fn refuses_encoded_and_ambiguous_responses() {
         ("", r#"{"result":1,"result":1}"#, false),
         ("", r#"{"result":{"a":1,"\u0061":1}}"#, false),
     ] {
-        let gateway = Gateway::start(move |_| Behaviour::Says(header, body)).await;
-        let came = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
-        let gave = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
-        assert_eq!(came, if is_read { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{header}{body}");
+        let gateway = Gateway::start(move |_| Behaviour::SendsResponse(header, body)).await;
+        let result = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
+        let expected = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
+        assert_eq!(result, if is_read { Ok(expected) } else { Err(GatewayFailure::Lost) }, "{header}{body}");
     }
 }
 
 #[tokio::test]
 async fn sends_the_token_and_hides_it_from_debug_output() {
-    let gateway = Gateway::start(|_| Behaviour::Answers(200)).await;
-    let open = gateway.client(MAX_DURATION);
-    assert!(run_script(&open, Uuid::nil()).await.is_ok());
-    let opened = open.with_token(&Secret::new("s3cret".to_owned())).unwrap();
-    assert!(run_script(&opened, Uuid::nil()).await.is_ok());
+    let gateway = Gateway::start(|_| Behaviour::SendsStatus(200)).await;
+    let without_token = gateway.client(MAX_DURATION);
+    assert!(run_script(&without_token, Uuid::nil()).await.is_ok());
+    let authorized = without_token.with_token(&Secret::new("s3cret".to_owned())).unwrap();
+    assert!(run_script(&authorized, Uuid::nil()).await.is_ok());
     assert_eq!(gateway.received.lock().unwrap().authorizations, ["Bearer s3cret"]);
-    assert!(!format!("{opened:?}").contains("s3cret"), "{opened:?}");
-    assert_eq!(opened.with_token(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
+    assert!(!format!("{authorized:?}").contains("s3cret"), "{authorized:?}");
+    assert_eq!(authorized.with_token(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
 }
 
 #[tokio::test]
 async fn accepts_only_status_200() {
     for status in [200, 201, 202, 203, 206, 299, 400, 500] {
-        let gateway = Gateway::start(move |_| Behaviour::Answers(status)).await;
-        let came = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
-        let gave = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
-        assert_eq!(came, if status == 200 { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{status}");
+        let gateway = Gateway::start(move |_| Behaviour::SendsStatus(status)).await;
+        let result = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
+        let expected = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
+        assert_eq!(result, if status == 200 { Ok(expected) } else { Err(GatewayFailure::Lost) }, "{status}");
     }
 }
 
@@ -169,50 +171,53 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn concurrent_scripts_are_sent_once_each() {
     const FAULTS: [Behaviour; 5] =
-        [Behaviour::Answers(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
+        [Behaviour::SendsStatus(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     // The fault of a script depends on its name. Names are multiples of a seed, so every run of the test has the
     // same faults.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
     let is_warm_up = |name: Uuid| name.as_u128() <= CONCURRENT_SCRIPTS as u128;
     let gateway = Gateway::start(move |name| match Uuid::parse_str(name).unwrap() {
-        name if is_warm_up(name) => Behaviour::Answers(200),
+        name if is_warm_up(name) => Behaviour::SendsStatus(200),
         name => fault(name),
     })
     .await;
-    let (patient, hasty) = (gateway.client(LONG_TIMEOUT), gateway.client(SHORT_TIMEOUT));
-    let all_at_once = async |names: Vec<Uuid>| {
+    let (patient_client, impatient_client) = (gateway.client(LONG_TIMEOUT), gateway.client(SHORT_TIMEOUT));
+    let run_concurrently = async |names: Vec<Uuid>| {
         let mut calls = JoinSet::new();
         for name in names {
             let hangs = !is_warm_up(name) && fault(name) == Behaviour::Hangs;
-            let gateway = if hangs { hasty.clone() } else { patient.clone() };
+            let gateway = if hangs { impatient_client.clone() } else { patient_client.clone() };
             calls.spawn(async move { (name, run_script(&gateway, name).await) });
         }
         calls.join_all().await
     };
-    let warm = all_at_once((1..=CONCURRENT_SCRIPTS as u128).map(Uuid::from_u128).collect()).await;
-    assert!(warm.iter().all(|(_, came)| came.is_ok()));
-    let mut told: HashMap<Behaviour, usize> = HashMap::new();
+    let warm_up_results = run_concurrently((1..=CONCURRENT_SCRIPTS as u128).map(Uuid::from_u128).collect()).await;
+    assert!(warm_up_results.iter().all(|(_, result)| result.is_ok()));
+    let mut fault_counts: HashMap<Behaviour, usize> = HashMap::new();
     for round in 0..ROUNDS {
         let first = (round * CONCURRENT_SCRIPTS + 1) as u128;
         let names = (first..first + CONCURRENT_SCRIPTS as u128).map(|nth| Uuid::from_u128(nth.wrapping_mul(SEED)));
-        for (name, came) in all_at_once(names.collect()).await {
+        for (name, result) in run_concurrently(names.collect()).await {
             let fault = fault(name);
             let expected = match fault {
-                Behaviour::Answers(_) | Behaviour::Says(..) => {
+                Behaviour::SendsStatus(_) | Behaviour::SendsResponse(..) => {
                     Ok(ScriptResult { result: Ok(json!(1)), stdout: String::new() })
                 }
                 Behaviour::Hangs => Err(GatewayFailure::TimedOut),
                 Behaviour::Garbles | Behaviour::HalfCloses | Behaviour::Resets => Err(GatewayFailure::Lost),
             };
-            assert_eq!(came, expected, "{fault:?} {name}");
-            *told.entry(fault).or_default() += 1;
+            assert_eq!(result, expected, "{fault:?} {name}");
+            *fault_counts.entry(fault).or_default() += 1;
         }
     }
-    assert!(told.len() == FAULTS.len() && told.values().all(|times| *times >= 1_000), "{told:?}");
-    let came = gateway.received.lock().unwrap();
+    assert!(
+        fault_counts.len() == FAULTS.len() && fault_counts.values().all(|times| *times >= 1_000),
+        "{fault_counts:?}"
+    );
+    let received = gateway.received.lock().unwrap();
     let scripts = CONCURRENT_SCRIPTS * (ROUNDS + 1);
-    assert!(came.connections < scripts, "connections were reused");
-    assert_eq!(came.scripts.len(), scripts);
-    assert!(came.scripts.values().all(|times| *times == 1), "{:?}", came.scripts);
+    assert!(received.connections < scripts, "connections were reused");
+    assert_eq!(received.scripts.len(), scripts);
+    assert!(received.scripts.values().all(|times| *times == 1), "{:?}", received.scripts);
 }

@@ -23,7 +23,7 @@ fn call(address: String) -> HttpCall {
     }
 }
 
-async fn answer(endpoint: &ScriptedEndpoint, script: ScriptedResponse) -> Result<Value, HttpCallError> {
+async fn call_result(endpoint: &ScriptedEndpoint, script: ScriptedResponse) -> Result<Value, HttpCallError> {
     endpoint.respond_with(script);
     caller(&["127.0.0.0/8"]).call(&acme(), &call(endpoint.url("/"))).await
 }
@@ -52,16 +52,19 @@ async fn posts_json_and_gets_with_a_query() {
 async fn accepts_text_json_and_empty_responses_only() {
     let endpoint = ScriptedEndpoint::start().await;
     let text = |kind: &str, text: &str| ScriptedResponse::status(200, text).header("content-type", kind);
-    assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
-    assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
-    assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(HttpCallError::Malformed));
-    assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(HttpCallError::Malformed));
-    assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(HttpCallError::Malformed));
+    assert_eq!(call_result(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
+    assert_eq!(call_result(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
+    assert_eq!(call_result(&endpoint, text("application/json", "{broken")).await, Err(HttpCallError::Malformed));
+    assert_eq!(
+        call_result(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await,
+        Err(HttpCallError::Malformed)
+    );
+    assert_eq!(call_result(&endpoint, text("image/png", "bytes")).await, Err(HttpCallError::Malformed));
     let packed = ScriptedResponse::json(&json!({"ok": 1})).header("content-encoding", "gzip");
-    assert_eq!(answer(&endpoint, packed).await, Err(HttpCallError::Malformed));
-    let asked = endpoint.requests();
+    assert_eq!(call_result(&endpoint, packed).await, Err(HttpCallError::Malformed));
+    let request = endpoint.requests();
     assert!(
-        asked.iter().all(|asked| asked.header("accept-encoding") == Some("identity")),
+        request.iter().all(|request| request.header("accept-encoding") == Some("identity")),
         "the client accepts no content coding"
     );
 }
@@ -78,9 +81,9 @@ async fn failures_have_codes_and_are_not_retried() {
         (ScriptedResponse::reset(), HttpCallError::Truncated),
         (ScriptedResponse::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Truncated),
     ] {
-        let before = endpoint.request_count();
-        assert_eq!(answer(&endpoint, script).await, Err(error));
-        assert_eq!(endpoint.request_count(), before + 1, "{error}");
+        let requests = endpoint.request_count();
+        assert_eq!(call_result(&endpoint, script).await, Err(error));
+        assert_eq!(endpoint.request_count(), requests + 1, "{error}");
     }
 }
 
@@ -98,12 +101,13 @@ async fn refused_calls_are_not_sent() {
     endpoint.respond_with(ScriptedResponse::json(&json!({})));
     // Loopback addresses are refused unless an egress allowance permits them.
     assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(HttpCallError::Forbidden));
-    let allowed = caller(&["127.0.0.0/8"]);
-    let elsewhere = HttpCall { allowed_hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
-    assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(HttpCallError::Forbidden));
+    let client = caller(&["127.0.0.0/8"]);
+    let with_other_hosts =
+        HttpCall { allowed_hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
+    assert_eq!(client.call(&acme(), &with_other_hosts).await, Err(HttpCallError::Forbidden));
     // If its secret cannot be read, a call is not sent. For other tenants, this secret does not exist.
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
-    let foreign = HttpCall { secret, ..call(endpoint.url("/")) };
-    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::SecretUnavailable));
+    let with_secret = HttpCall { secret, ..call(endpoint.url("/")) };
+    assert_eq!(client.call(&Slug::parse("other").unwrap(), &with_secret).await, Err(HttpCallError::SecretUnavailable));
     assert_eq!(endpoint.request_count(), 0);
 }

@@ -17,20 +17,20 @@ use crate::verified_tokens;
 impl Bench<'_> {
     /// Measures notifications. Uses a separate server, whose egress guard allows a receiver on this machine.
     pub(super) async fn measure_notifications(&self) -> Result<NotificationResults> {
-        let mut receiver = start_receiver(self.home).await?;
-        let start = async || start_server_with_local_egress(self.home, self.postgres, &self.plan.server).await;
+        let mut receiver = start_receiver(self.run_directory).await?;
+        let start = async || start_server_with_local_egress(self.run_directory, self.postgres, &self.plan.server).await;
         let server = start().await?;
         let [fairway, _] = &self.databases;
-        let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
+        let results = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
         receiver.stop().await?;
-        Ok(seen)
+        Ok(results)
     }
 
     pub(super) async fn measure_verified_tokens(&self) -> Result<PairedComparison> {
         let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
             self.measure_load(server, scripts, INTERLEAVED_DURATION).await
         };
-        verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
+        verified_tokens::measure(self.run_directory, self.postgres, &self.plan.server, &self.fixtures, measure).await
     }
 
     pub(super) async fn measure_background_tasks(&self) -> Result<Vec<TaskCost>> {
@@ -47,24 +47,24 @@ impl Bench<'_> {
             self.measure_load(server, scripts, self.plan.time() / 2).await
         };
         let [fairway, _] = &self.databases;
-        let place = (self.home, self.postgres, self.plan);
-        background_task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
+        let environment = (self.run_directory, self.postgres, self.plan);
+        background_task_cost::measure(task, environment, (&self.fixtures, fairway), measure).await
     }
 
     pub(super) async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
-        let pieces = self.plan.pieces;
-        report_progress(&format!("storing {pieces} document chunks"));
-        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let chunks = self.plan.pieces;
+        report_progress(&format!("storing {chunks} document chunks"));
+        let (mut server, _) = start_server(self.run_directory, self.postgres, DATABASE, &self.plan.server).await?;
         let [fairway, _] = &self.databases;
-        let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, pieces).await?;
+        let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, chunks).await?;
         report_progress("retrieving documents");
-        let million = large_corpus::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
+        let latency = large_corpus::measure(&server, &workload, chunks).await.with_context(|| server.log_tail())?;
         server.stop().await?;
-        Ok(million)
+        Ok(latency)
     }
 
     pub(super) async fn measure_pages(&self) -> Result<PageFigures> {
-        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let (mut server, _) = start_server(self.run_directory, self.postgres, DATABASE, &self.plan.server).await?;
         let [fairway, _] = &self.databases;
         let figures =
             list_pagination::measure(&server, &self.fixtures, fairway).await.with_context(|| server.log_tail())?;
@@ -73,9 +73,9 @@ impl Bench<'_> {
     }
 
     pub(super) async fn measure_proofs(&self) -> Result<ProofFigures> {
-        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let (mut server, _) = start_server(self.run_directory, self.postgres, DATABASE, &self.plan.server).await?;
         let [fairway, _] = &self.databases;
-        let figures = proofs::measure(&server, &self.fixtures, fairway, (self.home, &self.plan.server)).await;
+        let figures = proofs::measure(&server, &self.fixtures, fairway, (self.run_directory, &self.plan.server)).await;
         let figures = figures.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(figures)

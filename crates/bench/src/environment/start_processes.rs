@@ -34,14 +34,14 @@ fn worker_thread_count() -> usize {
 }
 
 /// Starts this executable as the baseline service.
-pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> Result<ChildProcess> {
+pub(crate) async fn start_baseline(run_directory: &RunDirectory, postgres: &Postgres) -> Result<ChildProcess> {
     let address = unused_address()?;
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    let executable = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(executable, DeathSignal::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
     command.arg("--workers").arg(worker_thread_count().to_string()).arg("--connections").arg(POOL_SIZE.to_string());
     command.env(baseline_service::DATABASE_URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
-    let mut floor = ChildProcess::start(command, address, home.join("floor.log"))?;
+    let mut floor = ChildProcess::start(command, address, run_directory.join("floor.log"))?;
     floor.wait_until_ready(&baseline_service::read_path(1), Instant::now()).await.context("starting the baseline")?;
     Ok(floor)
 }
@@ -57,25 +57,33 @@ pub(crate) struct FirstResponseTimes {
 
 /// Starts a server over a database, and waits for its first responses.
 pub(crate) async fn start_server(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     database: &str,
     program: &Path,
 ) -> Result<(ChildProcess, FirstResponseTimes)> {
     let address = unused_address()?;
-    let mut command = server_command(home, postgres, database, program, address);
+    let mut command = server_command(run_directory, postgres, database, program, address);
     command.arg("serve");
     let since = Instant::now();
-    let mut server =
-        ChildProcess::start(command, address, home.join(&format!("server-{database}-{}.log", address.port())))?;
+    let mut server = ChildProcess::start(
+        command,
+        address,
+        run_directory.join(&format!("server-{database}-{}.log", address.port())),
+    )?;
     let health = server.wait_until_ready("/healthz", since).await.context("starting the server")?;
     let read = server.wait_until_ready("/v1/workspaces?limit=1", since).await.context("reading from the server")?;
     Ok((server, FirstResponseTimes { health, read }))
 }
 
 /// Runs the migrations of a server executable.
-pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database: &str, program: &Path) -> Result<()> {
-    let mut command = server_command(home, postgres, database, program, unused_address()?);
+pub(crate) fn run_migrations(
+    run_directory: &RunDirectory,
+    postgres: &Postgres,
+    database: &str,
+    program: &Path,
+) -> Result<()> {
+    let mut command = server_command(run_directory, postgres, database, program, unused_address()?);
     let status = command.arg("migrate").status().context("starting the migrations")?;
     ensure!(status.success(), "the migrations failed ({status})");
     Ok(())
@@ -83,15 +91,15 @@ pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database:
 
 /// Starts a server that executes no queued runs, and separate worker processes.
 pub(crate) async fn start_server_and_workers(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
 ) -> Result<(ChildProcess, Vec<ChildProcess>)> {
     let start = |arguments: &[&str], log: &str| -> Result<ChildProcess> {
         let address = unused_address()?;
-        let mut command = server_command(home, postgres, DATABASE, program, address);
+        let mut command = server_command(run_directory, postgres, DATABASE, program, address);
         command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
-        ChildProcess::start(command, address, home.join(log))
+        ChildProcess::start(command, address, run_directory.join(log))
     };
     let mut server = start(&["serve", "--no-worker"], "queue.log")?;
     server
@@ -104,17 +112,17 @@ pub(crate) async fn start_server_and_workers(
 
 /// Starts this executable as a model provider, and a server with an account for that provider.
 pub(crate) async fn start_provider_and_server(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
 ) -> Result<(ChildProcess, ChildProcess)> {
     let address = unused_address()?;
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    let executable = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(executable, DeathSignal::Terminate);
     command.arg("provider").arg("--bind").arg(address.to_string());
-    let mut provider = ChildProcess::start(command, address, home.join("provider.log"))?;
+    let mut provider = ChildProcess::start(command, address, run_directory.join("provider.log"))?;
     provider.wait_until_ready(stub_provider::READINESS_PATH, Instant::now()).await.context("starting the provider")?;
-    let settings = home.join("accounts.toml");
+    let settings = run_directory.join("accounts.toml");
     let account = format!(
         "[[providers]]\naccount_slot = \"{}\"\nkind = \"openai\"\nbase_url = \"http://{address}/v1\"\n\
          residency = \"eu\"\n",
@@ -122,9 +130,9 @@ pub(crate) async fn start_provider_and_server(
     );
     fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
     let address = unused_address()?;
-    let mut command = server_command(home, postgres, DATABASE, program, address);
+    let mut command = server_command(run_directory, postgres, DATABASE, program, address);
     command.arg("serve").arg("--config").arg(settings);
-    let mut server = ChildProcess::start(command, address, home.join("asking.log"))?;
+    let mut server = ChildProcess::start(command, address, run_directory.join("asking.log"))?;
     server
         .wait_until_ready("/v1/workspaces?limit=1", Instant::now())
         .await
@@ -134,15 +142,15 @@ pub(crate) async fn start_provider_and_server(
 
 /// Starts a server with these command-line options.
 pub(crate) async fn start_server_with(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
     options: &[&str],
 ) -> Result<ChildProcess> {
     let address = unused_address()?;
-    let mut command = server_command(home, postgres, DATABASE, program, address);
+    let mut command = server_command(run_directory, postgres, DATABASE, program, address);
     command.arg("serve").args(options);
-    let log = home.join(&format!("server-{}.log", address.port()));
+    let log = run_directory.join(&format!("server-{}.log", address.port()));
     let mut server = ChildProcess::start(command, address, log)?;
     server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting a server")?;
     Ok(server)
@@ -150,28 +158,28 @@ pub(crate) async fn start_server_with(
 
 /// Starts a server that verifies the access tokens of an issuer.
 pub(crate) async fn start_verifying_server(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
     issuer: &Issuer,
 ) -> Result<ChildProcess> {
     let address = unused_address()?;
-    let mut command = server_command(home, postgres, DATABASE, program, address);
+    let mut command = server_command(run_directory, postgres, DATABASE, program, address);
     command.arg("serve").env("FAIRWAY_AUTH_MODE", "oidc").env("FAIRWAY_OIDC_ISSUER", issuer.url());
     command.env("FAIRWAY_OIDC_AUDIENCE", verified_tokens::AUDIENCE);
     command.env("FAIRWAY_BOOTSTRAP_ADMINS", verified_tokens::ADMINISTRATORS);
-    let mut server = ChildProcess::start(command, address, home.join("verifying.log"))?;
+    let mut server = ChildProcess::start(command, address, run_directory.join("verifying.log"))?;
     server.wait_until_ready("/healthz", Instant::now()).await.context("starting the server that verifies tokens")?;
     Ok(server)
 }
 
 /// Starts this executable as a receiver of webhooks.
-pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> {
+pub(crate) async fn start_receiver(run_directory: &RunDirectory) -> Result<ChildProcess> {
     let address = unused_address()?;
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    let executable = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(executable, DeathSignal::Terminate);
     command.arg("receiver").arg("--bind").arg(address.to_string());
-    let mut receiver = ChildProcess::start(command, address, home.join("receiver.log"))?;
+    let mut receiver = ChildProcess::start(command, address, run_directory.join("receiver.log"))?;
     receiver
         .wait_until_ready(stub_webhook_receiver::DELAYS_PATH, Instant::now())
         .await
@@ -181,14 +189,14 @@ pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> 
 
 /// Starts a server whose egress guard allows receivers on this machine.
 pub(crate) async fn start_server_with_local_egress(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
 ) -> Result<ChildProcess> {
     let address = unused_address()?;
-    let mut command = server_command(home, postgres, DATABASE, program, address);
+    let mut command = server_command(run_directory, postgres, DATABASE, program, address);
     command.arg("serve").env("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
-    let log = home.join(&format!("notifier-{}.log", address.port()));
+    let log = run_directory.join(&format!("notifier-{}.log", address.port()));
     let mut server = ChildProcess::start(command, address, log)?;
     server
         .wait_until_ready("/v1/workspaces?limit=1", Instant::now())
@@ -199,12 +207,12 @@ pub(crate) async fn start_server_with_local_egress(
 
 /// Starts a LiteLLM gateway with this number of workers and these settings.
 pub(crate) async fn start_gateway(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     python: &Path,
     settings: &str,
     workers: usize,
 ) -> Result<Gateway> {
-    let folder = home.join("gateway");
+    let folder = run_directory.join("gateway");
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let file = folder.join("settings.yaml");
     fs::write(&file, settings).with_context(|| format!("writing {}", file.display()))?;
@@ -215,7 +223,7 @@ pub(crate) async fn start_gateway(
     // Prevents LiteLLM from downloading model prices.
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
     command.current_dir(&folder).env("HOME", &folder).process_group(0);
-    let mut gateway = Gateway(ChildProcess::start(command, address, home.join("gateway.log"))?);
+    let mut gateway = Gateway(ChildProcess::start(command, address, run_directory.join("gateway.log"))?);
     gateway.0.wait_until_ready("/health/liveliness", Instant::now()).await.context("starting the gateway")?;
     Ok(gateway)
 }
@@ -233,19 +241,19 @@ impl Drop for Gateway {
 
 /// The server command with the settings of this run and one of its databases.
 fn server_command(
-    home: &RunDirectory,
+    run_directory: &RunDirectory,
     postgres: &Postgres,
     database: &str,
     program: &Path,
     address: SocketAddr,
 ) -> Command {
     let mut command = parent_death::command(program, DeathSignal::Terminate);
-    command.current_dir(&home.path);
+    command.current_dir(&run_directory.path);
     remove_settings(&mut command);
     command.envs(BTreeMap::from([
         ("FAIRWAY_BIND", OsString::from(address.to_string())),
         ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(database))),
-        ("FAIRWAY_DATA_DIR", home.join(&format!("data-{database}")).into_os_string()),
+        ("FAIRWAY_DATA_DIR", run_directory.join(&format!("data-{database}")).into_os_string()),
     ]));
     command
 }

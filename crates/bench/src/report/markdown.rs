@@ -18,33 +18,33 @@ use crate::thresholds::{TargetResult, mean, mebibytes};
 use crate::verified_tokens;
 
 /// Renders all tables. Writing to a `String` cannot fail, so the results are ignored.
-pub(super) fn render(findings: &BenchmarkResults, judged: &[TargetResult]) -> String {
+pub(super) fn render(results: &BenchmarkResults, target_results: &[TargetResult]) -> String {
     let mut out = String::new();
-    machine(&mut out, findings);
-    rates(&mut out, &findings.measured);
-    growth(&mut out, findings);
-    baselines(&mut out, &findings.measured);
-    requests(&mut out, findings);
-    process(&mut out, findings);
-    timing_oracle(&mut out, findings);
-    targets(&mut out, judged);
+    machine(&mut out, results);
+    rates(&mut out, &results.measured);
+    growth(&mut out, results);
+    baselines(&mut out, &results.measured);
+    requests(&mut out, results);
+    process(&mut out, results);
+    timing_oracle(&mut out, results);
+    targets(&mut out, target_results);
     out
 }
 
-fn machine(out: &mut String, findings: &BenchmarkResults) {
-    let machine = &findings.machine;
-    let strangers =
-        mean(findings.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
+fn machine(out: &mut String, results: &BenchmarkResults) {
+    let machine = &results.machine;
+    let other_processors =
+        mean(results.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
     let _ = writeln!(
         out,
         "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s for each scenario. Load before: {}; \
-         {strangers:.2} processors were busy with other programs during the measurements.\n",
+         {other_processors:.2} processors were busy with other programs during the measurements.\n",
         machine.processors,
         machine.processor,
         machine.memory,
         machine.kernel,
         machine.postgres,
-        findings.seconds,
+        results.seconds,
         machine.load,
     );
 }
@@ -55,26 +55,26 @@ fn rates(out: &mut String, measured: &[ScenarioMeasurement]) {
          share of baseline | share by CPU | share of one-statement baseline |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for one in measured {
-        let floor = one.scenario.baseline();
+    for row in measured {
+        let operation = row.scenario.baseline();
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} |",
-            one.scenario.name(),
-            one.clients,
-            speed(&one.fairway),
-            number(one.baseline_rate(floor), 0),
-            number(one.share_of(floor), 2),
-            number(one.share_by_processor(floor), 2),
-            number(one.share_of(BaselineOperation::CommitInOneStatement), 2),
+            row.scenario.name(),
+            row.clients,
+            speed(&row.fairway),
+            number(row.baseline_rate(operation), 0),
+            number(row.share_of(operation), 2),
+            number(row.share_by_processor(operation), 2),
+            number(row.share_of(BaselineOperation::CommitInOneStatement), 2),
         );
     }
     out.push('\n');
 }
 
 /// The table that compares each scenario on a small database and on a database with a year of runs.
-fn growth(out: &mut String, findings: &BenchmarkResults) {
-    if findings.interleaved.is_empty() {
+fn growth(out: &mut String, results: &BenchmarkResults) {
+    if results.interleaved.is_empty() {
         return;
     }
     let _ = writeln!(
@@ -82,24 +82,24 @@ fn growth(out: &mut String, findings: &BenchmarkResults) {
         "| scenario on a small database and with a year of runs, in {ROUNDS} rounds | clients | requests/s | | p50 ms | \
          | PostgreSQL ms | | times | least | most |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
-    for one in &findings.interleaved {
+    for comparison in &results.interleaved {
         let cell = |value: Option<f64>, digits| number(value, digits);
-        let rates = one.medians(Measurement::rate);
-        let medians = one.medians(|stretch| latency(stretch, 0.5));
-        let postgres = one.medians(|stretch| stretch.processor_millis().1);
-        let (least, most) = one.slowdown_range();
+        let rates = comparison.medians(Measurement::rate);
+        let medians = comparison.medians(|measurement| latency(measurement, 0.5));
+        let postgres = comparison.medians(|measurement| measurement.processor_millis().1);
+        let (min, max) = comparison.slowdown_range();
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {least:.2} | {most:.2} |",
-            one.scenario.name(),
-            one.clients,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {min:.2} | {max:.2} |",
+            comparison.scenario.name(),
+            comparison.clients,
             cell(rates.0, 0),
             cell(rates.1, 0),
             cell(medians.0, 2),
             cell(medians.1, 2),
             cell(postgres.0, 3),
             cell(postgres.1, 3),
-            cell(one.median_slowdown(), 2),
+            cell(comparison.median_slowdown(), 2),
         );
     }
     out.push('\n');
@@ -110,28 +110,29 @@ fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
         "| baseline (mean of its measurements) | clients | requests/s | lowest | highest | p50 ms | p99 ms | \
          CPU ms (baseline + PostgreSQL) |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for floor in BaselineOperation::ALL {
+    for operation in BaselineOperation::ALL {
         let mut clients: Vec<usize> = measured.iter().map(|one| one.clients).collect();
         clients.sort_unstable();
         clients.dedup();
         for clients in clients {
-            let stretches: Vec<&Measurement> = measured
+            let measurements: Vec<&Measurement> = measured
                 .iter()
                 .filter(|one| one.clients == clients)
-                .flat_map(|one| one.baseline_measurements(floor))
+                .flat_map(|one| one.baseline_measurements(operation))
                 .collect();
-            let of = |value: &dyn Fn(&Measurement) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
-            let Some(rate) = of(&Measurement::rate) else { continue };
+            let mean_of =
+                |value: &dyn Fn(&Measurement) -> f64| mean(measurements.iter().map(|measurement| value(measurement)));
+            let Some(rate) = mean_of(&Measurement::rate) else { continue };
             let _ = writeln!(
                 out,
                 "| {} | {clients} | {rate:.0} | {:.0} | {:.0} | {} | {} | {} + {} |",
-                floor.name(),
-                stretches.iter().map(|stretch| stretch.rate()).fold(f64::INFINITY, f64::min),
-                stretches.iter().map(|stretch| stretch.rate()).fold(0.0, f64::max),
-                number(of(&|stretch| latency(stretch, 0.5)), 2),
-                number(of(&|stretch| latency(stretch, 0.99)), 2),
-                number(of(&|stretch| stretch.processor_millis().0), 3),
-                number(of(&|stretch| stretch.processor_millis().1), 3),
+                operation.name(),
+                measurements.iter().map(|measurement| measurement.rate()).fold(f64::INFINITY, f64::min),
+                measurements.iter().map(|measurement| measurement.rate()).fold(0.0, f64::max),
+                number(mean_of(&|measurement| latency(measurement, 0.5)), 2),
+                number(mean_of(&|measurement| latency(measurement, 0.99)), 2),
+                number(mean_of(&|measurement| measurement.processor_millis().0), 3),
+                number(mean_of(&|measurement| measurement.processor_millis().1), 3),
             );
         }
     }
@@ -139,16 +140,16 @@ fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
 }
 
 /// The table of database costs for each request, at the highest number of clients.
-fn requests(out: &mut String, findings: &BenchmarkResults) {
+fn requests(out: &mut String, results: &BenchmarkResults) {
     out.push_str(
         "| per request | round trips | statements, background tasks included | commits of the request | commit records, background tasks \
          included | WAL KiB | of it records | of it full-page images |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for (row, account) in &findings.accounts {
-        let measured = findings.measured.iter().filter(|one| one.scenario == *row).max_by_key(|one| one.clients);
-        let stretch = measured.map(|measured| &measured.fairway);
+    for (row, account) in &results.accounts {
+        let measured = results.measured.iter().filter(|one| one.scenario == *row).max_by_key(|one| one.clients);
+        let measurement = measured.map(|measured| &measured.fairway);
         let log = |value: &dyn Fn(LogContents) -> u64| {
-            stretch.and_then(|stretch| Some(stretch.per_request(value(stretch.cost.log?))))
+            measurement.and_then(|measurement| Some(measurement.per_request(value(measurement.cost.log?))))
         };
         let _ = writeln!(
             out,
@@ -158,7 +159,7 @@ fn requests(out: &mut String, findings: &BenchmarkResults) {
             number(account.as_ref().map(|account| account.statements_per_request()), 2),
             number(account.as_ref().map(|account| account.commits_per_request()), 2),
             number(log(&|log| log.commits), 2),
-            number(stretch.map(|stretch| stretch.log_bytes_per_request() / 1_024.0), 2),
+            number(measurement.map(|measurement| measurement.log_bytes_per_request() / 1_024.0), 2),
             number(log(&|log| log.record_bytes).map(|bytes| bytes / 1_024.0), 2),
             number(log(&|log| log.image_bytes).map(|bytes| bytes / 1_024.0), 2),
         );
@@ -166,18 +167,25 @@ fn requests(out: &mut String, findings: &BenchmarkResults) {
     out.push('\n');
 }
 
-fn process(out: &mut String, findings: &BenchmarkResults) {
+fn process(out: &mut String, results: &BenchmarkResults) {
     out.push_str("| process | |\n|---|--:|\n");
-    let spread = |spread: MinAndMedian| format!("{} / {} ms", millis(spread.best), millis(spread.median));
-    let idle = &findings.idle.cost;
+    let min_and_median =
+        |min_and_median: MinAndMedian| format!("{} / {} ms", millis(min_and_median.min), millis(min_and_median.median));
+    let idle = &results.idle.cost;
     let share = |time: Duration| time.as_secs_f64() * 1e3 / idle.elapsed.as_secs_f64().max(f64::EPSILON);
     let commits = idle.log.map(|log| per_second(log.commits, idle.elapsed));
-    for (what, value) in [
-        ("cold start to the first 200 of `/healthz`, best / median", spread(findings.cold_start.time_to_health())),
-        ("cold start to the first 200 of a read, best / median", spread(findings.cold_start.time_to_first_read())),
-        ("first start, which migrates an empty database", format!("{} ms", millis(findings.cold_start.migrating.read))),
-        ("resident memory, idle after start", format!("{:.1} MiB", mebibytes(findings.idle.memory))),
-        ("resident memory after all scenarios", format!("{:.1} MiB", mebibytes(findings.memory_after))),
+    for (name, value) in [
+        (
+            "cold start to the first 200 of `/healthz`, best / median",
+            min_and_median(results.cold_start.time_to_health()),
+        ),
+        (
+            "cold start to the first 200 of a read, best / median",
+            min_and_median(results.cold_start.time_to_first_read()),
+        ),
+        ("first start, which migrates an empty database", format!("{} ms", millis(results.cold_start.migrating.read))),
+        ("resident memory, idle after start", format!("{:.1} MiB", mebibytes(results.idle.memory))),
+        ("resident memory after all scenarios", format!("{:.1} MiB", mebibytes(results.memory_after))),
         (
             "idle: CPU per second (server + PostgreSQL)",
             format!("{:.1} + {:.1} ms", share(idle.program), share(idle.postgres)),
@@ -185,62 +193,69 @@ fn process(out: &mut String, findings: &BenchmarkResults) {
         ("idle: writing commits per second", number(commits, 1)),
         ("idle: WAL per second", format!("{:.0} bytes", per_second(idle.log_bytes, idle.elapsed))),
     ] {
-        let _ = writeln!(out, "| {what} | {value} |");
+        let _ = writeln!(out, "| {name} | {value} |");
     }
-    let rows = findings.overload.iter().flat_map(OverloadResult::table_rows);
-    for (what, value) in rows {
-        let _ = writeln!(out, "| {what} | {value} |");
+    let rows = results.overload.iter().flat_map(OverloadResult::table_rows);
+    for (name, value) in rows {
+        let _ = writeln!(out, "| {name} | {value} |");
     }
-    let rows = findings.queued.iter().flat_map(QueuedRuns::table_rows);
-    let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::table_rows));
-    let rows = rows.chain(findings.verified_tokens.iter().flat_map(verified_tokens::table_rows));
-    for (what, value) in rows.chain(findings.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
-        let _ = writeln!(out, "| {what} | {value} |");
+    let rows = results.queued.iter().flat_map(QueuedRuns::table_rows);
+    let rows = rows.chain(results.code_mode.iter().flat_map(ScriptLatency::table_rows));
+    let rows = rows.chain(results.verified_tokens.iter().flat_map(verified_tokens::table_rows));
+    for (name, value) in rows.chain(results.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
+        let _ = writeln!(out, "| {name} | {value} |");
     }
-    for (what, value) in findings.task_costs.iter().flat_map(TaskCost::table_rows) {
-        let _ = writeln!(out, "| {what} | {value} |");
+    for (name, value) in results.task_costs.iter().flat_map(TaskCost::table_rows) {
+        let _ = writeln!(out, "| {name} | {value} |");
     }
-    for (what, value) in findings.retrieval.iter().flat_map(RetrievalLatency::table_rows) {
-        let _ = writeln!(out, "| {what} | {value} |");
+    for (name, value) in results.retrieval.iter().flat_map(RetrievalLatency::table_rows) {
+        let _ = writeln!(out, "| {name} | {value} |");
     }
     out.push('\n');
 }
 
 /// The table of response times for hidden resources and for unused identifiers.
-fn timing_oracle(out: &mut String, findings: &BenchmarkResults) {
-    if findings.timing_oracle.is_empty() {
+fn timing_oracle(out: &mut String, results: &BenchmarkResults) {
+    if results.timing_oracle.is_empty() {
         return;
     }
     out.push_str("| read by identifier | median ms | of an unused identifier | difference |\n|---|--:|--:|--:|\n");
-    for one in &findings.timing_oracle {
-        let (foreign, random) = (one.hidden_id.as_secs_f64() * 1e3, one.unused_id.as_secs_f64() * 1e3);
-        let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.difference() * 100.0);
+    for comparison in &results.timing_oracle {
+        let (hidden_millis, unused_millis) =
+            (comparison.hidden_id.as_secs_f64() * 1e3, comparison.unused_id.as_secs_f64() * 1e3);
+        let _ = writeln!(
+            out,
+            "| {} | {hidden_millis:.3} | {unused_millis:.3} | {:.1} % |",
+            comparison.name(),
+            comparison.difference() * 100.0
+        );
     }
     out.push('\n');
 }
 
-fn targets(out: &mut String, judged: &[TargetResult]) {
+fn targets(out: &mut String, results: &[TargetResult]) {
     out.push_str("| target (32 clients) | required | measured | |\n|---|--:|--:|---|\n");
-    for one in judged {
-        let _ = writeln!(out, "| {} | {} | {} | {} |", one.name, one.target, one.measured, one.verdict.name());
+    for result in results {
+        let _ =
+            writeln!(out, "| {} | {} | {} | {} |", result.name, result.target, result.measured, result.verdict.name());
     }
 }
 
 /// Requests per second, latencies and processor time, as cells.
-fn speed(stretch: &Measurement) -> String {
-    let (program, postgres) = stretch.processor_millis();
+fn speed(measurement: &Measurement) -> String {
+    let (program, postgres) = measurement.processor_millis();
     format!(
         "{:.0} | {:.2} | {:.2} | {:.2} | {program:.3} + {postgres:.3}",
-        stretch.rate(),
-        latency(stretch, 0.5),
-        latency(stretch, 0.95),
-        latency(stretch, 0.99),
+        measurement.rate(),
+        latency(measurement, 0.5),
+        latency(measurement, 0.95),
+        latency(measurement, 0.99),
     )
 }
 
 /// A latency in milliseconds.
-fn latency(stretch: &Measurement, quantile: f64) -> f64 {
-    Duration::from_micros(stretch.quantile(quantile)).as_secs_f64() * 1e3
+fn latency(measurement: &Measurement, quantile: f64) -> f64 {
+    Duration::from_micros(measurement.quantile(quantile)).as_secs_f64() * 1e3
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {
@@ -260,7 +275,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 pub(super) mod tests {
     use super::*;
     use crate::benchmark_run::IdleMeasurement;
-    use crate::closed_loop_clients::tests::tally;
+    use crate::closed_loop_clients::tests::load_result;
     use crate::cold_start::ColdStart;
     use crate::cost_meter::Cost;
     use crate::environment::start_processes::FirstResponseTimes;
@@ -274,9 +289,9 @@ pub(super) mod tests {
     use crate::timing_oracle::{ResourceKind, tests::comparison};
 
     /// Results with constant measurements, for unit tests.
-    pub(in crate::report) fn findings() -> BenchmarkResults {
-        let stretch = |requests: u64| Measurement {
-            tally: tally(requests),
+    pub(in crate::report) fn results() -> BenchmarkResults {
+        let measurement = |requests: u64| Measurement {
+            load: load_result(requests),
             cost: Cost {
                 elapsed: Duration::from_secs(1),
                 program: Duration::from_millis(requests),
@@ -305,13 +320,17 @@ pub(super) mod tests {
             measured: vec![ScenarioMeasurement {
                 scenario,
                 clients: 32,
-                fairway: stretch(500),
+                fairway: measurement(500),
                 baselines: vec![
-                    (BaselineOperation::Commit, stretch(1_000)),
-                    (BaselineOperation::Commit, stretch(1_000)),
+                    (BaselineOperation::Commit, measurement(1_000)),
+                    (BaselineOperation::Commit, measurement(1_000)),
                 ],
             }],
-            interleaved: vec![PairedComparison { scenario, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
+            interleaved: vec![PairedComparison {
+                scenario,
+                clients: 32,
+                rounds: vec![(measurement(600), measurement(500))],
+            }],
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
             outdated_permissions: Some(OutdatedReads { rounds: 50, late: 0 }),
             timing_oracle: vec![comparison(ResourceKind::Workload, 500, 520)],
@@ -331,17 +350,17 @@ pub(super) mod tests {
 
     #[test]
     fn every_known_miss_names_a_target() {
-        let judged = judge(&findings());
+        let targets = judge(&results());
         for known in KNOWN_MISSES {
-            assert!(judged.iter().any(|one| one.name == known.target), "{}", known.target);
+            assert!(targets.iter().any(|one| one.name == known.target), "{}", known.target);
         }
     }
 
     #[test]
     fn tables_are_rectangular_and_targets_are_judged() {
-        let findings = findings();
-        let judged = judge(&findings);
-        let text = render(&findings, &judged);
+        let results = results();
+        let targets = judge(&results);
+        let text = render(&results, &targets);
         let widths = |table: &str| table.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
         let tables: Vec<&str> = text.split("\n\n").filter(|part| part.starts_with('|')).collect();
         assert_eq!(tables.len(), 7);
@@ -371,8 +390,9 @@ pub(super) mod tests {
             ),
             "{text}"
         );
-        let beside = "| execute, 1 workload | 32 | 600 | 500 | 2.00 | 2.00 | 1.000 | 1.000 | 1.20 | 1.20 | 1.20 |";
-        assert!(text.contains(beside), "{text}");
+        let comparison_row =
+            "| execute, 1 workload | 32 | 600 | 500 | 2.00 | 2.00 | 1.000 | 1.000 | 1.20 | 1.20 | 1.20 |";
+        assert!(text.contains(comparison_row), "{text}");
         assert!(text.contains("| idle memory | under 60 MiB | 30.0 MiB | met |"), "{text}");
     }
 }

@@ -54,14 +54,14 @@ async fn refuses_every_notation_of_this_machine() {
     assert_eq!(canary.connection_count(), 0);
     // With an allowance, the request reaches the listener.
     let allowed = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-    let answer = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
-    assert_eq!((answer.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
+    let response = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
+    assert_eq!((response.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
 }
 
 #[tokio::test]
 async fn refuses_names_that_resolve_to_this_machine() {
-    let known = || ScriptedResolver::of(&[&["::1", "127.0.0.1"]]);
-    let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(known());
+    let loopback_resolver = || ScriptedResolver::of(&[&["::1", "127.0.0.1"]]);
+    let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(loopback_resolver());
     for name in ["localhost", "localhost.", "LocalHost"] {
         for port in ["", ":8443"] {
             let error = failure_of(&guard, &format!("https://{name}{port}/")).await;
@@ -69,7 +69,7 @@ async fn refuses_names_that_resolve_to_this_machine() {
         }
     }
     // Plain HTTP requires an allowance, even for the name `localhost`.
-    let local = Guard::new(ServerMode::Local, Vec::new()).with_resolver(known());
+    let local = Guard::new(ServerMode::Local, Vec::new()).with_resolver(loopback_resolver());
     let error = failure_of(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
     // The system's resolver leads to the same refusal.
@@ -112,7 +112,7 @@ async fn refuses_internal_networks() {
 #[tokio::test]
 async fn refuses_other_schemes_ports_and_credentials() {
     let canary = CountingListener::start(Reply::fine()).await;
-    let at = canary.address;
+    let address = canary.address;
     let guard = Guard::new(ServerMode::Local, Vec::new());
     for (address, refusal) in [
         ("https://93.184.215.14:22/".to_owned(), EgressRefusal::Port),
@@ -120,17 +120,17 @@ async fn refuses_other_schemes_ports_and_credentials() {
         ("https://93.184.215.14:5432/".to_owned(), EgressRefusal::Port),
         ("https://example.com:80/".to_owned(), EgressRefusal::Port),
         ("file:///etc/passwd".to_owned(), EgressRefusal::Scheme),
-        (format!("gopher://{at}/_x"), EgressRefusal::Scheme),
-        (format!("ftp://{at}/"), EgressRefusal::Scheme),
-        (format!("ws://{at}/"), EgressRefusal::Scheme),
+        (format!("gopher://{address}/_x"), EgressRefusal::Scheme),
+        (format!("ftp://{address}/"), EgressRefusal::Scheme),
+        (format!("ws://{address}/"), EgressRefusal::Scheme),
         ("unix:/var/run/docker.sock".to_owned(), EgressRefusal::Scheme),
         ("data:text/plain,x".to_owned(), EgressRefusal::Scheme),
-        (format!("https://example.com@{at}/"), EgressRefusal::Credentials),
-        (format!("https://user:secret@{at}/"), EgressRefusal::Credentials),
-        (format!("http://{at}#@example.com"), EgressRefusal::Network),
-        (format!("http://{at}\\@example.com"), EgressRefusal::Network),
-        (format!("//{at}/"), EgressRefusal::InvalidAddress),
-        (at.to_string(), EgressRefusal::InvalidAddress),
+        (format!("https://example.com@{address}/"), EgressRefusal::Credentials),
+        (format!("https://user:secret@{address}/"), EgressRefusal::Credentials),
+        (format!("http://{address}#@example.com"), EgressRefusal::Network),
+        (format!("http://{address}\\@example.com"), EgressRefusal::Network),
+        (format!("//{address}/"), EgressRefusal::InvalidAddress),
+        (address.to_string(), EgressRefusal::InvalidAddress),
         ("https://".to_owned(), EgressRefusal::InvalidAddress),
         ("https://256.256.256.256/".to_owned(), EgressRefusal::InvalidAddress),
         (String::new(), EgressRefusal::InvalidAddress),

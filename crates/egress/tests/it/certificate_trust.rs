@@ -31,13 +31,14 @@ async fn listen() -> (SocketAddr, String) {
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(vec!["house.example".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let certificate =
+        CertificateParams::new(vec!["house.example".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![own.der().clone()], key)
+        .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -58,7 +59,7 @@ async fn listen() -> (SocketAddr, String) {
 
 /// A process loads its trusted authorities once, so the test starts itself as a child process with another authority.
 #[tokio::test]
-async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() {
+async fn trusts_a_system_authority_for_the_names_in_its_certificates() {
     if let Ok(port) = env::var(PORT) {
         assert_eq!(request("house.example", &port).await.unwrap(), b"fine");
         assert_eq!(request("other.example", &port).await, Err(EgressError::Tls));
@@ -71,7 +72,7 @@ async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() 
     let file = folder.path().join("authority.pem");
     fs::write(&file, authority).unwrap();
     let mut child = Command::new(env::current_exe().unwrap());
-    let name = "certificate_trust::an_authority_of_the_machine_is_believed_for_the_names_that_it_proves";
+    let name = "certificate_trust::trusts_a_system_authority_for_the_names_in_its_certificates";
     child.args(["--exact", name]).stdout(Stdio::null()).env(PORT, port).env("SSL_CERT_FILE", file);
     assert!(child.status().await.unwrap().success());
 }

@@ -43,12 +43,12 @@ pub(crate) struct CountingListener {
 }
 
 impl CountingListener {
-    pub(crate) async fn at(place: &str, says: Reply) -> Self {
-        Self::serve(TcpListener::bind(place).await.unwrap(), says)
+    pub(crate) async fn at(address: &str, reply_to_send: Reply) -> Self {
+        Self::serve(TcpListener::bind(address).await.unwrap(), reply_to_send)
     }
 
-    pub(crate) async fn start(says: Reply) -> Self {
-        Self::at("127.0.0.1:0", says).await
+    pub(crate) async fn start(reply_to_send: Reply) -> Self {
+        Self::at("127.0.0.1:0", reply_to_send).await
     }
 
     /// Starts two listeners on one port: at 127.0.0.1 and at 127.0.0.2.
@@ -63,14 +63,14 @@ impl CountingListener {
         panic!("no port is free at both addresses");
     }
 
-    fn serve(listener: TcpListener, says: Reply) -> Self {
+    fn serve(listener: TcpListener, reply_to_send: Reply) -> Self {
         let address = listener.local_addr().unwrap();
         let (connections, received) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u8>>>::default());
-        let (count, ears) = (Arc::clone(&connections), Arc::clone(&received));
+        let (count, received_bytes) = (Arc::clone(&connections), Arc::clone(&received));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(reply(stream, says.clone(), Arc::clone(&ears)));
+                tokio::spawn(reply(stream, reply_to_send.clone(), Arc::clone(&received_bytes)));
             }
         });
         Self { address, connections, received, task }
@@ -94,12 +94,12 @@ impl Drop for CountingListener {
 }
 
 /// Reads the first bytes and sends the reply. A disconnect of the client ends the function.
-async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
+async fn reply(mut stream: TcpStream, reply_to_send: Reply, received_bytes: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
     let mut bytes = vec![0; 4096];
-    let read = stream.read(&mut bytes).await?;
-    bytes.truncate(read);
-    heard.lock().unwrap().extend_from_slice(&bytes);
-    match says {
+    let length = stream.read(&mut bytes).await?;
+    bytes.truncate(length);
+    received_bytes.lock().unwrap().extend_from_slice(&bytes);
+    match reply_to_send {
         Reply::Text(text) => stream.write_all(text.as_bytes()).await?,
         Reply::Endless(text) => {
             stream.write_all(text.as_bytes()).await?;
@@ -109,9 +109,9 @@ async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -
         }
         Reply::Slow(text) => {
             stream.write_all(text.as_bytes()).await?;
-            let mut pace = tokio::time::interval(Duration::from_millis(20));
+            let mut interval = tokio::time::interval(Duration::from_millis(20));
             loop {
-                pace.tick().await;
+                interval.tick().await;
                 stream.write_all(b"x").await?;
             }
         }
@@ -123,9 +123,9 @@ async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -
 pub(crate) struct ScriptedResolver(Mutex<VecDeque<Vec<IpAddr>>>);
 
 impl ScriptedResolver {
-    pub(crate) fn of(answers: &[&[&str]]) -> Arc<Self> {
-        let read = |set: &&[&str]| set.iter().map(|text| text.parse().unwrap()).collect();
-        Arc::new(Self(Mutex::new(answers.iter().map(read).collect())))
+    pub(crate) fn of(address_sets: &[&[&str]]) -> Arc<Self> {
+        let parse_set = |set: &&[&str]| set.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Self(Mutex::new(address_sets.iter().map(parse_set).collect())))
     }
 
     pub(crate) fn many(addresses: Vec<IpAddr>) -> Arc<Self> {
@@ -136,11 +136,11 @@ impl ScriptedResolver {
 #[async_trait]
 impl Resolver for ScriptedResolver {
     async fn resolve(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
-        let mut answers = self.0.lock().unwrap();
-        if answers.len() > 1 {
-            return Ok(answers.pop_front().unwrap());
+        let mut address_sets = self.0.lock().unwrap();
+        if address_sets.len() > 1 {
+            return Ok(address_sets.pop_front().unwrap());
         }
-        Ok(answers.front().unwrap().clone())
+        Ok(address_sets.front().unwrap().clone())
     }
 }
 

@@ -14,8 +14,8 @@ const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
 async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {
         let guard = Guard::new(ServerMode::Local, Vec::new()).with_allowed_origin(&Url::parse(&target).unwrap());
-        let answer = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
-        assert_eq!(answer.read_all().await.unwrap().as_ref(), b"fine");
+        let response = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
+        assert_eq!(response.read_all().await.unwrap().as_ref(), b"fine");
         return;
     }
     let (target, proxy) = (CountingListener::start(Reply::fine()).await, CountingListener::start(Reply::fine()).await);

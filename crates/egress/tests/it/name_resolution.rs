@@ -27,23 +27,23 @@ const NETWORK: EgressError = EgressError::Refused(EgressRefusal::Network);
 
 #[tokio::test]
 async fn connects_to_the_checked_address() {
-    let (good, bad) = CountingListener::pair().await;
+    let (allowed, refused) = CountingListener::pair().await;
     let guard = guard(ScriptedResolver::of(&[&["127.0.0.1"]]));
     let call = EgressRequest { path: "a b/../c?d#e".to_owned(), ..get() };
-    let answer = endpoint(&guard, good.address.port()).send(call).await.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.read_all().await.unwrap().as_ref()), (200, &b"fine"[..]));
-    assert_eq!((good.connection_count(), bad.connection_count()), (1, 0));
-    let received = good.received_text();
-    assert!(received.contains(&format!("host: moving.example:{}\r\n", good.address.port())), "{received}");
+    let response = endpoint(&guard, allowed.address.port()).send(call).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.read_all().await.unwrap().as_ref()), (200, &b"fine"[..]));
+    assert_eq!((allowed.connection_count(), refused.connection_count()), (1, 0));
+    let received = allowed.received_text();
+    assert!(received.contains(&format!("host: moving.example:{}\r\n", allowed.address.port())), "{received}");
     assert!(received.starts_with("GET /base/") && received.contains("%3Fd%23e HTTP/1.1\r\n"), "{received}");
 }
 
 #[tokio::test]
 async fn one_refused_address_refuses_the_name() {
-    let (good, bad) = CountingListener::pair().await;
+    let (allowed, refused) = CountingListener::pair().await;
     for set in [&["127.0.0.1", "127.0.0.2"][..], &["127.0.0.2", "127.0.0.1"], &["127.0.0.1", "::1"], &["127.0.0.2"]] {
         let guard = guard(ScriptedResolver::of(&[set]));
-        assert_eq!(endpoint(&guard, good.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
+        assert_eq!(endpoint(&guard, allowed.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
     // Each set contains a public and a private address. The requests use TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
@@ -51,18 +51,18 @@ async fn one_refused_address_refuses_the_name() {
         let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
         assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
-    assert_eq!((good.connection_count(), bad.connection_count()), (0, 0));
+    assert_eq!((allowed.connection_count(), refused.connection_count()), (0, 0));
 }
 
 #[tokio::test]
 async fn checks_a_name_again_for_each_connection() {
-    let (good, bad) = CountingListener::pair().await;
+    let (allowed, refused) = CountingListener::pair().await;
     let guard = guard(ScriptedResolver::of(&[&["127.0.0.1"], &["127.0.0.2"]]));
-    let endpoint = endpoint(&guard, good.address.port());
+    let endpoint = endpoint(&guard, allowed.address.port());
     // The listener closes each connection, so that the next request opens another one.
     assert_eq!(endpoint.send(get()).await.unwrap().read_all().await.unwrap().as_ref(), b"fine");
     assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK);
-    assert_eq!((good.connection_count(), bad.connection_count()), (1, 0));
+    assert_eq!((allowed.connection_count(), refused.connection_count()), (1, 0));
 }
 
 #[tokio::test]
@@ -71,17 +71,17 @@ async fn refuses_names_without_addresses_or_with_thousands() {
     let port = canary.address.port();
     let error = endpoint(&guard(ScriptedResolver::of(&[&[]])), port).send(get()).await.unwrap_err();
     assert_eq!(error, EgressError::Unresolved);
-    let many = vec![IpAddr::from(Ipv4Addr::LOCALHOST); 10_000];
-    let error = endpoint(&guard(ScriptedResolver::many(many)), port).send(get()).await.unwrap_err();
+    let addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST); 10_000];
+    let error = endpoint(&guard(ScriptedResolver::many(addresses)), port).send(get()).await.unwrap_err();
     assert_eq!(error, EgressError::Refused(EgressRefusal::TooManyAddresses));
     assert_eq!(canary.connection_count(), 0);
 }
 
 /// A resolver that never responds.
-struct Silent;
+struct HangingResolver;
 
 #[async_trait]
-impl Resolver for Silent {
+impl Resolver for HangingResolver {
     async fn resolve(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
         pending().await
     }
@@ -90,7 +90,7 @@ impl Resolver for Silent {
 #[tokio::test]
 async fn slow_resolver_times_out_with_the_request() {
     let limits = Limits { timeout: Duration::from_millis(200), ..Limits::default() };
-    let endpoint = guard(Arc::new(Silent)).endpoint("https://moving.example/", limits).unwrap();
+    let endpoint = guard(Arc::new(HangingResolver)).endpoint("https://moving.example/", limits).unwrap();
     assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::TimedOut);
 }
 

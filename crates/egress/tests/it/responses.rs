@@ -27,8 +27,8 @@ async fn redirects_are_not_followed() {
             );
             let canary = CountingListener::start(Reply::Text(text)).await;
             let call = EgressRequest { method: Method::POST, body: "payload".into(), ..get() };
-            let sent = endpoint(&canary, Limits::default()).send(call).await;
-            assert_eq!(sent.unwrap_err(), EgressError::Redirected, "{status}");
+            let result = endpoint(&canary, Limits::default()).send(call).await;
+            assert_eq!(result.unwrap_err(), EgressError::Redirected, "{status}");
             assert_eq!(canary.connection_count(), 1);
         }
     }
@@ -69,9 +69,9 @@ async fn connection_attempts_have_a_shorter_limit_than_requests() {
         .with_connect_timeout(Duration::from_millis(100))
         .endpoint(&address, Limits { timeout: Duration::from_secs(120), ..Limits::default() })
         .unwrap();
-    let begin = Instant::now();
+    let start = Instant::now();
     assert_eq!(read_len(&endpoint).await, Err(EgressError::TimedOut));
-    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 /// The client requests unencoded bodies and refuses encoded ones.
@@ -96,8 +96,8 @@ async fn refuses_encoded_responses() {
 
 #[tokio::test]
 async fn limits_response_heads() {
-    let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
-    let canary = CountingListener::start(Reply::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
+    let headers: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
+    let canary = CountingListener::start(Reply::Text(format!("HTTP/1.1 200 OK\r\n{headers}\r\n"))).await;
     assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
     let canary = CountingListener::start(Reply::Endless("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
     assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
@@ -115,13 +115,13 @@ async fn malformed_responses_fail() {
         let canary = CountingListener::start(Reply::Text(text.to_owned())).await;
         assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
     }
-    let gone = CountingListener::start(Reply::fine()).await;
-    let endpoint = endpoint(&gone, Limits::default());
-    drop(gone);
+    let stopped_listener = CountingListener::start(Reply::fine()).await;
+    let endpoint = endpoint(&stopped_listener, Limits::default());
+    drop(stopped_listener);
     // The aborted listener task may still serve a request, so the test waits for the first failure.
-    let mut last = read_len(&endpoint).await;
-    while last.is_ok() {
-        last = read_len(&endpoint).await;
+    let mut last_result = read_len(&endpoint).await;
+    while last_result.is_ok() {
+        last_result = read_len(&endpoint).await;
     }
-    assert_eq!(last, Err(EgressError::Unreachable));
+    assert_eq!(last_result, Err(EgressError::Unreachable));
 }

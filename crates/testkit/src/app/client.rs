@@ -149,18 +149,18 @@ impl Client {
     /// # Panics
     /// When the response is not HTTP.
     pub async fn send_raw_bytes(&self, bytes: impl AsRef<[u8]>) -> Response {
-        let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
+        let request_line = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
         match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(bytes.as_ref())).await {
             Ok(Ok(received)) => {
-                let answer = parse_response(&received, asked);
-                let mut line = answer.request_line.split(' ');
-                if let (Some(method), Some(path)) = (line.next(), line.next()) {
-                    assert_documented(method, path, answer.status, &answer.headers);
+                let response = parse_response(&received, request_line);
+                let mut words = response.request_line.split(' ');
+                if let (Some(method), Some(path)) = (words.next(), words.next()) {
+                    assert_documented(method, path, response.status, &response.headers);
                 }
-                answer
+                response
             }
-            Ok(Err(error)) => panic!("{asked}: {error}"),
-            Err(_) => panic!("{asked}: no response within {REQUEST_TIMEOUT:?}"),
+            Ok(Err(error)) => panic!("{request_line}: {error}"),
+            Err(_) => panic!("{request_line}: no response within {REQUEST_TIMEOUT:?}"),
         }
     }
 
@@ -229,32 +229,32 @@ impl Request {
     }
 
     /// Sets a body with this media type.
-    pub fn with_body(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
+    pub fn with_body(mut self, media_type: &str, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self.headers.remove("content-type");
-        self.header("Content-Type", kind)
+        self.header("Content-Type", media_type)
     }
 
     async fn send(self) -> Response {
-        let asked = format!("{} {}", self.method, self.path);
+        let request_line = format!("{} {}", self.method, self.path);
         let (method, path) = (self.method.clone(), self.path.clone());
-        match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(&asked)).await {
-            Ok(Ok(answer)) => {
-                assert_documented(method.as_str(), &path, answer.status, &answer.headers);
-                answer
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(&request_line)).await {
+            Ok(Ok(response)) => {
+                assert_documented(method.as_str(), &path, response.status, &response.headers);
+                response
             }
-            Ok(Err(error)) => panic!("{asked}: {error:?}"),
-            Err(_) => panic!("{asked}: no response within {REQUEST_TIMEOUT:?}"),
+            Ok(Err(error)) => panic!("{request_line}: {error:?}"),
+            Err(_) => panic!("{request_line}: no response within {REQUEST_TIMEOUT:?}"),
         }
     }
 
-    async fn exchange(self, asked: &str) -> reqwest::Result<Response> {
+    async fn exchange(self, request_line: &str) -> reqwest::Result<Response> {
         let url = format!("http://{}{}", self.client.address, self.path);
         let request = self.client.http.request(self.method, url).headers(self.headers).body(self.body);
         let response = request.send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await?.to_vec();
-        Ok(Response { status, headers, body, request_line: asked.to_owned() })
+        Ok(Response { status, headers, body, request_line: request_line.to_owned() })
     }
 }
 
@@ -312,17 +312,18 @@ impl Response {
         assert!(self.status == status, "expected {status} `{code}`\n{self}");
         let body = self.json();
         let detail = body.get("detail").cloned().unwrap_or_default();
-        let answered = detail.get("error").and_then(Value::as_str);
-        assert!(answered == Some(code), "expected the code `{code}`\n{self}");
+        let actual_code = detail.get("error").and_then(Value::as_str);
+        assert!(actual_code == Some(code), "expected the code `{code}`\n{self}");
         let message = detail.get("message").and_then(Value::as_str);
         assert!(message.is_some_and(|message| !message.is_empty()), "a refusal needs a message\n{self}");
         let id = body.get("request_id").and_then(Value::as_str);
         assert!(id.is_some() && id == self.header("x-request-id"), "a refusal needs the request id\n{self}");
-        let known = ["detail", "request_id"];
-        let plain = body.as_object().is_some_and(|body| body.keys().all(|key| known.contains(&key.as_str())));
-        assert!(plain, "a refusal must have no other members\n{self}");
-        let kind = self.header("content-type").unwrap_or_default();
-        assert!(kind.starts_with("application/json"), "a refusal must be JSON\n{self}");
+        let allowed_members = ["detail", "request_id"];
+        let has_allowed_members_only =
+            body.as_object().is_some_and(|body| body.keys().all(|key| allowed_members.contains(&key.as_str())));
+        assert!(has_allowed_members_only, "a refusal must have no other members\n{self}");
+        let media_type = self.header("content-type").unwrap_or_default();
+        assert!(media_type.starts_with("application/json"), "a refusal must be JSON\n{self}");
         detail
     }
 
@@ -335,23 +336,23 @@ impl Response {
 }
 
 impl fmt::Display for Response {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text: String = self.text().chars().take(2_000).collect();
-        write!(out, "{} -> {}\n{text}", self.request_line, self.status)
+        write!(formatter, "{} -> {}\n{text}", self.request_line, self.status)
     }
 }
 
 impl fmt::Debug for Response {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 
 /// Parses an HTTP/1.1 response that ended with its connection.
-fn parse_response(received: &[u8], asked: String) -> Response {
-    let cut = received.windows(4).position(|window| window == b"\r\n\r\n");
-    let Some((head, rest)) = cut.and_then(|cut| received.split_at_checked(cut)) else {
-        panic!("{asked}: not an HTTP response: {}", String::from_utf8_lossy(received))
+fn parse_response(received: &[u8], request_line: String) -> Response {
+    let head_end = received.windows(4).position(|window| window == b"\r\n\r\n");
+    let Some((head, rest)) = head_end.and_then(|head_end| received.split_at_checked(head_end)) else {
+        panic!("{request_line}: not an HTTP response: {}", String::from_utf8_lossy(received))
     };
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
@@ -363,5 +364,5 @@ fn parse_response(received: &[u8], asked: String) -> Response {
         }
     }
     let body = rest.get(4..).unwrap_or_default().to_vec();
-    Response { status: status.unwrap_or_default(), headers, body, request_line: asked }
+    Response { status: status.unwrap_or_default(), headers, body, request_line }
 }

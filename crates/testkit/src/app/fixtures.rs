@@ -97,8 +97,8 @@ impl Fixtures {
 
     /// Creates a tenant.
     pub async fn tenant(&self, slug: &str) -> String {
-        let made = self.post("/v1/tenants", json!({ "slug": slug, "name": slug })).await;
-        required_id(&made.expect(201), "tenant_id")
+        let created = self.post("/v1/tenants", json!({ "slug": slug, "name": slug })).await;
+        required_id(&created.expect(201), "tenant_id")
     }
 
     /// Creates a workspace.
@@ -130,8 +130,8 @@ impl Fixtures {
 
     /// Adds a version to an asset.
     pub async fn add_version(&self, asset_id: &str, content: Value) -> String {
-        let made = self.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
-        required_id(&made.expect(201), "asset_version_id")
+        let created = self.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
+        required_id(&created.expect(201), "asset_version_id")
     }
 
     /// Creates a prompt with the argument `ticket`.
@@ -167,10 +167,10 @@ impl Fixtures {
         let body = json!({
             "slug": slug, "owner_ref": "team:tests", "content_yaml": yaml, "workspace_id": self.workspace,
         });
-        let made = self.post("/v1/flows", body).await.expect(201);
+        let created = self.post("/v1/flows", body).await.expect(201);
         Version {
-            asset_id: required_id(&made, "asset_id"),
-            asset_version_id: required_id(&made, "asset_version_id"),
+            asset_id: required_id(&created, "asset_id"),
+            asset_version_id: required_id(&created, "asset_version_id"),
             kind: "orchestration_flow".to_owned(),
             slug: slug.to_owned(),
         }

@@ -51,16 +51,15 @@ impl FrameStream {
         self.take_packet(1)
     }
 
-    /// The next packet. `before` is the number of bytes in front of the length field, which the length does not
-    /// include.
-    fn take_packet(&mut self, before: usize) -> Option<Vec<u8>> {
-        let (length, _) = self.buffer.get(before..)?.split_first_chunk()?;
-        let whole = before.checked_add(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-        if self.buffer.len() < whole {
+    /// The next packet. `prefix_length` is the number of bytes before the length field; the length excludes them.
+    fn take_packet(&mut self, prefix_length: usize) -> Option<Vec<u8>> {
+        let (length, _) = self.buffer.get(prefix_length..)?.split_first_chunk()?;
+        let packet_length = prefix_length.checked_add(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        if self.buffer.len() < packet_length {
             return None;
         }
-        let rest = self.buffer.split_off(whole);
-        Some(mem::replace(&mut self.buffer, rest))
+        let remaining = self.buffer.split_off(packet_length);
+        Some(mem::replace(&mut self.buffer, remaining))
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -70,8 +69,8 @@ impl FrameStream {
     /// Closes the sending side, and reads until the peer closes.
     pub(super) async fn finish(mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
-        let mut unheard = [0; 1024];
-        while self.stream.read(&mut unheard).await? > 0 {}
+        let mut discarded = [0; 1024];
+        while self.stream.read(&mut discarded).await? > 0 {}
         Ok(())
     }
 }

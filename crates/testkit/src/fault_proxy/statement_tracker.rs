@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// Tracks the current statement of a connection and the statements that were prepared under a name.
 #[derive(Default)]
 pub(super) struct StatementTracker {
-    named: HashMap<Vec<u8>, String>,
+    prepared: HashMap<Vec<u8>, String>,
     statement: String,
     is_executed: bool,
 }
@@ -21,13 +21,13 @@ impl StatementTracker {
                 let (name, text) = (text().to_vec(), String::from_utf8_lossy(text()).into_owned());
                 self.statement.clone_from(&text);
                 self.is_executed = false;
-                self.named.insert(name, text);
+                self.prepared.insert(name, text);
                 false
             }
             // Bind: portal name, statement name.
             Some(b'B') => {
                 let _portal = text();
-                self.statement = self.named.get(text()).cloned().unwrap_or_default();
+                self.statement = self.prepared.get(text()).cloned().unwrap_or_default();
                 self.is_executed = true;
                 false
             }

@@ -28,16 +28,16 @@ impl TestIssuer {
 
     /// Withholds all responses from now on until [`Self::release_responses`]. Requests still have their usual effect.
     pub fn hold_responses(&self) {
-        self.state.held.0.send_modify(|(is_holding, _)| *is_holding = true);
+        self.state.gate.0.send_modify(|(is_holding, _)| *is_holding = true);
     }
 
     /// Waits until at least one response is withheld.
     pub async fn wait_for_held_response(&self) {
-        let _ = self.state.held.0.subscribe().wait_for(|(_, waiting)| *waiting > 0).await;
+        let _ = self.state.gate.0.subscribe().wait_for(|(_, waiting)| *waiting > 0).await;
     }
 
     /// Sends the withheld responses.
     pub fn release_responses(&self) {
-        self.state.held.0.send_modify(|(is_holding, _)| *is_holding = false);
+        self.state.gate.0.send_modify(|(is_holding, _)| *is_holding = false);
     }
 }

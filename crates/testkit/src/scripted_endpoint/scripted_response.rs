@@ -93,12 +93,12 @@ impl ScriptedResponse {
     /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before each part except the first.
     #[must_use]
     pub fn with_pauses(mut self) -> Self {
-        let mut paused = Vec::new();
+        let mut parts = Vec::new();
         for (index, part) in self.parts.drain(..).enumerate() {
-            paused.extend((index > 0).then_some(Part::Pause));
-            paused.push(part);
+            parts.extend((index > 0).then_some(Part::Pause));
+            parts.push(part);
         }
-        self.parts = paused;
+        self.parts = parts;
         self
     }
 
@@ -156,9 +156,9 @@ impl ScriptedResponse {
             head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         } else {
             // A truncated response announces more bytes than it sends.
-            let promised =
+            let content_length =
                 if self.end == ResponseEnd::Complete { self.length() } else { self.length().saturating_add(1) };
-            let _ = write!(head, "Content-Length: {promised}\r\n\r\n");
+            let _ = write!(head, "Content-Length: {content_length}\r\n\r\n");
         }
         head
     }

@@ -8,7 +8,7 @@ const BLOCK = 64;
 const CHUNK = 1_024;
 
 /** The message words of a block. A short block is padded with zeros. */
-function words(block: Uint8Array): Uint32Array {
+function messageWords(block: Uint8Array): Uint32Array {
   const padded = new Uint8Array(BLOCK);
   padded.set(block);
   const view = new DataView(padded.buffer);
@@ -21,26 +21,26 @@ function compress(chaining: Uint32Array, message: Uint32Array, counter: number, 
   state.set(chaining);
   state.set(IV.slice(0, 4), 8);
   state.set([counter, 0, length, flags], 12);
-  const at = (array: Uint32Array, index: number): number => array[index] ?? 0;
+  const wordAt = (array: Uint32Array, index: number): number => array[index] ?? 0;
   const rotate = (value: number, bits: number): number => (value >>> bits) | (value << (32 - bits));
   const mix = (a: number, b: number, c: number, d: number, x: number, y: number) => {
     for (const [word, first, second] of [[x, 16, 12], [y, 8, 7]] as const) {
-      state[a] = at(state, a) + at(state, b) + word;
-      state[d] = rotate(at(state, d) ^ at(state, a), first);
-      state[c] = at(state, c) + at(state, d);
-      state[b] = rotate(at(state, b) ^ at(state, c), second);
+      state[a] = wordAt(state, a) + wordAt(state, b) + word;
+      state[d] = rotate(wordAt(state, d) ^ wordAt(state, a), first);
+      state[c] = wordAt(state, c) + wordAt(state, d);
+      state[b] = rotate(wordAt(state, b) ^ wordAt(state, c), second);
     }
   };
   let block = message;
   for (let round = 0; round < 7; round += 1) {
-    for (let lane = 0; lane < 4; lane += 1) mix(lane, lane + 4, lane + 8, lane + 12, at(block, 2 * lane), at(block, 2 * lane + 1));
+    for (let lane = 0; lane < 4; lane += 1) mix(lane, lane + 4, lane + 8, lane + 12, wordAt(block, 2 * lane), wordAt(block, 2 * lane + 1));
     for (let lane = 0; lane < 4; lane += 1) {
-      mix(lane, 4 + ((lane + 1) % 4), 8 + ((lane + 2) % 4), 12 + ((lane + 3) % 4), at(block, 8 + 2 * lane), at(block, 9 + 2 * lane));
+      mix(lane, 4 + ((lane + 1) % 4), 8 + ((lane + 2) % 4), 12 + ((lane + 3) % 4), wordAt(block, 8 + 2 * lane), wordAt(block, 9 + 2 * lane));
     }
-    const before = block;
-    block = Uint32Array.from(PERMUTATION, (index) => at(before, index));
+    const previousBlock = block;
+    block = Uint32Array.from(PERMUTATION, (index) => wordAt(previousBlock, index));
   }
-  return Uint32Array.from({ length: 8 }, (_, index) => at(state, index) ^ at(state, index + 8));
+  return Uint32Array.from({ length: 8 }, (_, index) => wordAt(state, index) ^ wordAt(state, index + 8));
 }
 
 function hashChunk(chunk: Uint8Array, counter: number, extra: number): Uint32Array {
@@ -50,7 +50,7 @@ function hashChunk(chunk: Uint8Array, counter: number, extra: number): Uint32Arr
     const block = chunk.subarray(index * BLOCK, (index + 1) * BLOCK);
     const isLast = index === blocks - 1;
     const flags = (index === 0 ? CHUNK_START : 0) | (isLast ? CHUNK_END | extra : 0);
-    chaining = Uint32Array.from(compress(chaining, words(block), counter, block.length, flags));
+    chaining = Uint32Array.from(compress(chaining, messageWords(block), counter, block.length, flags));
   }
   return chaining;
 }

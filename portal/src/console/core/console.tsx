@@ -19,9 +19,9 @@ export interface Console {
 export const ConsoleContext = createContext<Console | null>(null);
 
 export function useConsole(): Console {
-  const found = useContext(ConsoleContext);
-  if (!found) throw new Error("no console");
-  return found;
+  const context = useContext(ConsoleContext);
+  if (!context) throw new Error("no console");
+  return context;
 }
 
 /** A resource with its entity tag, which a change sends as `If-Match`. */

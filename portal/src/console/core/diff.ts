@@ -17,8 +17,8 @@ function compare(before: readonly string[], after: readonly string[]): Piece[] {
   while (end < before.length - start && end < after.length - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end += 1;
   const left = before.slice(start, before.length - end);
   const right = after.slice(start, after.length - end);
-  const piece = (kind: Piece["kind"]) => (text: string): Piece => ({ kind, text });
-  return [...before.slice(0, start).map(piece("same")), ...middle(left, right), ...before.slice(before.length - end).map(piece("same"))];
+  const toPiece = (kind: Piece["kind"]) => (text: string): Piece => ({ kind, text });
+  return [...before.slice(0, start).map(toPiece("same")), ...middle(left, right), ...before.slice(before.length - end).map(toPiece("same"))];
 }
 
 function middle(left: readonly string[], right: readonly string[]): Piece[] {
@@ -27,10 +27,10 @@ function middle(left: readonly string[], right: readonly string[]): Piece[] {
   if (left.length * right.length > MAX_CELLS || left.length === 0 || right.length === 0) return [...left.map(removed), ...right.map(added)];
   const width = right.length + 1;
   const lengths = new Uint32Array((left.length + 1) * width);
-  const at = (row: number, column: number): number => lengths[row * width + column] ?? 0;
+  const lengthAt = (row: number, column: number): number => lengths[row * width + column] ?? 0;
   for (let row = left.length - 1; row >= 0; row -= 1) {
     for (let column = right.length - 1; column >= 0; column -= 1) {
-      const best = left[row] === right[column] ? at(row + 1, column + 1) + 1 : Math.max(at(row + 1, column), at(row, column + 1));
+      const best = left[row] === right[column] ? lengthAt(row + 1, column + 1) + 1 : Math.max(lengthAt(row + 1, column), lengthAt(row, column + 1));
       lengths[row * width + column] = best;
     }
   }
@@ -38,16 +38,16 @@ function middle(left: readonly string[], right: readonly string[]): Piece[] {
   let row = 0;
   let column = 0;
   while (row < left.length || column < right.length) {
-    const [old, fresh] = [left[row], right[column]];
-    if (old !== undefined && old === fresh) {
-      pieces.push({ kind: "same", text: old });
+    const [oldItem, newItem] = [left[row], right[column]];
+    if (oldItem !== undefined && oldItem === newItem) {
+      pieces.push({ kind: "same", text: oldItem });
       row += 1;
       column += 1;
-    } else if (old !== undefined && (fresh === undefined || at(row + 1, column) >= at(row, column + 1))) {
-      pieces.push(removed(old));
+    } else if (oldItem !== undefined && (newItem === undefined || lengthAt(row + 1, column) >= lengthAt(row, column + 1))) {
+      pieces.push(removed(oldItem));
       row += 1;
-    } else if (fresh !== undefined) {
-      pieces.push(added(fresh));
+    } else if (newItem !== undefined) {
+      pieces.push(added(newItem));
       column += 1;
     }
   }
@@ -55,11 +55,11 @@ function middle(left: readonly string[], right: readonly string[]): Piece[] {
 }
 
 /** Joins adjacent pieces of the same kind. */
-function joined(pieces: readonly Piece[]): Piece[] {
+function joinAdjacent(pieces: readonly Piece[]): Piece[] {
   const result: Piece[] = [];
   for (const piece of pieces) {
-    const last = result.at(-1);
-    if (last?.kind === piece.kind) last.text += piece.text;
+    const previous = result.at(-1);
+    if (previous?.kind === piece.kind) previous.text += piece.text;
     else result.push({ ...piece });
   }
   return result;
@@ -88,7 +88,7 @@ function readable(pieces: readonly Piece[]): Piece[] {
     }
   }
   flush();
-  return joined(result);
+  return joinAdjacent(result);
 }
 
 /** Compares two texts word by word. Spaces and punctuation are separate pieces. */

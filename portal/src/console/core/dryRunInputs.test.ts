@@ -11,7 +11,7 @@ test("the arguments of a template are its declared variables and its placeholder
     { name: "topic", type: "string" },
     { name: "who", type: "string" },
   ]);
-  for (const other of [null, {}, { system_prompt: 3, variables: "x" }]) expect(argumentFields(other)).toEqual([]);
+  for (const invalidContent of [null, {}, { system_prompt: 3, variables: "x" }]) expect(argumentFields(invalidContent)).toEqual([]);
 });
 
 test("typed text becomes a value of the declared type; what is left empty is no argument", () => {
@@ -32,5 +32,5 @@ test("arguments of the command say which of them are JSON", () => {
 
 test("a trial begins with the input of the first test", () => {
   expect(firstInput({ tests: [{ name: "t", input: { lane: "guided" } }] })).toEqual({ lane: "guided" });
-  for (const other of [null, {}, { tests: [] }, { tests: [{ name: "t" }] }, { tests: [7] }]) expect(firstInput(other)).toEqual({ environment: "dev", inputs: {} });
+  for (const invalidContent of [null, {}, { tests: [] }, { tests: [{ name: "t" }] }, { tests: [7] }]) expect(firstInput(invalidContent)).toEqual({ environment: "dev", inputs: {} });
 });

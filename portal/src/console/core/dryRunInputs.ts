@@ -16,8 +16,8 @@ const PLACEHOLDER = /\{\{ *([A-Za-z_]\w{0,62}) *\}\}/g;
 export function argumentFields(content: Record<string, Json> | null): ArgumentField[] {
   const fields = new Map<string, ArgumentField>();
   const declared = content?.["variables"];
-  for (const one of Array.isArray(declared) ? declared : []) {
-    const { name, type = "string" } = (one ?? {}) as { name?: Json; type?: Json };
+  for (const variable of Array.isArray(declared) ? declared : []) {
+    const { name, type = "string" } = (variable ?? {}) as { name?: Json; type?: Json };
     if (typeof name === "string" && name !== "" && TYPES.includes(String(type))) fields.set(name, { name, type: type as ArgumentField["type"] });
   }
   const prompt = content?.["system_prompt"];

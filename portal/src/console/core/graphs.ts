@@ -18,31 +18,31 @@ function stepsOf(content: Json | undefined): Step[] {
 }
 
 function edgesOf(steps: readonly Step[]): GraphEdge[] {
-  const known = new Set(steps.map(({ id }) => id));
+  const ids = new Set(steps.map(({ id }) => id));
   return steps.flatMap((step) =>
     NEXT.flatMap((field) => {
       const target = step[field];
-      return typeof target === "string" && known.has(target) ? [{ source: step.id, target, relationship: field }] : [];
+      return typeof target === "string" && ids.has(target) ? [{ source: step.id, target, relationship: field }] : [];
     }),
   );
 }
 
 /** The steps of a flow as a graph. With an older content, added, removed and changed steps are marked. */
 export function flowGraph(content: Json | undefined, older?: Json): Graphic {
-  const [now, before] = [stepsOf(content), stepsOf(older)];
-  const old = new Map(before.map((step) => [step.id, step]));
-  const kept = new Set(now.map(({ id }) => id));
+  const [currentSteps, olderSteps] = [stepsOf(content), stepsOf(older)];
+  const olderById = new Map(olderSteps.map((step) => [step.id, step]));
+  const currentIds = new Set(currentSteps.map(({ id }) => id));
   const node = (step: Step, change?: GraphNode["change"]): GraphNode => ({
     id: step.id, type: typeof step.type === "string" ? step.type : "step", title: step.id, data: step, ...(change ? { change } : {}),
   });
   const changeOf = (step: Step): GraphNode["change"] => {
-    const former = old.get(step.id);
+    const olderStep = olderById.get(step.id);
     if (older === undefined) return undefined;
-    return former === undefined ? "added" : sortedJson(former) === sortedJson(step) ? undefined : "changed";
+    return olderStep === undefined ? "added" : sortedJson(olderStep) === sortedJson(step) ? undefined : "changed";
   };
-  const removed = before.filter(({ id }) => !kept.has(id));
-  const edges = [...edgesOf(now), ...edgesOf(before).filter(({ source, target }) => !kept.has(source) || !kept.has(target))];
-  return { nodes: [...now.map((step) => node(step, changeOf(step))), ...removed.map((step) => node(step, "removed"))], edges };
+  const removed = olderSteps.filter(({ id }) => !currentIds.has(id));
+  const edges = [...edgesOf(currentSteps), ...edgesOf(olderSteps).filter(({ source, target }) => !currentIds.has(source) || !currentIds.has(target))];
+  return { nodes: [...currentSteps.map((step) => node(step, changeOf(step))), ...removed.map((step) => node(step, "removed"))], edges };
 }
 
 /** The dependents of an asset as a graph: the asset, referring versions, releases and their workloads. */
@@ -51,15 +51,15 @@ export function impactGraph(asset: Asset, impact: Schemas["BlastRadius"]): Graph
   const edges = new Map<string, GraphEdge>();
   const connect = (source: string, target: string, relationship: string) => edges.set(`${source} ${target}`, { source, target, relationship });
   nodes.set(asset.asset_id, { id: asset.asset_id, type: asset.asset_kind, title: asset.slug, data: asset });
-  for (const one of impact.via) {
-    nodes.set(one.asset_version_id, { id: one.asset_version_id, type: one.asset_kind, title: `${one.asset_slug} ${one.version_label}`, data: one });
-    connect(one.towards ?? asset.asset_id, one.asset_version_id, "referred_by");
+  for (const version of impact.via) {
+    nodes.set(version.asset_version_id, { id: version.asset_version_id, type: version.asset_kind, title: `${version.asset_slug} ${version.version_label}`, data: version });
+    connect(version.towards ?? asset.asset_id, version.asset_version_id, "referred_by");
   }
   for (const release of impact.releases) {
     nodes.set(release.release_id, { id: release.release_id, type: "release", title: `${release.environment} ${release.state}`, data: release });
-    const last = release.path.at(-1);
+    const lastVersion = release.path.at(-1);
     // If the last hop of the path is not visible to the reader, the release is connected to the asset directly.
-    connect(last && nodes.has(last.asset_version_id) ? last.asset_version_id : asset.asset_id, release.release_id, "bound_by");
+    connect(lastVersion && nodes.has(lastVersion.asset_version_id) ? lastVersion.asset_version_id : asset.asset_id, release.release_id, "bound_by");
   }
   for (const workload of impact.workloads) {
     nodes.set(workload.workload_id, { id: workload.workload_id, type: "workload", title: workload.slug, data: workload });

@@ -9,18 +9,18 @@ async function parent(left: Uint8Array, right: Uint8Array): Promise<Uint8Array> 
 
 /** Whether a proof shows that an entry is part of the log (RFC 6962, 2.1.1). */
 export async function isIncluded(leafHash: string, proof: Schemas["InclusionProof"]): Promise<boolean> {
-  let [node, last] = [proof.index, proof.tree_size - 1];
+  let [nodeIndex, lastIndex] = [proof.index, proof.tree_size - 1];
   let hash = bytesOf(leafHash);
   for (const step of proof.proof) {
-    if (last === 0) return false;
+    if (lastIndex === 0) return false;
     const sibling = bytesOf(step);
-    if (node % 2 === 1 || node === last) {
+    if (nodeIndex % 2 === 1 || nodeIndex === lastIndex) {
       hash = await parent(sibling, hash);
-      while (node % 2 === 0 && node !== 0) [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
+      while (nodeIndex % 2 === 0 && nodeIndex !== 0) [nodeIndex, lastIndex] = [Math.floor(nodeIndex / 2), Math.floor(lastIndex / 2)];
     } else {
       hash = await parent(hash, sibling);
     }
-    [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
+    [nodeIndex, lastIndex] = [Math.floor(nodeIndex / 2), Math.floor(lastIndex / 2)];
   }
-  return last === 0 && hexOf(hash) === proof.root_hash;
+  return lastIndex === 0 && hexOf(hash) === proof.root_hash;
 }

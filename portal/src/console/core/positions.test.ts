@@ -8,20 +8,20 @@ const TEXT = `{
 
 test("finds keys and values of a JSON text by the server's paths", () => {
   const { keys, values, error } = positionsOf(TEXT);
-  const at = (span: { from: number; to: number } | undefined) => span && TEXT.slice(span.from, span.to);
+  const textOf = (span: { from: number; to: number } | undefined) => span && TEXT.slice(span.from, span.to);
   expect(error).toBeNull();
-  expect(at(keys.get("content.variables[1].nam"))).toBe('"nam"');
-  expect(at(values.get("content.system_prompt"))).toBe("3");
-  expect(at(values.get("content.variables[0]"))).toBe('{ "name": "é" }');
+  expect(textOf(keys.get("content.variables[1].nam"))).toBe('"nam"');
+  expect(textOf(values.get("content.system_prompt"))).toBe("3");
+  expect(textOf(values.get("content.variables[0]"))).toBe('{ "name": "é" }');
 });
 
 test("messages about fields get a line and a column; a missing field stands at the part that lacks it", () => {
-  const found = findingsOfFields(TEXT, [
+  const findings = findingsOfFields(TEXT, [
     { path: "content.variables[1].name", code: "missing_field", message: "this field is required" },
     { path: "content.system_prompt", code: "wrong_type", message: "expected string" },
     { path: "content.other.deep", code: "missing_field", message: "this field is required" },
   ]);
-  expect(found.map(({ line, column, message }) => [line, column, message])).toEqual([
+  expect(findings.map(({ line, column, message }) => [line, column, message])).toEqual([
     [1, 1, "other.deep: this field is required"],
     [2, 20, "system_prompt: expected string"],
     [3, 34, "variables[1].name: this field is required"],
@@ -49,9 +49,9 @@ test("a byte of the prompt stands at its character in the JSON text, whatever it
   const plain = JSON.stringify({ system_prompt: prompt }, null, 2);
   const escaped = plain.replaceAll("é", "\\u00e9").replaceAll("😀", "\\ud83d\\uDE00");
   for (const text of [plain, escaped]) {
-    const found = findingOfOffset(text, offset, "prompt_unknown_asset", "m");
-    expect(text.slice(found.from, found.to)).toBe("@asset-ref:gone,");
-    expect([found.line, found.code, found.message]).toEqual([2, "prompt_unknown_asset", "m"]);
+    const finding = findingOfOffset(text, offset, "prompt_unknown_asset", "m");
+    expect(text.slice(finding.from, finding.to)).toBe("@asset-ref:gone,");
+    expect([finding.line, finding.code, finding.message]).toEqual([2, "prompt_unknown_asset", "m"]);
   }
   expect(findingOfOffset(plain, 0, "c", "m")).toMatchObject({ line: 2, column: 21 });
   expect(findingOfOffset("", 5, "c", "m")).toMatchObject({ from: 0, to: 0, line: 1, column: 1 });

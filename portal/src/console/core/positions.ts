@@ -22,7 +22,7 @@ const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 const MAX_DEPTH = 200;
 
 class Scanner {
-  at = 0;
+  offset = 0;
   readonly keys = new Map<string, Span>();
   readonly values = new Map<string, Span>();
 
@@ -30,37 +30,37 @@ class Scanner {
 
   /** Skips a match of the pattern at the current offset; returns false if there is no match. */
   skip(pattern: RegExp): boolean {
-    pattern.lastIndex = this.at;
+    pattern.lastIndex = this.offset;
     const [match] = pattern.exec(this.text) ?? [];
     if (match === undefined) return false;
-    this.at += match.length;
+    this.offset += match.length;
     return true;
   }
 
   take(sign: string): boolean {
     this.skip(SPACE);
-    if (this.text[this.at] !== sign) return false;
-    this.at += 1;
+    if (this.text[this.offset] !== sign) return false;
+    this.offset += 1;
     return true;
   }
 
   value(path: string, depth: number): boolean {
     if (depth > MAX_DEPTH) return false;
     this.skip(SPACE);
-    const from = this.at;
-    const fits = this.take("{") ? this.object(path, depth) : this.take("[") ? this.array(path, depth) : this.skip(STRING) || this.skip(SCALAR);
-    this.values.set(path, { from, to: this.at });
-    return fits;
+    const from = this.offset;
+    const isValid = this.take("{") ? this.object(path, depth) : this.take("[") ? this.array(path, depth) : this.skip(STRING) || this.skip(SCALAR);
+    this.values.set(path, { from, to: this.offset });
+    return isValid;
   }
 
   object(path: string, depth: number): boolean {
     if (this.take("}")) return true;
     do {
       this.skip(SPACE);
-      const from = this.at;
+      const from = this.offset;
       if (!this.skip(STRING)) return false;
-      const key = `${path}.${JSON.parse(this.text.slice(from, this.at)) as string}`;
-      this.keys.set(key, { from, to: this.at });
+      const key = `${path}.${JSON.parse(this.text.slice(from, this.offset)) as string}`;
+      this.keys.set(key, { from, to: this.offset });
       if (!this.take(":") || !this.value(key, depth + 1)) return false;
     } while (this.take(","));
     return this.take("}");
@@ -80,9 +80,9 @@ class Scanner {
 /** Finds the positions of keys and values in a JSON text, up to the first syntax error. */
 export function positionsOf(text: string, root = "content"): Positions {
   const scanner = new Scanner(text);
-  const fits = scanner.value(root, 0);
+  const isValid = scanner.value(root, 0);
   scanner.skip(SPACE);
-  return { keys: scanner.keys, values: scanner.values, error: fits && scanner.at === text.length ? null : scanner.at };
+  return { keys: scanner.keys, values: scanner.values, error: isValid && scanner.offset === text.length ? null : scanner.offset };
 }
 
 /** A message about a part of a text. Lines and columns start at 1. */
@@ -99,7 +99,7 @@ export interface Finding extends Span {
 export function offsetOf(text: string, line: number, column: number): number {
   const lines = text.split("\n");
   const index = Math.min(Math.max(line, 1), lines.length) - 1;
-  const before = lines.slice(0, index).reduce((sum, one) => sum + one.length + 1, 0);
+  const before = lines.slice(0, index).reduce((sum, precedingLine) => sum + precedingLine.length + 1, 0);
   // The server's columns count characters, and the offset counts UTF-16 code units.
   const units = [...(lines[index] ?? "")].slice(0, Math.max(column, 1) - 1).join("").length;
   return before + units;
@@ -108,8 +108,8 @@ export function offsetOf(text: string, line: number, column: number): number {
 function findingAt(text: string, { from, to }: Span, code: string, message: string): Finding {
   const before = text.slice(0, from).split("\n");
   const end = text.indexOf("\n", from);
-  const last = before.at(-1) ?? "";
-  return { from, to: Math.min(to, end < 0 ? text.length : end), line: before.length, column: [...last].length + 1, code, message };
+  const lastLine = before.at(-1) ?? "";
+  return { from, to: Math.min(to, end < 0 ? text.length : end), line: before.length, column: [...lastLine].length + 1, code, message };
 }
 
 /** The first syntax error of a JSON text as a message; null if the text is valid. */
@@ -125,9 +125,9 @@ export function syntaxFinding(text: string, message: string): Finding | null {
 export function findingsOfFields(text: string, fields: readonly { path: string; code: string; message: string }[]): Finding[] {
   const { keys, values } = positionsOf(text);
   const spanOf = (path: string, code: string): Span => {
-    for (let rest = path; rest !== ""; rest = rest.replace(/(\.[^.[]*|\[\d+\]|^[^.[]*)$/, "")) {
+    for (let ancestor = path; ancestor !== ""; ancestor = ancestor.replace(/(\.[^.[]*|\[\d+\]|^[^.[]*)$/, "")) {
       // Marks only the key, because marking a whole object would not show which part is wrong.
-      const span = (code === "wrong_type" && rest === path ? values.get(rest) : undefined) ?? keys.get(rest) ?? values.get(rest);
+      const span = (code === "wrong_type" && ancestor === path ? values.get(ancestor) : undefined) ?? keys.get(ancestor) ?? values.get(ancestor);
       if (span) return span;
     }
     return { from: 0, to: 0 };
@@ -152,8 +152,8 @@ export function findingsOfLines(text: string, errors: readonly { line?: number |
 /** A JSON object; null for any other text. */
 export function parsedObject(text: string): Record<string, Json> | null {
   try {
-    const found = JSON.parse(text) as Json;
-    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : null;
+    const value = JSON.parse(text) as Json;
+    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
   } catch {
     return null;
   }
@@ -173,15 +173,15 @@ const CHARACTER = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[
 export function findingOfOffset(text: string, offset: number, code: string, message: string): Finding {
   const span = positionsOf(text).values.get("content.system_prompt") ?? { from: 0, to: 0 };
   const encoder = new TextEncoder();
-  let at = span.from + 1;
-  for (let left = offset; left > 0 && at < span.to - 1; ) {
-    CHARACTER.lastIndex = at;
+  let position = span.from + 1;
+  for (let remainingBytes = offset; remainingBytes > 0 && position < span.to - 1; ) {
+    CHARACTER.lastIndex = position;
     const [character = ""] = CHARACTER.exec(text) ?? [];
     if (character === "") break;
-    left -= character.length === 1 && character < "\u0080" ? 1 : encoder.encode(character.startsWith("\\") ? (JSON.parse(`"${character}"`) as string) : character).length;
-    at += character.length;
+    remainingBytes -= character.length === 1 && character < "\u0080" ? 1 : encoder.encode(character.startsWith("\\") ? (JSON.parse(`"${character}"`) as string) : character).length;
+    position += character.length;
   }
   const end = /[\s"\\]|$/g;
-  end.lastIndex = at + 1;
-  return { ...findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message), field: { path: "content.system_prompt", message } };
+  end.lastIndex = position + 1;
+  return { ...findingAt(text, { from: Math.min(position, text.length), to: end.exec(text)?.index ?? text.length }, code, message), field: { path: "content.system_prompt", message } };
 }

@@ -14,8 +14,8 @@ export class ReportedTexts {
 
   /** Whether the editor reported this rendered text. The page need not render every reported text. */
   isEcho(text: string): boolean {
-    const place = this.reported.lastIndexOf(text);
-    this.reported = place < 0 ? [] : this.reported.slice(place + 1);
-    return place >= 0;
+    const index = this.reported.lastIndexOf(text);
+    this.reported = index < 0 ? [] : this.reported.slice(index + 1);
+    return index >= 0;
   }
 }

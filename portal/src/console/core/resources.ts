@@ -25,7 +25,7 @@ export interface NamedVersion {
 const MAX_PAGES = 50;
 
 /** Visits the rows of a list, page by page, until `visit` returns true. */
-async function each<T>(client: Client, path: string, signal: AbortSignal, visit: (row: T) => Promise<boolean> | boolean): Promise<void> {
+async function visitRows<T>(client: Client, path: string, signal: AbortSignal, visit: (row: T) => Promise<boolean> | boolean): Promise<void> {
   let next: string | null = path;
   for (let page = 0; next !== null && page < MAX_PAGES; page += 1) {
     const response: Response = await client.send(next, { signal });
@@ -40,7 +40,7 @@ async function each<T>(client: Client, path: string, signal: AbortSignal, visit:
  */
 export function useVersions(releases: readonly ReleaseDetail[]) {
   const { client, workspace } = useConsole();
-  const wanted = useMemo(() => {
+  const versionsByKind = useMemo(() => {
     const byKind = new Map<string, Set<string>>();
     for (const { role, asset_version_id: id } of releases.flatMap(({ bindings }) => bindings)) {
       byKind.set(role, (byKind.get(role) ?? new Set()).add(id));
@@ -49,32 +49,32 @@ export function useVersions(releases: readonly ReleaseDetail[]) {
   }, [releases]);
   const references = useMemo(() => releases.flatMap((release) => release.references), [releases]);
   return useQuery<Map<string, NamedVersion>, Problem>({
-    queryKey: ["versions", client.cacheKey, workspace.workspace_id, wanted, references.map((reference) => reference.asset_version_id)],
+    queryKey: ["versions", client.cacheKey, workspace.workspace_id, versionsByKind, references.map((reference) => reference.asset_version_id)],
     enabled: releases.length > 0,
     // The result never becomes stale, because versions are immutable.
     staleTime: Infinity,
     retry: false,
     queryFn: async ({ signal }) => {
-      const found = new Map<string, NamedVersion>();
+      const versions = new Map<string, NamedVersion>();
       const workspace_id = workspace.workspace_id;
-      for (const [kind, ids] of wanted) {
+      for (const [kind, ids] of versionsByKind) {
         const missing = new Set(ids);
-        await each<Asset>(client, apiPath("/v1/assets", {}, { workspace_id, asset_kind: kind, limit: "200" }), signal, async (asset) => {
+        await visitRows<Asset>(client, apiPath("/v1/assets", {}, { workspace_id, asset_kind: kind, limit: "200" }), signal, async (asset) => {
           const path = apiPath("/v1/assets/{asset_id}/versions", { asset_id: asset.asset_id }, { workspace_id, limit: "200" });
-          await each<AssetVersion>(client, path, signal, (version) => {
-            if (missing.delete(version.asset_version_id)) found.set(version.asset_version_id, { asset, version });
+          await visitRows<AssetVersion>(client, path, signal, (version) => {
+            if (missing.delete(version.asset_version_id)) versions.set(version.asset_version_id, { asset, version });
             return missing.size === 0;
           });
           return missing.size === 0;
         });
       }
       for (const { asset_id, asset_version_id } of references) {
-        if (found.has(asset_version_id)) continue;
+        if (versions.has(asset_version_id)) continue;
         const version = await client.get<AssetVersion>(apiPath("/v1/assets/{asset_id}/versions/{asset_version_id}", { asset_id, asset_version_id }, { workspace_id }), signal);
         const asset = await client.get<Asset>(apiPath("/v1/assets/{asset_id}", { asset_id }, { workspace_id }), signal);
-        found.set(asset_version_id, { asset, version });
+        versions.set(asset_version_id, { asset, version });
       }
-      return found;
+      return versions;
     },
   });
 }

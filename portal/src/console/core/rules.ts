@@ -10,16 +10,16 @@ export interface RuleChange {
 
 function rulesOf(content: Json): Map<string, Json> {
   const rules = content && typeof content === "object" && !Array.isArray(content) ? content["rules"] : null;
-  const named = (Array.isArray(rules) ? rules : []).flatMap((rule): [string, Json][] =>
+  const entries = (Array.isArray(rules) ? rules : []).flatMap((rule): [string, Json][] =>
     rule && typeof rule === "object" && !Array.isArray(rule) && typeof rule["id"] === "string" ? [[rule["id"], rule]] : [],
   );
-  return new Map(named);
+  return new Map(entries);
 }
 
 /** The rules that differ between two policies, by their identifiers. */
 export function changedRules(before: Json, after: Json): RuleChange[] {
-  const [old, fresh] = [rulesOf(before), rulesOf(after)];
-  return [...new Set([...old.keys(), ...fresh.keys()])]
-    .map((id) => ({ id, before: old.get(id) ?? null, after: fresh.get(id) ?? null }))
+  const [oldRules, newRules] = [rulesOf(before), rulesOf(after)];
+  return [...new Set([...oldRules.keys(), ...newRules.keys()])]
+    .map((id) => ({ id, before: oldRules.get(id) ?? null, after: newRules.get(id) ?? null }))
     .filter((change) => sortedJson(change.before) !== sortedJson(change.after));
 }

@@ -12,18 +12,18 @@ import { isChoice, isMap, needsJson } from "./schema";
  */
 function AnyField(props: FieldProps) {
   const { schema, formData, uiSchema, registry } = props;
-  const known = registry.schemaUtils.retrieveSchema(schema, formData);
-  const [isJson] = useState(() => needsJson(known, formData));
-  const own = isJson
+  const resolvedSchema = registry.schemaUtils.retrieveSchema(schema, formData);
+  const [isJson] = useState(() => needsJson(resolvedSchema, formData));
+  const uiOptions = isJson
     ? { "ui:field": "JsonField", "ui:fieldReplacesAnyOrOneOf": true }
     : // A map and a choice show their values at once, without a button that adds them first.
-      isMap(known) || isChoice(known)
+      isMap(resolvedSchema) || isChoice(resolvedSchema)
       ? { "ui:enableOptionalDataFieldForType": [] }
       : {};
-  return <SchemaField {...props} uiSchema={{ ...uiSchema, ...own }} />;
+  return <SchemaField {...props} uiSchema={{ ...uiSchema, ...uiOptions }} />;
 }
 
-const shown = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
+const jsonText = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
 
 /**
  * A part of the content as JSON text. Invalid JSON does not change the content, and blocks the creation of a version.
@@ -33,14 +33,14 @@ function JsonField({ fieldPathId, formData, onChange, required = false }: FieldP
   const { $id: id, path } = fieldPathId;
   const { onUnfinished } = useContext(FormStateContext);
   const described = useDescription(id, required);
-  const [typed, setTyped] = useState(() => shown(formData));
+  const [typed, setTyped] = useState(() => jsonText(formData));
   const [trouble, setTrouble] = useState<"form_json_unfinished" | "form_unkept" | null>(null);
   const isUnfinished = trouble !== null;
   useEffect(() => {
     onUnfinished(id, isUnfinished);
     return () => onUnfinished(id, false);
   }, [onUnfinished, id, isUnfinished]);
-  const take = (next: string) => {
+  const update = (next: string) => {
     setTyped(next);
     try {
       const value = next.trim() === "" ? undefined : (JSON.parse(next) as Json);
@@ -53,7 +53,7 @@ function JsonField({ fieldPathId, formData, onChange, required = false }: FieldP
   };
   return (
     <>
-      <textarea id={id} {...described} aria-invalid={isUnfinished || described["aria-invalid"]} className="code" rows={Math.min(12, Math.max(2, typed.split("\n").length))} value={typed} spellCheck={false} onChange={(event) => take(event.target.value)} />
+      <textarea id={id} {...described} aria-invalid={isUnfinished || described["aria-invalid"]} className="code" rows={Math.min(12, Math.max(2, typed.split("\n").length))} value={typed} spellCheck={false} onChange={(event) => update(event.target.value)} />
       <span className={isUnfinished ? "hint bad" : "hint"} role="status">
         {text(trouble ?? "form_json")}
       </span>

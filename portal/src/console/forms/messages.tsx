@@ -28,11 +28,11 @@ export function useDescription(id: string, isRequired: boolean) {
 
 /** The server's messages about a field. */
 export function Messages({ id }: { id: string }) {
-  const found = useContext(FormStateContext).messages.get(id);
-  if (!found) return null;
+  const messages = useContext(FormStateContext).messages.get(id);
+  if (!messages) return null;
   return (
     <ul id={messageId(id)} className="field-messages bad">
-      {found.map(({ code, message }) => (
+      {messages.map(({ code, message }) => (
         <li key={code + message}>
           {message} ({code})
         </li>
@@ -48,7 +48,7 @@ export function Hint({ id, schema }: { id: string; schema: RJSFSchema }) {
   return (
     <p id={hintId(id)} className="hint">
       {/* Descriptions in schemas exist only in English. */}
-      <span lang="en">{description?.split("`").map((part, place) => (place % 2 === 1 ? <code key={place}>{part}</code> : part))}</span> {preset !== undefined && text("form_default", { value: typeof preset === "string" ? preset : JSON.stringify(preset) })}{" "}
+      <span lang="en">{description?.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</span> {preset !== undefined && text("form_default", { value: typeof preset === "string" ? preset : JSON.stringify(preset) })}{" "}
       {schema["x-enforcement"] === "recorded" && <em>{text("form_recorded")}</em>}
     </p>
   );

@@ -15,7 +15,7 @@ const TYPED = new Set(Object.values(KEYWORDS).flat());
 export const isNode = (value: unknown): value is Node => value !== null && typeof value === "object" && !Array.isArray(value);
 
 /** The types of a node, without `null`, which an empty field represents. */
-export const typesOf = ({ type }: Node): string[] => (Array.isArray(type) ? type : type === undefined ? [] : [type]).filter((one) => one !== "null");
+export const typesOf = ({ type }: Node): string[] => (Array.isArray(type) ? type : type === undefined ? [] : [type]).filter((name) => name !== "null");
 
 /** The definition that a node references, or the node itself if it has no reference. */
 function resolved(root: RJSFSchema, node: Node): Node {
@@ -31,9 +31,9 @@ function inlined(root: RJSFSchema, node: Node): Node {
   const kinds = node["x-asset-kinds"];
   const target = resolved(root, node);
   if (!kinds || target === node) return node;
-  const { $ref: _, ...rest } = node;
+  const { $ref: _, ...otherKeywords } = node;
   const slug = target.properties?.["slug"];
-  return { ...target, ...rest, properties: { ...target.properties, ...(isNode(slug) ? { slug: { ...slug, "x-asset-kinds": kinds } as Node } : {}) } };
+  return { ...target, ...otherKeywords, properties: { ...target.properties, ...(isNode(slug) ? { slug: { ...slug, "x-asset-kinds": kinds } as Node } : {}) } };
 }
 
 /** Converts a node with several types to a choice (`anyOf`) between nodes of one type. */
@@ -41,8 +41,8 @@ function alternatives(node: Node): Node {
   const types = typesOf(node);
   if (types.length < 2) return node;
   const common = Object.entries(node).filter(([name]) => name !== "type" && !TYPED.has(name));
-  const own = (type: string) => Object.fromEntries(Object.entries(node).filter(([name]) => KEYWORDS[type]?.includes(name)));
-  return { ...Object.fromEntries(common), anyOf: types.map((type) => ({ type, ...own(type) }) as Node) };
+  const keywordsOf = (type: string) => Object.fromEntries(Object.entries(node).filter(([name]) => KEYWORDS[type]?.includes(name)));
+  return { ...Object.fromEntries(common), anyOf: types.map((type) => ({ type, ...keywordsOf(type) }) as Node) };
 }
 
 const titled = (option: Node): Node => ({ ...option, title: option.title ?? typesOf(option)[0] ?? "object" });
@@ -54,15 +54,15 @@ const mapped = (nodes: Record<string, unknown>, change: (node: Node) => Node) =>
  */
 export function formSchema(root: RJSFSchema): RJSFSchema {
   const prepared = (node: Node): Node => {
-    const { default: preset, ...rest } = alternatives(inlined(root, node));
+    const { default: preset, ...keywords } = alternatives(inlined(root, node));
     return {
-      ...rest,
+      ...keywords,
       ...(preset === undefined ? {} : { "x-default": preset }),
-      ...(rest.properties && { properties: mapped(rest.properties, prepared) }),
-      ...(isNode(rest.items) && { items: prepared(rest.items) }),
-      ...(isNode(rest.additionalProperties) && { additionalProperties: prepared(rest.additionalProperties) }),
-      ...(rest.anyOf && { anyOf: rest.anyOf.filter(isNode).map((option) => titled(prepared(option))) }),
-      ...(rest.$defs && { $defs: mapped(rest.$defs as Record<string, unknown>, prepared) }),
+      ...(keywords.properties && { properties: mapped(keywords.properties, prepared) }),
+      ...(isNode(keywords.items) && { items: prepared(keywords.items) }),
+      ...(isNode(keywords.additionalProperties) && { additionalProperties: prepared(keywords.additionalProperties) }),
+      ...(keywords.anyOf && { anyOf: keywords.anyOf.filter(isNode).map((option) => titled(prepared(option))) }),
+      ...(keywords.$defs && { $defs: mapped(keywords.$defs as Record<string, unknown>, prepared) }),
     } as Node;
   };
   return prepared(root);
@@ -100,18 +100,18 @@ function initial(node: Node): unknown {
 
 /** The content of a form as JSON. Empty fields are omitted, and empty list items become empty values of their type. */
 export function withoutEmptyFields(root: RJSFSchema, value: unknown, node: Node = root): unknown {
-  const own = resolved(root, node);
+  const resolvedNode = resolved(root, node);
   if (Array.isArray(value)) {
-    const items = isNode(own.items) ? resolved(root, own.items) : {};
+    const items = isNode(resolvedNode.items) ? resolved(root, resolvedNode.items) : {};
     return value.map((item) => (item === undefined ? initial(items) : withoutEmptyFields(root, item, items)));
   }
   if (!isNode(value)) return value;
-  const others = isNode(own.additionalProperties) ? own.additionalProperties : undefined;
-  const kept = Object.entries(value).filter(([, member]) => member !== undefined);
+  const additionalNode = isNode(resolvedNode.additionalProperties) ? resolvedNode.additionalProperties : undefined;
+  const members = Object.entries(value).filter(([, member]) => member !== undefined);
   return Object.fromEntries(
-    kept.map(([name, member]) => {
-      const property = own.properties && Object.hasOwn(own.properties, name) ? own.properties[name] : undefined;
-      return [name, withoutEmptyFields(root, member, isNode(property) ? property : (others ?? {}))];
+    members.map(([name, member]) => {
+      const property = resolvedNode.properties && Object.hasOwn(resolvedNode.properties, name) ? resolvedNode.properties[name] : undefined;
+      return [name, withoutEmptyFields(root, member, isNode(property) ? property : (additionalNode ?? {}))];
     }),
   );
 }
@@ -121,6 +121,6 @@ export const fieldId = (path: string): string => path.replaceAll(/\[(\d+)\]/g, "
 
 /** The name of a field: the name of its property, or the name of its list followed by the item's number. */
 export function nameOf(path: readonly (string | number)[]): string {
-  const last = path.at(-1) ?? "";
-  return typeof last === "number" ? `${nameOf(path.slice(0, -1))} ${last + 1}` : last;
+  const lastPart = path.at(-1) ?? "";
+  return typeof lastPart === "number" ? `${nameOf(path.slice(0, -1))} ${lastPart + 1}` : lastPart;
 }

@@ -122,7 +122,7 @@ function Group({ id, path, required, schema, control, children }: GroupProps) {
 function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSchema, required, optionalDataControl, onAddProperty }: ObjectFieldTemplateProps) {
   const text = useConsoleText();
   const { $id: id, path } = fieldPathId;
-  const known = new Set(properties.map(({ name }) => name));
+  const knownNames = new Set(properties.map(({ name }) => name));
   const isShown = properties.length > 0 || optionalDataControl === undefined;
   const adding = useRef<number | null>(null);
   // Moves the focus to the key of an added member.
@@ -131,7 +131,7 @@ function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSche
     adding.current = null;
     document.getElementById(`${id}.${properties.at(-1)?.name}-key`)?.focus();
   }, [id, properties]);
-  const others = isShown ? Object.keys((formData as object | undefined) ?? {}).filter((name) => !known.has(name)) : [];
+  const unlistedNames = isShown ? Object.keys((formData as object | undefined) ?? {}).filter((name) => !knownNames.has(name)) : [];
   return (
     <Group id={id} path={path} required={required} schema={schema} control={optionalDataControl}>
       {properties.map(({ name, content }) => (
@@ -149,7 +149,7 @@ function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSche
           {text("form_add_to", { name: nameOf(path) })}
         </button>
       )}
-      {others.map((name) => (
+      {unlistedNames.map((name) => (
         <div key={name} id={`${id}.${name}`} tabIndex={-1} className="notice notice-wait">
           {text("form_not_shown", { name })}
           <Messages id={`${id}.${name}`} />

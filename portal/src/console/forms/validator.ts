@@ -8,9 +8,9 @@ import type { RJSFSchema, ValidatorType } from "@rjsf/utils";
  */
 export const validator: ValidatorType<unknown, RJSFSchema> = {
   isValid(schema, value, root) {
-    const known = { ...schema, $defs: { ...(root.$defs as object | undefined), ...(schema.$defs as object | undefined) } };
+    const schemaWithDefinitions = { ...schema, $defs: { ...(root.$defs as object | undefined), ...(schema.$defs as object | undefined) } };
     try {
-      return new Validator(known as Schema, "2020-12", true).validate(value ?? null).valid;
+      return new Validator(schemaWithDefinitions as Schema, "2020-12", true).validate(value ?? null).valid;
     } catch {
       return false;
     }

@@ -33,7 +33,7 @@ function TextWidget({ id, value, onChange, required = false, schema }: WidgetPro
 
 /** A field for a slug, which suggests assets of the permitted kinds. */
 function AssetInput({ common, kinds }: { common: React.ComponentProps<"input"> & { id: string }; kinds: readonly string[] }) {
-  const named = useValueText();
+  const valueText = useValueText();
   const { client, workspace } = useConsole();
   const assets = useQueries({
     queries: kinds.map((kind) => ({
@@ -51,7 +51,7 @@ function AssetInput({ common, kinds }: { common: React.ComponentProps<"input"> &
       <datalist id={list}>
         {assets.map(({ asset_id, slug, asset_kind }) => (
           <option key={asset_id} value={slug}>
-            {named(asset_kind)}
+            {valueText(asset_kind)}
           </option>
         ))}
       </datalist>
@@ -65,15 +65,15 @@ function SelectWidget(props: WidgetProps) {
   const text = useConsoleText();
   const described = useDescription(id, required);
   if (props.multiple) return <Choices {...props} />;
-  const known = options.enumOptions ?? [];
-  const index = known.findIndex((option) => option.value === value);
+  const choices = options.enumOptions ?? [];
+  const index = choices.findIndex((option) => option.value === value);
   const isStrange = index < 0 && value !== undefined && value !== null && value !== "";
   return (
-    <select id={id} {...(id.endsWith("_select") ? {} : described)} value={isStrange ? "strange" : index < 0 ? "" : String(index)} onChange={(event) => onChange(known[Number(event.target.value || -1)]?.value)}>
+    <select id={id} {...(id.endsWith("_select") ? {} : described)} value={isStrange ? "strange" : index < 0 ? "" : String(index)} onChange={(event) => onChange(choices[Number(event.target.value || -1)]?.value)}>
       {!id.endsWith("_select") && <option value="">{text("form_unset")}</option>}
       {isStrange && <option value="strange">{JSON.stringify(value)}</option>}
-      {known.map(({ label }, place) => (
-        <option key={label} value={String(place)}>
+      {choices.map(({ label }, position) => (
+        <option key={label} value={String(position)}>
           {label}
         </option>
       ))}
@@ -85,18 +85,18 @@ function SelectWidget(props: WidgetProps) {
 function Choices({ id, value, onChange, required = false, options }: WidgetProps) {
   const { "aria-required": _, "aria-invalid": __, ...described } = useDescription(id, required);
   const chosen: unknown[] = Array.isArray(value) ? value : [];
-  const known = (options.enumOptions ?? []).map((option) => option.value as unknown);
-  const offered = [...known, ...chosen.filter((one) => !known.includes(one))];
-  const toggle = (one: unknown, isChosen: boolean) => {
-    const next = offered.filter((other) => (other === one ? isChosen : chosen.includes(other)));
+  const permittedValues = (options.enumOptions ?? []).map((option) => option.value as unknown);
+  const offered = [...permittedValues, ...chosen.filter((choice) => !permittedValues.includes(choice))];
+  const toggle = (choice: unknown, isChosen: boolean) => {
+    const next = offered.filter((offeredValue) => (offeredValue === choice ? isChosen : chosen.includes(offeredValue)));
     onChange(next.length === 0 && !required ? undefined : next);
   };
   return (
     <div id={id} role="group" aria-labelledby={`${id}__label`} {...described} className="inline-field" tabIndex={-1}>
-      {offered.map((one) => (
-        <label key={String(one)} className="check">
-          <input type="checkbox" checked={chosen.includes(one)} onChange={(event) => toggle(one, event.target.checked)} />
-          {String(one)}
+      {offered.map((choice) => (
+        <label key={String(choice)} className="check">
+          <input type="checkbox" checked={chosen.includes(choice)} onChange={(event) => toggle(choice, event.target.checked)} />
+          {String(choice)}
         </label>
       ))}
     </div>

@@ -15,7 +15,7 @@ const MAX_ASSETS = 5_000;
 export function Palette({ onClose }: { onClose: () => void }) {
   const text = useConsoleText();
   const navigate = useNavigate();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace, session } = useConsole();
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
@@ -27,7 +27,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     VIEWS.map(({ to, key }) => ({ label: text(key), to })),
     [
       ...rows.map((workload) => ({ label: `${workload.name} (${workload.slug})`, to: `/workloads/${workload.workload_id}` })),
-      ...assets.rows.map((asset) => ({ label: `${asset.slug} (${named(asset.asset_kind)})`, to: `/assets/${asset.asset_id}` })),
+      ...assets.rows.map((asset) => ({ label: `${asset.slug} (${valueText(asset.asset_kind)})`, to: `/assets/${asset.asset_id}` })),
     ],
     { run: text("palette_run"), release: text("palette_release") },
   );

@@ -28,9 +28,9 @@ export function Shell() {
     queryFn: ({ signal }) => client.get(apiPath("/v1/workspaces", {}, { limit: "200" }), signal),
   });
   // The address may contain the slug of a workspace, or its identifier in links of notifications.
-  const named = workspaces.data?.find(({ slug, workspace_id: id }) => slug === search["workspace"] || id === search["workspace"]);
-  const workspace = named ?? workspaces.data?.find(({ slug }) => slug === "default") ?? workspaces.data?.[0];
-  const isUnknown = Boolean(search["workspace"] && workspaces.data && !named);
+  const requestedWorkspace = workspaces.data?.find(({ slug, workspace_id: id }) => slug === search["workspace"] || id === search["workspace"]);
+  const workspace = requestedWorkspace ?? workspaces.data?.find(({ slug }) => slug === "default") ?? workspaces.data?.[0];
+  const isUnknown = Boolean(search["workspace"] && workspaces.data && !requestedWorkspace);
   const context = useMemo<Console | null>(
     () => (session && workspace ? { client, session, workspace, workspaces: workspaces.data ?? [], actAs } : null),
     [client, session, workspace, workspaces.data, actAs],

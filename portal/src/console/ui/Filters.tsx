@@ -3,9 +3,9 @@ import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
 
 /** A selection whose value is stored in the address. */
-export function FilterSelect({ name, label, options, named, none }: { name: string; label: string; options: readonly string[]; named?: (value: string) => string; none?: string }) {
+export function FilterSelect({ name, label, options, labelOf, none }: { name: string; label: string; options: readonly string[]; labelOf?: (value: string) => string; none?: string }) {
   const text = useConsoleText();
-  const value = useValueText();
+  const valueText = useValueText();
   const [search, change] = useAddress();
   const id = useId();
   return (
@@ -15,7 +15,7 @@ export function FilterSelect({ name, label, options, named, none }: { name: stri
         <option value="">{none ?? text("all")}</option>
         {options.map((option) => (
           <option key={option} value={option}>
-            {(named ?? value)(option)}
+            {(labelOf ?? valueText)(option)}
           </option>
         ))}
       </select>

@@ -34,33 +34,33 @@ interface Placed extends GraphNode {
   y: number;
 }
 
-function place({ nodes, edges }: Graphic) {
+function layOutGraph({ nodes, edges }: Graphic) {
   const graph = new Graph<{ rankdir: string; nodesep: number; ranksep: number; marginx: number; marginy: number }>();
   graph.setGraph({ rankdir: "LR", nodesep: 18, ranksep: 60, marginx: 6, marginy: 6 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of nodes) graph.setNode(node.id, { width: WIDTH, height: HEIGHT });
   for (const edge of edges) if (graph.hasNode(edge.source) && graph.hasNode(edge.target)) graph.setEdge(edge.source, edge.target);
   layout(graph);
-  const at = (id: string) => graph.node(id) as { x: number; y: number };
-  const placed: Placed[] = nodes.map((node) => ({ ...node, ...pick(at(node.id)) }));
-  const largest = (values: number[]) => values.reduce((most, one) => Math.max(most, one), 0);
-  const size = { width: largest(placed.map(({ x }) => x)) + WIDTH / 2 + 10, height: largest(placed.map(({ y }) => y)) + HEIGHT / 2 + 10 };
-  return { placed, size, at };
+  const positionOf = (id: string) => graph.node(id) as { x: number; y: number };
+  const placedNodes: Placed[] = nodes.map((node) => ({ ...node, ...pick(positionOf(node.id)) }));
+  const largest = (values: number[]) => values.reduce((maximum, value) => Math.max(maximum, value), 0);
+  const size = { width: largest(placedNodes.map(({ x }) => x)) + WIDTH / 2 + 10, height: largest(placedNodes.map(({ y }) => y)) + HEIGHT / 2 + 10 };
+  return { placedNodes, size, positionOf };
 }
 const pick = ({ x, y }: { x: number; y: number }) => ({ x, y });
 
 /** A graph as a picture that can be navigated by keyboard and downloaded as a file. */
 export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: string; label: string }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const picture = useRef<SVGSVGElement>(null);
-  const { placed, size, at } = useMemo(() => place({ nodes, edges }), [nodes, edges]);
-  const [chosen, setChosen] = useState(placed[0]?.id ?? null);
+  const { placedNodes, size, positionOf } = useMemo(() => layOutGraph({ nodes, edges }), [nodes, edges]);
+  const [chosen, setChosen] = useState(placedNodes[0]?.id ?? null);
   const node = nodes.find(({ id }) => id === chosen) ?? null;
   const relations = edges.filter(({ source, target }) => source === chosen || target === chosen);
   const move = (step: number) => {
-    const index = placed.findIndex(({ id }) => id === chosen);
-    setChosen(placed[(index + step + placed.length) % placed.length]?.id ?? null);
+    const index = placedNodes.findIndex(({ id }) => id === chosen);
+    setChosen(placedNodes[(index + step + placedNodes.length) % placedNodes.length]?.id ?? null);
   };
   const active = useRef<SVGGElement>(null);
   const hasMoved = useRef(false);
@@ -81,10 +81,10 @@ export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: st
       <div className="frame frame-tall" style={{ blockSize: Math.min(size.height + 24, MAX_HEIGHT) }} tabIndex={0} role="region" aria-label={label}>
         <svg ref={picture} role="group" aria-label={label} width={size.width} height={size.height} viewBox={`0 0 ${size.width} ${size.height}`} className="graph">
           {edges.map(({ source, target, relationship }) => {
-            const [from, to] = [at(source), at(target)];
+            const [from, to] = [positionOf(source), positionOf(target)];
             return from && to && <line key={`${source} ${target} ${relationship}`} x1={from.x + WIDTH / 2} y1={from.y} x2={to.x - WIDTH / 2} y2={to.y} className="edge" />;
           })}
-          {placed.map(({ id, type, title, change, x, y }) => (
+          {placedNodes.map(({ id, type, title, change, x, y }) => (
             <g
               key={id}
               ref={id === chosen ? active : null}
@@ -103,7 +103,7 @@ export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: st
             >
               <rect x={x - WIDTH / 2} y={y - HEIGHT / 2} width={WIDTH} height={HEIGHT} rx={6} />
               <text x={x - WIDTH / 2 + 10} y={y - 6} className="node-type">
-                {named(type)}
+                {valueText(type)}
                 {change && ` (${text(`step_${change}`)})`}
               </text>{" "}
               <text x={x - WIDTH / 2 + 10} y={y + 14}>
@@ -116,12 +116,12 @@ export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: st
       {node && (
         <section aria-label={text("chosen_node")} aria-live="polite">
           <h2>
-            {named(node.type)} {node.title}
+            {valueText(node.type)} {node.title}
           </h2>
           <ul>
             {relations.map(({ source, target, relationship }) => (
               <li key={source + target + relationship}>
-                {source === chosen ? `${named(relationship)} → ${target}` : `${source} → ${named(relationship)}`}
+                {source === chosen ? `${valueText(relationship)} → ${target}` : `${source} → ${valueText(relationship)}`}
               </li>
             ))}
           </ul>

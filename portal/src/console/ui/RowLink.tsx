@@ -9,14 +9,14 @@ import { stringifySearch } from "../core/address";
 export function RowLink({ to, children }: { to: string; children: ReactNode }) {
   const router = useRouter();
   const search = new URLSearchParams(location.search);
-  const kept = stringifySearch({ workspace: search.get("workspace") ?? undefined, lang: search.get("lang") ?? undefined });
+  const retainedSearch = stringifySearch({ workspace: search.get("workspace") ?? undefined, lang: search.get("lang") ?? undefined });
   const follow = (event: MouseEvent) => {
     if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
     void router.navigate({ to: to as "/" });
   };
   return (
-    <a href={`/console${to}${kept}`} onClick={follow}>
+    <a href={`/console${to}${retainedSearch}`} onClick={follow}>
       {children}
     </a>
   );

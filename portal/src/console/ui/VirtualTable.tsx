@@ -28,10 +28,10 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
   const height = useRef(ROW_HEIGHT);
   const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => height.current, overscan: 6 });
   const items = virtual.getVirtualItems();
-  const last = items.at(-1)?.index ?? 0;
+  const lastIndex = items.at(-1)?.index ?? 0;
   useEffect(() => {
-    if (hasMore && last >= rows.length - 20) more();
-  }, [hasMore, last, rows.length, more]);
+    if (hasMore && lastIndex >= rows.length - 20) more();
+  }, [hasMore, lastIndex, rows.length, more]);
   // Measures the row height once, because a row of unexpected height moves all later rows, which is slow in long lists.
   const hasRows = rows.length > 0;
   useLayoutEffect(() => {

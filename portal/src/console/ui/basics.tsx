@@ -27,8 +27,8 @@ const TONES: Record<string, string> = {
 
 /** A state as text in a coloured frame. The text alone identifies the state, for readers who cannot see the colour. */
 export function Tag({ value }: { value: string }) {
-  const named = useValueText();
-  return <span className={`tag tag-${TONES[value] ?? "plain"}`}>{named(value)}</span>;
+  const valueText = useValueText();
+  return <span className={`tag tag-${TONES[value] ?? "plain"}`}>{valueText(value)}</span>;
 }
 
 /** The beginning and the end of a long identifier; `Id` shows it with the whole identifier as title. */

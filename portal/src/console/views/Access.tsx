@@ -49,7 +49,7 @@ export function Access() {
 
 function Bindings() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const { slugOf } = useWorkloads();
   const scope = { kind: "workspace", ref: workspace.workspace_id } as const;
@@ -68,14 +68,14 @@ function Bindings() {
         empty={<Empty>{text("bindings_none")}</Empty>}
         columns={[
           { name: text("principal"), render: (one) => one.principal },
-          { name: text("role"), render: (one) => named(one.role) },
-          { name: text("scope"), render: (one) => <>{named(one.scope_kind)} {one.scope_ref && (slugOf(one.scope_ref) ?? <Id id={one.scope_ref} />)}</> },
+          { name: text("role"), render: (one) => valueText(one.role) },
+          { name: text("scope"), render: (one) => <>{valueText(one.scope_kind)} {one.scope_ref && (slugOf(one.scope_ref) ?? <Id id={one.scope_ref} />)}</> },
           { name: text("created_by"), render: (one) => one.created_by },
           { name: text("time"), render: (one) => <Time value={one.created_at} /> },
           {
             name: text("action"),
             render: (one) => (
-              <GuardedRowAction operation="delete_role_binding" scope={scope} label={text("take_back_confirm")} name={text("take_back", { role: named(one.role), name: one.principal })} onClick={() => setOpen(one)} />
+              <GuardedRowAction operation="delete_role_binding" scope={scope} label={text("take_back_confirm")} name={text("take_back", { role: valueText(one.role), name: one.principal })} onClick={() => setOpen(one)} />
             ),
           },
         ]}
@@ -84,7 +84,7 @@ function Bindings() {
       {open === "new" && <NewBinding onClose={() => setOpen(null)} />}
       {open !== null && open !== "new" && (
         <Dialog
-          title={text("take_back", { role: named(open.role), name: open.principal })}
+          title={text("take_back", { role: valueText(open.role), name: open.principal })}
           confirm={text("take_back_confirm")}
           danger
           request={{ method: "DELETE", path: apiPath("/v1/role-bindings/{role_binding_id}", { role_binding_id: open.role_binding_id }) }}
@@ -99,7 +99,7 @@ function Bindings() {
 
 function NewBinding({ onClose }: { onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace, session } = useConsole();
   const { byId } = useWorkloads();
   const [principal, setPrincipal] = useState("");
@@ -123,7 +123,7 @@ function NewBinding({ onClose }: { onClose: () => void }) {
           <select id={id} value={role} onChange={(event) => setRole(event.target.value as typeof role)}>
             {ROLES.map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>
@@ -133,7 +133,7 @@ function NewBinding({ onClose }: { onClose: () => void }) {
         {(id) => (
           <select id={id} value={target} onChange={(event) => setTarget(event.target.value)}>
             <option value="workspace">{text("scope_workspace", { name: workspace.name })}</option>
-            <option value="tenant">{named("tenant")}</option>
+            <option value="tenant">{valueText("tenant")}</option>
             {[...byId.values()].map((workload) => (
               <option key={workload.workload_id} value={workload.workload_id}>
                 {text("workload")} {workload.slug}
@@ -152,7 +152,7 @@ const PERSON_PATTERN = ACTOR_PATTERN.replace("|anonymous", "");
 /** Shows the server's decision on an operation of a person, with the role that permits it. */
 function Can() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { client, session, workspace } = useConsole();
   const [search] = useAddress();
   const { byId, slugOf } = useWorkloads();
@@ -166,8 +166,8 @@ function Can() {
     <>
       <form role="search" className="filters" onSubmit={(event) => event.preventDefault()}>
         <FilterText name="actor" label={text("person")} pattern={PERSON_PATTERN} placeholder={session.actor} />
-        <FilterSelect name="operation" label={text("operation")} options={OPERATIONS} named={(name) => name} />
-        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        <FilterSelect name="operation" label={text("operation")} options={OPERATIONS} labelOf={(name) => name} />
+        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} labelOf={(id) => slugOf(id) ?? id} />
       </form>
       {answer.error && <Failed problem={answer.error} />}
       {answer.isPending && <Loading what={text("tab_can")} />}
@@ -181,7 +181,7 @@ function Can() {
           <p>{answer.data.permission ? text("can_permission", { permission: answer.data.permission }) : text("can_free")}</p>
           <ul>
             {answer.data.by.map((one) => (
-              <li key={`${one.role} ${one.scope_kind} ${one.scope_ref}`}>{text("can_by", { role: named(one.role), scope: `${named(one.scope_kind)} ${one.scope_ref ?? ""}` })}</li>
+              <li key={`${one.role} ${one.scope_kind} ${one.scope_ref}`}>{text("can_by", { role: valueText(one.role), scope: `${valueText(one.scope_kind)} ${one.scope_ref ?? ""}` })}</li>
             ))}
           </ul>
         </div>
@@ -194,7 +194,7 @@ function Can() {
 
 function Roles() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const path = apiPath("/v1/roles", {});
   const roles = useRead<Schemas["Role"][]>(path);
   if (roles.error) return <Failed problem={roles.error} />;
@@ -206,7 +206,7 @@ function Roles() {
         rows={roles.data.value}
         keyOf={(one) => one.role}
         columns={[
-          { name: text("role"), render: (one) => named(one.role) },
+          { name: text("role"), render: (one) => valueText(one.role) },
           { name: text("permissions"), render: (one) => one.permissions.join(", ") },
         ]}
       />
@@ -217,7 +217,7 @@ function Roles() {
 
 function Me() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { session } = useConsole();
   return (
     <>
@@ -228,8 +228,8 @@ function Me() {
         keyOf={(one) => `${one.role} ${one.scope_kind} ${one.scope_ref}`}
         empty={<Empty>{text("me_none")}</Empty>}
         columns={[
-          { name: text("role"), render: (one) => named(one.role) },
-          { name: text("scope"), render: (one) => <>{named(one.scope_kind)} {one.scope_ref && <Id id={one.scope_ref} />}</> },
+          { name: text("role"), render: (one) => valueText(one.role) },
+          { name: text("scope"), render: (one) => <>{valueText(one.scope_kind)} {one.scope_ref && <Id id={one.scope_ref} />}</> },
         ]}
       />
       <p className="hint">{session.permissions.join(", ")}</p>

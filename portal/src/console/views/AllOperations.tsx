@@ -19,7 +19,7 @@ interface Answer {
 /** Shows for every operation whether a person may perform it in a scope, by one request for each operation. */
 export function AllOperations({ person, scope }: { person: string; scope: Scope }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { client, session } = useConsole();
   const [answers, setAnswers] = useState<Answer[] | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -28,15 +28,15 @@ export function AllOperations({ person, scope }: { person: string; scope: Scope 
     setAsking(true);
     setProblem(null);
     const waiting: string[] = [...OPERATIONS];
-    const found: Answer[] = [];
+    const answers: Answer[] = [];
     const worker = async () => {
       for (let operation = waiting.shift(); operation !== undefined; operation = waiting.shift()) {
-        found.push({ operation, answer: await client.get(accessPath(operation, scope, person === session.actor ? undefined : person)) });
+        answers.push({ operation, answer: await client.get(accessPath(operation, scope, person === session.actor ? undefined : person)) });
       }
     };
     try {
       await Promise.all(Array.from({ length: BESIDE }, worker));
-      setAnswers(found.sort((left, right) => (left.operation < right.operation ? -1 : 1)));
+      setAnswers(answers.sort((left, right) => (left.operation < right.operation ? -1 : 1)));
     } catch (cause) {
       waiting.length = 0;
       if (cause instanceof Problem) setProblem(cause);
@@ -67,7 +67,7 @@ export function AllOperations({ person, scope }: { person: string; scope: Scope 
               { name: text("operation"), render: ({ operation }) => <code>{operation}</code> },
               { name: text("decision"), render: ({ answer }) => <Tag value={answer.allowed ? "allow" : "deny"} /> },
               { name: text("permissions"), render: ({ answer }) => answer.permission ?? "–" },
-              { name: text("role"), render: ({ answer }) => [...new Set(answer.by.map(({ role }) => named(role)))].join(", ") },
+              { name: text("role"), render: ({ answer }) => [...new Set(answer.by.map(({ role }) => valueText(role)))].join(", ") },
             ]}
           />
         </>

@@ -10,14 +10,14 @@ import { Field } from "../ui/Filters";
 /** The form that sends an announcement to all inboxes, to the holders of roles, or to a workspace. */
 export function Announce() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { session, workspace } = useConsole();
   const [title, setTitle] = useState("");
   const [body, setBody] = useState("");
   const [roles, setRoles] = useState<readonly string[]>([]);
   const [isHere, setHere] = useState(true);
   const [isOpen, setOpen] = useState(false);
-  const [made, setMade] = useState<Schemas["Announcement"] | null>(null);
+  const [announcement, setAnnouncement] = useState<Schemas["Announcement"] | null>(null);
   const audience = { ...(roles.length > 0 ? { roles } : {}), ...(isHere ? { workspaces: [workspace.workspace_id] } : {}) };
   const path = apiPath("/v1/notifications/announcements", {});
   const request = { method: "POST" as const, path, body: { title: title.trim(), body: body.trim(), audience } };
@@ -26,9 +26,9 @@ export function Announce() {
   return (
     <>
       <p>{text("announce_text")}</p>
-      {made && (
+      {announcement && (
         <p className="notice notice-good" role="status" data-testid="announced">
-          {text("announced", { title: made.title })}
+          {text("announced", { title: announcement.title })}
         </p>
       )}
       <div className="stack">
@@ -39,7 +39,7 @@ export function Announce() {
           <legend>{text("only_roles")}</legend>
           <div className="filters">
             {ROLES.map((role) => (
-              <Field key={role} label={named(role)}>
+              <Field key={role} label={valueText(role)}>
                 {(id) => <input id={id} type="checkbox" checked={roles.includes(role)} onChange={(event) => setRoles(event.target.checked ? [...roles, role] : roles.filter((one) => one !== role))} />}
               </Field>
             ))}
@@ -57,12 +57,12 @@ export function Announce() {
           request={request}
           onClose={() => setOpen(false)}
           onDone={(answer) => {
-            setMade(answer as Schemas["Announcement"]);
+            setAnnouncement(answer as Schemas["Announcement"]);
             setTitle("");
             setBody("");
           }}
         >
-          <p>{text("announce_audience", { roles: roles.map(named).join(", ") || text("all"), workspace: isHere ? workspace.name : text("all") })}</p>
+          <p>{text("announce_audience", { roles: roles.map(valueText).join(", ") || text("all"), workspace: isHere ? workspace.name : text("all") })}</p>
           <blockquote dir="auto">
             <strong>{title}</strong>
             <br />

@@ -71,17 +71,17 @@ function Search({ asset }: { asset: Asset }) {
   const { workspace } = useConsole();
   const [query, setQuery] = useState("");
   const [key, setKey] = useState(randomId);
-  const [found, setFound] = useState<Found | null>(null);
+  const [result, setResult] = useState<Found | null>(null);
   const ask = useChange(key);
   const path = apiPath("/v1/runtime/tools/{tool}", { tool: "query_knowledge_base" });
   const body = { arguments: { knowledge_base_slug: asset.slug, query: query.trim(), workspace_id: workspace.workspace_id } };
   const send = (event?: FormEvent) => {
     event?.preventDefault();
     if (!query.trim()) return;
-    setFound(null);
+    setResult(null);
     ask.mutate(
       { method: "POST", path, body },
-      { onSuccess: (answer) => setFound((answer as Schemas["ToolResult"]).result as Found), onSettled: () => setKey(randomId()) },
+      { onSuccess: (answer) => setResult((answer as Schemas["ToolResult"]).result as Found), onSettled: () => setKey(randomId()) },
     );
   };
   return (
@@ -95,12 +95,12 @@ function Search({ asset }: { asset: Asset }) {
       </form>
       {ask.error && <ProblemNotice problem={ask.error} />}
       <div role="status" data-testid="found">
-        {found && (found.chunks?.length ?? 0) === 0 && <Empty>{text("found_nothing")}</Empty>}
-        {found && (found.chunks?.length ?? 0) > 0 && (
+        {result && (result.chunks?.length ?? 0) === 0 && <Empty>{text("found_nothing")}</Empty>}
+        {result && (result.chunks?.length ?? 0) > 0 && (
           <>
-            <p className="hint">{text("found_count", { count: found.chunks?.length ?? 0, strategy: found.strategy ?? "–" })}</p>
+            <p className="hint">{text("found_count", { count: result.chunks?.length ?? 0, strategy: result.strategy ?? "–" })}</p>
             <ol className="entries">
-              {found.chunks?.map((chunk, index) => (
+              {result.chunks?.map((chunk, index) => (
                 <li key={chunk.chunk_id ?? index}>
                   <p>
                     <code>[{chunk.document_id}]</code> <strong dir="auto">{chunk.title ?? ""}</strong> {chunk.score !== undefined && <span className="hint">{text("score", { score: chunk.score.toFixed(3) })}</span>}

@@ -77,10 +77,10 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const [origin, setOrigin] = useState(0);
   const checked = useFlowCheck(isFlow ? asset_id : null, value);
   const content = useMemo(() => (isFlow ? null : parsedObject(value)), [isFlow, value]);
-  const own = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((one) => one !== null)), [isFlow, content, value, text]);
+  const syntaxFindings = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((finding) => finding !== null)), [isFlow, content, value, text]);
   const isFormPossible = useMemo(() => content !== null && !isLostByForm(content), [content]);
   const isForm = !isFlow && search["view"] === "form" && content !== null && isFormPossible;
-  const findings = isFlow ? checked.findings : own.length > 0 ? own : refused?.value === value ? refused.findings : NONE;
+  const findings = isFlow ? checked.findings : syntaxFindings.length > 0 ? syntaxFindings : refused?.value === value ? refused.findings : NONE;
   const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : unfinished > 0 ? text("view_unfinished") : isFlow && checked.isPending ? text("checking_text") : null;
   const optional = { ...(label.trim() ? { version_label: label.trim() } : {}), ...(note.trim() ? { change_note: note.trim() } : {}) };
   const request = isFlow
@@ -88,9 +88,9 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
     : { method: "POST" as const, path: apiPath("/v1/assets/{asset_id}/versions", { asset_id }, { workspace_id }), body: { content: content ?? {}, ...optional } };
   /** Shows the messages of a refusal at their lines; returns false if the refusal has no positions. */
   const placeRefusal = (problem: Problem) => {
-    const found = refusalFindings(problem, value, isFlow);
-    if (found.length > 0) setRefused({ value, findings: found });
-    return found.length > 0;
+    const placedFindings = refusalFindings(problem, value, isFlow);
+    if (placedFindings.length > 0) setRefused({ value, findings: placedFindings });
+    return placedFindings.length > 0;
   };
   const messages = useMemo(() => findings.flatMap(({ code, field }) => (field ? [{ code, ...field }] : [])), [findings]);
   const startOver = () => {

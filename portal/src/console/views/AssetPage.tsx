@@ -45,7 +45,7 @@ const MOVES = { activate: "active", retire: "retired", archive: "archived" } as 
 
 function AssetView({ read }: { read: WithEntityTag<Asset> }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const asset = read.value;
   const { asset_id, slug, asset_kind: kind } = asset;
@@ -63,7 +63,7 @@ function AssetView({ read }: { read: WithEntityTag<Asset> }) {
       </h1>
       <Facts
         items={[
-          [text("kind"), named(kind)],
+          [text("kind"), valueText(kind)],
           [text("owner"), asset.owner_ref],
           [text("created_by"), asset.created_by],
           [text("time"), <Time key="t" value={asset.created_at} />],
@@ -186,8 +186,8 @@ function Difference({ asset, versions }: { asset: Asset; versions: readonly Asse
   return (
     <>
       <Filters names={["from", "to"]}>
-        <FilterSelect name="from" label={text("diff_from")} none={text("version_before")} options={labels} named={(label) => label} />
-        <FilterSelect name="to" label={text("diff_to")} none={text("version_newest")} options={labels} named={(label) => label} />
+        <FilterSelect name="from" label={text("diff_from")} none={text("version_before")} options={labels} labelOf={(label) => label} />
+        <FilterSelect name="to" label={text("diff_to")} none={text("version_newest")} options={labels} labelOf={(label) => label} />
       </Filters>
       {path === null && <Empty>{text("diff_same")}</Empty>}
       {diff.error && <Failed problem={diff.error} />}

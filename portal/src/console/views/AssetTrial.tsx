@@ -34,14 +34,14 @@ export function AssetTrial(props: Props) {
 /** Requests a dry run, and records the request to which the response applies. */
 function useTrial<T>(path: string, body: Record<string, Json>, onRefused: (problem: Problem) => void) {
   const ask = useDryRun<T>();
-  const [asked, setAsked] = useState<string | null>(null);
+  const [requestedKey, setRequestedKey] = useState<string | null>(null);
   const key = JSON.stringify(body);
   const request = { method: "POST" as const, path, body };
   const send = () => {
-    setAsked(key);
+    setRequestedKey(key);
     ask.mutate(request, { onError: onRefused });
   };
-  return { request, send, answer: ask.data ?? null, problem: ask.error, isPending: ask.isPending, isStale: asked !== null && asked !== key };
+  return { request, send, answer: ask.data ?? null, problem: ask.error, isPending: ask.isPending, isStale: requestedKey !== null && requestedKey !== key };
 }
 
 /** Shows a response, and a note if it applies to an older text. */
@@ -70,7 +70,7 @@ function PromptPreview({ asset, value, content, onRefused }: Props) {
   const { problem } = trial;
   const offset = problem?.detail["offset"];
   // A missing argument is not an error of the text, so its position is shown only here and not in the editor.
-  const place = problem?.code.startsWith("prompt_argument") && typeof offset === "number" && !trial.isStale ? findingOfOffset(value, offset, problem.code, problem.message) : null;
+  const finding = problem?.code.startsWith("prompt_argument") && typeof offset === "number" && !trial.isStale ? findingOfOffset(value, offset, problem.code, problem.message) : null;
   return (
     <Section title={text("prompt_preview")}>
       <p className="hint">{text("prompt_preview_text")}</p>
@@ -86,7 +86,7 @@ function PromptPreview({ asset, value, content, onRefused }: Props) {
         <Action label={text("prompt_preview")} operation="preview_prompt" scope={scopeOf(asset)} blocked={blocked} onClick={trial.send} />
       </div>
       {problem && <ProblemNotice problem={problem} />}
-      {place && <p className="hint">{text("argument_place", { line: place.line, column: place.column })}</p>}
+      {finding && <p className="hint">{text("argument_place", { line: finding.line, column: finding.column })}</p>}
       <Answer id="rendered" isStale={trial.answer !== null && trial.isStale}>
         {trial.answer && (
           <pre tabIndex={0} aria-label={text("rendered")} className="wrap" dir="auto">

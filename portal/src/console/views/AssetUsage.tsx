@@ -12,7 +12,7 @@ import { Table } from "../ui/Table";
 /** The dependents of an asset: referring assets, releases that bind it, and their workloads. */
 export function AssetUsage({ asset }: { asset: Asset }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const path = apiPath("/v1/assets/{asset_id}/blast-radius", { asset_id: asset.asset_id }, { workspace_id: workspace.workspace_id });
   const read = useRead<Schemas["BlastRadius"]>(path);
@@ -48,7 +48,7 @@ export function AssetUsage({ asset }: { asset: Asset }) {
         keyOf={(one) => `${one.asset_version_id} ${one.pointer}`}
         columns={[
           { name: text("asset"), render: (one) => <Link to="/assets/$id" params={{ id: one.asset_id }}>{one.asset_slug}</Link> },
-          { name: text("kind"), render: (one) => named(one.asset_kind) },
+          { name: text("kind"), render: (one) => valueText(one.asset_kind) },
           { name: text("version"), render: (one) => one.version_label },
           { name: text("field"), render: (one) => <code>{one.pointer}</code> },
         ]}

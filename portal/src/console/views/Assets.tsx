@@ -44,7 +44,7 @@ export function Assets() {
 
 function useColumns(): Column<Asset>[] {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   return [
     {
       name: text("asset"),
@@ -54,7 +54,7 @@ function useColumns(): Column<Asset>[] {
         </Link>
       ),
     },
-    { name: text("kind"), render: (asset) => named(asset.asset_kind) },
+    { name: text("kind"), render: (asset) => valueText(asset.asset_kind) },
     { name: text("state"), render: (asset) => <Tag value={asset.lifecycle_state} /> },
     { name: text("owner"), render: (asset) => asset.owner_ref },
     { name: text("created_by"), render: (asset) => asset.created_by },
@@ -99,7 +99,7 @@ function FlowList() {
 
 function NewAsset({ onClose, onDone }: { onClose: () => void; onDone: (made: Asset) => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace, session } = useConsole();
   const workspace_id = workspace.workspace_id;
   const [kind, setKind] = useState<(typeof KINDS)[number]>("prompt_template");
@@ -121,7 +121,7 @@ function NewAsset({ onClose, onDone }: { onClose: () => void; onDone: (made: Ass
           <select id={id} value={kind} onChange={(event) => setKind(event.target.value as typeof kind)}>
             {KINDS.map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>

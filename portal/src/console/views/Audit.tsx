@@ -40,7 +40,7 @@ export function Audit() {
     <>
       <h1>{text("nav_audit")}</h1>
       <Filters names={NAMES}>
-        <FilterSelect name="kind" label={text("event")} options={kinds} named={(kind) => kind} />
+        <FilterSelect name="kind" label={text("event")} options={kinds} labelOf={(kind) => kind} />
         <FilterText name="actor" label={text("by")} pattern="[a-z_]+:[a-z0-9._@+\-]*|[a-z0-9._@+\-]+" placeholder="user:ada" />
         <FilterText name="subject" label={text("subject_id")} pattern="[0-9a-f\-]+" />
         <FilterSelect name="whole" label={text("scope")} none={text("scope_workspace", { name: workspace.name })} options={["tenant"]} />
@@ -112,8 +112,8 @@ function Proof({ event, onClose }: { event: Event; onClose: () => void }) {
     retry: (count, problem) => problem.code === "not_yet_in_checkpoint" && count < CHECKPOINT_RETRIES,
     retryDelay: CHECKPOINT_RETRY_MS,
     queryFn: async ({ signal }) => {
-      const found = await client.get<Schemas["InclusionProof"]>(apiPath("/v1/audit/events/{event_id}/inclusion-proof", { event_id: event.event_id }), signal);
-      return { proof: found, holds: found.index === event.index && (await isIncluded(event.leaf_hash, found)) };
+      const inclusionProof = await client.get<Schemas["InclusionProof"]>(apiPath("/v1/audit/events/{event_id}/inclusion-proof", { event_id: event.event_id }), signal);
+      return { proof: inclusionProof, holds: inclusionProof.index === event.index && (await isIncluded(event.leaf_hash, inclusionProof)) };
     },
   });
   return (

@@ -18,18 +18,18 @@ interface Pair {
 
 /** The differing bindings of two releases, paired by role and asset, or else by role. */
 export function pairsOf(active: ReleaseDetail | null, release: ReleaseDetail, versions: ReadonlyMap<string, NamedVersion>): Pair[] {
-  const bound = (from: ReleaseDetail | null) => from?.bindings.map(({ role, asset_version_id: id }) => ({ role, id, named: versions.get(id) ?? null })) ?? [];
-  const [old, fresh] = [bound(active), bound(release)];
-  const kept = new Set(old.map(({ id }) => id).filter((id) => fresh.some((other) => other.id === id)));
-  const removed = old.filter(({ id }) => !kept.has(id));
+  const bound = (from: ReleaseDetail | null) => from?.bindings.map(({ role, asset_version_id: id }) => ({ role, id, namedVersion: versions.get(id) ?? null })) ?? [];
+  const [oldVersions, newVersions] = [bound(active), bound(release)];
+  const unchangedIds = new Set(oldVersions.map(({ id }) => id).filter((id) => newVersions.some((other) => other.id === id)));
+  const removed = oldVersions.filter(({ id }) => !unchangedIds.has(id));
   const pairs: Pair[] = [];
-  for (const { role, named } of fresh.filter(({ id }) => !kept.has(id))) {
-    const same = removed.findIndex((other) => other.role === role && other.named?.asset.asset_id === named?.asset.asset_id);
-    const index = same >= 0 ? same : removed.findIndex((other) => other.role === role);
+  for (const { role, namedVersion } of newVersions.filter(({ id }) => !unchangedIds.has(id))) {
+    const sameAsset = removed.findIndex((other) => other.role === role && other.namedVersion?.asset.asset_id === namedVersion?.asset.asset_id);
+    const index = sameAsset >= 0 ? sameAsset : removed.findIndex((other) => other.role === role);
     const [partner] = index >= 0 ? removed.splice(index, 1) : [];
-    pairs.push({ role, before: partner?.named ?? null, after: named });
+    pairs.push({ role, before: partner?.namedVersion ?? null, after: namedVersion });
   }
-  return [...pairs, ...removed.map(({ role, named }) => ({ role, before: named, after: null }))];
+  return [...pairs, ...removed.map(({ role, namedVersion }) => ({ role, before: namedVersion, after: null }))];
 }
 
 /** The changes of a release relative to the active release. */
@@ -51,19 +51,19 @@ export function Comparison({ active, release, versions }: { active: ReleaseDetai
 /** The comparison of two versions: word by word for long texts, and side by side. */
 export function PairView({ role, before, after }: Pair) {
   const text = useConsoleText();
-  const named = useValueText();
-  const [old, fresh] = [before?.version.content as Json | undefined, after?.version.content as Json | undefined];
-  const texts = useMemo(() => (old !== undefined && fresh !== undefined ? changedTexts(old, fresh) : []), [old, fresh]);
+  const valueText = useValueText();
+  const [oldContent, newContent] = [before?.version.content as Json | undefined, after?.version.content as Json | undefined];
+  const texts = useMemo(() => (oldContent !== undefined && newContent !== undefined ? changedTexts(oldContent, newContent) : []), [oldContent, newContent]);
   const rows = useMemo(
-    () => diffLines(old === undefined ? "" : sortedJson(old), fresh === undefined ? "" : sortedJson(fresh)),
-    [old, fresh],
+    () => diffLines(oldContent === undefined ? "" : sortedJson(oldContent), newContent === undefined ? "" : sortedJson(newContent)),
+    [oldContent, newContent],
   );
   const label = (version: NamedVersion | null) => (version ? `${version.asset.slug} ${version.version.version_label}` : text("nothing"));
   const [from, to] = [label(before), label(after)];
   return (
     <article className="pair">
       <h3>
-        {named(role)}: {from} → {to}
+        {valueText(role)}: {from} → {to}
       </h3>
       {texts.map((change) => (
         <div key={change.path}>
@@ -81,10 +81,10 @@ export function PairView({ role, before, after }: Pair) {
           </p>
         </div>
       ))}
-      {role === "policy_bundle" && old !== undefined && fresh !== undefined && <Rules before={old} after={fresh} />}
-      {role === "orchestration_flow" && old !== undefined && fresh !== undefined && (
+      {role === "policy_bundle" && oldContent !== undefined && newContent !== undefined && <Rules before={oldContent} after={newContent} />}
+      {role === "orchestration_flow" && oldContent !== undefined && newContent !== undefined && (
         <Suspense fallback={<Loading what={text("flow_picture")} />}>
-          <FlowDifference before={old} after={fresh} name={`${from} ${to}`.replaceAll(" ", "-")} />
+          <FlowDifference before={oldContent} after={newContent} name={`${from} ${to}`.replaceAll(" ", "-")} />
         </Suspense>
       )}
       <details open={texts.length === 0}>
@@ -116,7 +116,7 @@ export function PairView({ role, before, after }: Pair) {
 function Rules({ before, after }: { before: Json; after: Json }) {
   const text = useConsoleText();
   const rows = useMemo(() => changedRules(before, after), [before, after]);
-  const shown = (rule: Json | null) => (rule === null ? text("nothing") : <code className="wrap">{sortedJson(rule)}</code>);
+  const ruleText = (rule: Json | null) => (rule === null ? text("nothing") : <code className="wrap">{sortedJson(rule)}</code>);
   return (
     <Table
       label={text("changed_rules")}
@@ -124,8 +124,8 @@ function Rules({ before, after }: { before: Json; after: Json }) {
       keyOf={({ id }) => id}
       columns={[
         { name: text("rule"), render: ({ id }) => <strong>{id}</strong> },
-        { name: text("rule_before"), render: (rule) => shown(rule.before) },
-        { name: text("rule_after"), render: (rule) => shown(rule.after) },
+        { name: text("rule_before"), render: (rule) => ruleText(rule.before) },
+        { name: text("rule_after"), render: (rule) => ruleText(rule.after) },
       ]}
     />
   );

@@ -36,14 +36,14 @@ export function Connections() {
 
 function ConnectionList() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const workspace_id = workspace.workspace_id;
   const scope = { kind: "workspace", ref: workspace_id } as const;
   const path = apiPath("/v1/connections", {}, { workspace_id, limit: "200" });
   const list = useList<Connection>(path, { refresh: true });
   const [open, setOpen] = useState<{ kind: "new" } | { kind: "check" | "delete" | "history"; one: Connection } | null>(null);
-  const of = (one: Connection) => ({ connection_id: one.connection_id });
+  const pathParameters = (one: Connection) => ({ connection_id: one.connection_id });
   return (
     <>
       <div className="buttons">
@@ -56,7 +56,7 @@ function ConnectionList() {
         empty={<Empty>{text("connections_empty")}</Empty>}
         columns={[
           { name: text("name"), render: (one) => one.name },
-          { name: text("kind"), render: (one) => named(one.connector_kind) },
+          { name: text("kind"), render: (one) => valueText(one.connector_kind) },
           { name: text("state"), render: (one) => <Tag value={one.status} /> },
           { name: text("health"), render: (one) => <><Tag value={one.health} /> {one.health_code ?? ""}</> },
           { name: text("checked"), render: (one) => <Time value={one.checked_at} /> },
@@ -80,7 +80,7 @@ function ConnectionList() {
         <Dialog
           title={text("check_named", { name: open.one.name })}
           confirm={text("check")}
-          request={{ method: "POST", path: apiPath("/v1/connections/{connection_id}/check", of(open.one), { workspace_id }), body: {} }}
+          request={{ method: "POST", path: apiPath("/v1/connections/{connection_id}/check", pathParameters(open.one), { workspace_id }), body: {} }}
           onClose={() => setOpen(null)}
         >
           <p>{text("check_text")}</p>
@@ -91,7 +91,7 @@ function ConnectionList() {
           title={text("delete_named", { name: open.one.name })}
           confirm={text("delete")}
           danger
-          request={{ method: "DELETE", path: apiPath("/v1/connections/{connection_id}", of(open.one), { workspace_id }) }}
+          request={{ method: "DELETE", path: apiPath("/v1/connections/{connection_id}", pathParameters(open.one), { workspace_id }) }}
           onClose={() => setOpen(null)}
         >
           <p>{text("delete_connection_text")}</p>
@@ -124,7 +124,7 @@ function Checks({ one }: { one: Connection }) {
 
 function NewConnection({ workspace, onClose }: { workspace: string; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [name, setName] = useState("");
   const [kind, setKind] = useState<(typeof KINDS)[number]>("http");
   const [endpoint, setEndpoint] = useState("");
@@ -143,7 +143,7 @@ function NewConnection({ workspace, onClose }: { workspace: string; onClose: () 
           <select id={id} value={kind} onChange={(event) => setKind(event.target.value as typeof kind)}>
             {KINDS.map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>
@@ -196,7 +196,7 @@ function Requests() {
 
 function Decide({ request, onDone }: { request: Request; onDone: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const workspace_id = workspace.workspace_id;
   const scope = { kind: "workspace", ref: workspace_id } as const;
@@ -204,7 +204,7 @@ function Decide({ request, onDone }: { request: Request; onDone: () => void }) {
   const [kind, setKind] = useState<(typeof KINDS)[number]>("other");
   const [endpoint, setEndpoint] = useState("");
   const [reason, setReason] = useState("");
-  const of = { access_request_id: request.access_request_id };
+  const pathParameters = { access_request_id: request.access_request_id };
   return (
     <>
       <p>{text("decide_text", { name: request.connection_name, by: request.requested_by })}</p>
@@ -216,7 +216,7 @@ function Decide({ request, onDone }: { request: Request; onDone: () => void }) {
         <Dialog
           title={text("grant")}
           confirm={text("grant")}
-          request={{ method: "POST", path: apiPath("/v1/access-requests/{access_request_id}/grant", of, { workspace_id }), body: { connector_kind: kind, ...(endpoint.trim() ? { endpoint: endpoint.trim() } : {}) } }}
+          request={{ method: "POST", path: apiPath("/v1/access-requests/{access_request_id}/grant", pathParameters, { workspace_id }), body: { connector_kind: kind, ...(endpoint.trim() ? { endpoint: endpoint.trim() } : {}) } }}
           onClose={() => setOpen(null)}
           onDone={onDone}
         >
@@ -226,7 +226,7 @@ function Decide({ request, onDone }: { request: Request; onDone: () => void }) {
               <select id={id} value={kind} onChange={(event) => setKind(event.target.value as typeof kind)}>
                 {KINDS.map((one) => (
                   <option key={one} value={one}>
-                    {named(one)}
+                    {valueText(one)}
                   </option>
                 ))}
               </select>
@@ -240,7 +240,7 @@ function Decide({ request, onDone }: { request: Request; onDone: () => void }) {
           title={text("deny")}
           confirm={text("deny")}
           danger
-          request={{ method: "POST", path: apiPath("/v1/access-requests/{access_request_id}/deny", of, { workspace_id }), body: reason.trim() ? { reason: reason.trim() } : {} }}
+          request={{ method: "POST", path: apiPath("/v1/access-requests/{access_request_id}/deny", pathParameters, { workspace_id }), body: reason.trim() ? { reason: reason.trim() } : {} }}
           onClose={() => setOpen(null)}
           onDone={onDone}
         >

@@ -16,7 +16,7 @@ const PATH = apiPath("/v1/notifications/default-profiles", {});
 /** The notification preferences that apply to holders of a role by default. */
 export function Defaults() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { session } = useConsole();
   const read = useRead<Default[]>(PATH);
   const [isOpen, setOpen] = useState(false);
@@ -34,9 +34,9 @@ export function Defaults() {
         keyOf={(one) => `${one.profile_ref} ${one.category} ${one.channel}`}
         empty={<Empty>{text("defaults_empty")}</Empty>}
         columns={[
-          { name: text("role"), render: (one) => named(one.profile_ref) },
-          { name: text("category"), render: (one) => named(one.category) },
-          { name: text("channel"), render: (one) => named(one.channel) },
+          { name: text("role"), render: (one) => valueText(one.profile_ref) },
+          { name: text("category"), render: (one) => valueText(one.category) },
+          { name: text("channel"), render: (one) => valueText(one.channel) },
           { name: text("state"), render: (one) => <Tag value={one.enabled ? "on" : "off"} /> },
         ]}
       />
@@ -48,15 +48,15 @@ export function Defaults() {
 
 function DefaultDialog({ read, onClose }: { read: WithEntityTag<Default[]>; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
-  const [one, setOne] = useState<Default>({ profile_ref: "viewer", category: "executions", channel: "email", enabled: true });
+  const valueText = useValueText();
+  const [profile, setProfile] = useState<Default>({ profile_ref: "viewer", category: "executions", channel: "email", enabled: true });
   const choice = <K extends keyof Default>(key: K, label: string, options: readonly (Default[K] & string)[]) => (
     <Field label={label}>
       {(id) => (
-        <select id={id} value={String(one[key])} onChange={(event) => setOne({ ...one, [key]: event.target.value })}>
+        <select id={id} value={String(profile[key])} onChange={(event) => setProfile({ ...profile, [key]: event.target.value })}>
           {options.map((option) => (
             <option key={option} value={option}>
-              {named(option)}
+              {valueText(option)}
             </option>
           ))}
         </select>
@@ -64,12 +64,12 @@ function DefaultDialog({ read, onClose }: { read: WithEntityTag<Default[]>; onCl
     </Field>
   );
   return (
-    <Dialog title={text("change_default")} confirm={text("change")} request={{ method: "PUT", path: PATH, body: [one], ifMatch: read.etag }} onClose={onClose}>
+    <Dialog title={text("change_default")} confirm={text("change")} request={{ method: "PUT", path: PATH, body: [profile], ifMatch: read.etag }} onClose={onClose}>
       <p>{text("change_default_text")}</p>
       {choice("profile_ref", text("role"), ROLES)}
       {choice("category", text("category"), CATEGORIES)}
       {choice("channel", text("channel"), CHANNELS)}
-      <Field label={text("default_on")}>{(id) => <input id={id} type="checkbox" checked={one.enabled} onChange={(event) => setOne({ ...one, enabled: event.target.checked })} />}</Field>
+      <Field label={text("default_on")}>{(id) => <input id={id} type="checkbox" checked={profile.enabled} onChange={(event) => setProfile({ ...profile, enabled: event.target.checked })} />}</Field>
     </Dialog>
   );
 }

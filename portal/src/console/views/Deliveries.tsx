@@ -15,7 +15,7 @@ const STATES = ["pending", "claimed", "sent", "failed", "suppressed", "cancelled
 /** The deliveries of notifications outside the inbox, with their failures. A failed delivery can be retried. */
 export function Deliveries() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const [search] = useAddress();
   const { workspace_id } = workspace;
@@ -43,7 +43,7 @@ export function Deliveries() {
         empty={<Empty>{text("deliveries_empty")}</Empty>}
         columns={[
           { name: text("state"), render: (one) => <Tag value={one.status} /> },
-          { name: text("channel"), render: (one) => named(one.channel) },
+          { name: text("channel"), render: (one) => valueText(one.channel) },
           { name: text("recipient"), render: (one) => one.recipient ?? "–" },
           { name: text("event"), render: (one) => one.source_event.kind },
           { name: text("attempts"), render: (one) => one.attempt_count },
@@ -52,7 +52,7 @@ export function Deliveries() {
           { name: text("time"), render: (one) => <Time value={one.created_at} /> },
           {
             name: text("action"),
-            render: (one) => one.status === "failed" && <RowAction label={text("choose_short")} name={text("choose_named", { name: `${named(one.channel)} ${one.source_event.kind}` })} onClick={() => setChosen(one)} />,
+            render: (one) => one.status === "failed" && <RowAction label={text("choose_short")} name={text("choose_named", { name: `${valueText(one.channel)} ${one.source_event.kind}` })} onClick={() => setChosen(one)} />,
           },
         ]}
       />

@@ -15,7 +15,7 @@ const TYPES = ["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"] as co
 /** The destinations of notifications of a workspace or of the organization. Secrets are references, never values. */
 export function Destinations() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace, session } = useConsole();
   const [search] = useAddress();
   const isOrganization = search["scope"] === "organization";
@@ -50,7 +50,7 @@ export function Destinations() {
         empty={<Empty>{text("destinations_empty")}</Empty>}
         columns={[
           { name: text("name"), render: (one) => one.display_name },
-          { name: text("kind"), render: (one) => named(one.destination_type) },
+          { name: text("kind"), render: (one) => valueText(one.destination_type) },
           { name: text("state"), render: (one) => <Tag value={one.is_enabled ? "on" : "off"} /> },
           { name: text("secret"), render: (one) => text(one.has_secret_ref ? "yes" : "no") },
           { name: text("changed"), render: (one) => <Time value={one.updated_at} /> },
@@ -106,7 +106,7 @@ export function Destinations() {
 
 function NewDestination({ path, onClose }: { path: string; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [name, setName] = useState("");
   const [type, setType] = useState<(typeof TYPES)[number]>("webhook");
   const [target, setTarget] = useState("");
@@ -121,7 +121,7 @@ function NewDestination({ path, onClose }: { path: string; onClose: () => void }
           <select id={id} value={type} onChange={(event) => setType(event.target.value as typeof type)}>
             {TYPES.map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>

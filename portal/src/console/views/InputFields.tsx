@@ -9,11 +9,11 @@ const TYPES = ["text", "textarea", "number", "select", "boolean", "date"] as con
 /** The editor of a form's input fields and their order. */
 export function InputFields({ fields, onChange }: { fields: readonly InputField[]; onChange: (fields: InputField[]) => void }) {
   const text = useConsoleText();
-  const replace = (index: number, field: InputField) => onChange(fields.map((one, at) => (at === index ? field : one)));
+  const replace = (index: number, field: InputField) => onChange(fields.map((other, position) => (position === index ? field : other)));
   const move = (index: number, step: number) => {
     const order = [...fields];
-    const [taken] = order.splice(index, 1);
-    if (taken) order.splice(index + step, 0, taken);
+    const [movedField] = order.splice(index, 1);
+    if (movedField) order.splice(index + step, 0, movedField);
     onChange(order);
   };
   const unused = () => {
@@ -50,7 +50,7 @@ interface RowProps {
 
 function FieldRow({ field, onChange, onRemove, onUp, onDown }: RowProps) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { name } = field;
   /** Sets a part of the field; an empty value removes the part. */
   const set = (part: string, value: unknown) => {
@@ -74,7 +74,7 @@ function FieldRow({ field, onChange, onRemove, onUp, onDown }: RowProps) {
             <select id={id} value={field.type} onChange={(event) => onChange({ name, type: event.target.value as InputField["type"], ...(field.label ? { label: field.label } : {}), ...(field.required ? { required: true } : {}) })}>
               {TYPES.map((one) => (
                 <option key={one} value={one}>
-                  {named(`field_${one}`)}
+                  {valueText(`field_${one}`)}
                 </option>
               ))}
             </select>

@@ -94,14 +94,14 @@ export function InterfaceEditor({ read }: { read: WithEntityTag<Workload> }) {
 
 function Basics({ config, onChange }: { config: Config; onChange: (parts: Partial<Config>) => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const choice = <T extends string>(label: string, value: T, options: readonly T[], set: (value: T) => void) => (
     <Field label={label}>
       {(id) => (
         <select id={id} value={value} onChange={(event) => set(event.target.value as T)}>
           {options.map((one) => (
             <option key={one} value={one}>
-              {named(one)}
+              {valueText(one)}
             </option>
           ))}
         </select>

@@ -37,7 +37,7 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
   const root = useRef<HTMLDivElement>(null);
   const client = useMemo(() => new PreviewClient(), []);
   const [warnings, setWarnings] = useState<string[]>([]);
-  const shown = useMemo(
+  const previewWorkload = useMemo(
     () => ({ workload_id: workload.workload_id, slug: workload.slug, name: workload.name || workload.slug, environments: ["preview"], interface_config: config }) as unknown as RuntimeWorkload,
     [workload, config],
   );
@@ -49,13 +49,13 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
       if (!element) return;
       previewTheme(element, config.theme);
       applyContrast(element);
-      const [background, accent, words] = resolveColors(element, ["var(--bg)", "var(--accent)", "var(--text)"]);
-      if (!background || !accent || !words) return;
-      const found = [
-        [text("contrast_text"), contrastOf(luminance(words), luminance(background)), TEXT_CONTRAST] as const,
+      const [background, accent, textColor] = resolveColors(element, ["var(--bg)", "var(--accent)", "var(--text)"]);
+      if (!background || !accent || !textColor) return;
+      const contrasts = [
+        [text("contrast_text"), contrastOf(luminance(textColor), luminance(background)), TEXT_CONTRAST] as const,
         [text("contrast_accent"), contrastOf(luminance(accent), luminance(background)), ACCENT_CONTRAST] as const,
       ];
-      setWarnings(found.filter(([, has, needs]) => has < needs).map(([what, has, needs]) => text("contrast_low", { what, has: has.toFixed(2), needs })));
+      setWarnings(contrasts.filter(([, has, needs]) => has < needs).map(([what, has, needs]) => text("contrast_low", { what, has: has.toFixed(2), needs })));
     };
     const timer = setTimeout(draw);
     // Draws again when the colour scheme changes, because colours that the theme does not set depend on the scheme.
@@ -78,7 +78,7 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
       <ShadowPage css={`${runtimeCss}\n${chatCss}\n.svc-root { min-block-size: 0; }`}>
         <div ref={root} className="svc-root" data-testid="preview">
           <div className="workload" role="group" aria-label={text("preview")}>
-            <h3 dir="auto">{shown.name}</h3>
+            <h3 dir="auto">{previewWorkload.name}</h3>
             {config.description && (
               <p className="lead" dir="auto">
                 {config.description}
@@ -86,9 +86,9 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
             )}
             <Suspense fallback={<Loading />}>
               {config.presentation_mode === "chat" ? (
-                <ChatPage key={key} client={client} workload={shown} environment="preview" isGuest channel={null} host={null} />
+                <ChatPage key={key} client={client} workload={previewWorkload} environment="preview" isGuest channel={null} host={null} />
               ) : (
-                <FormPage key={key} client={client} workload={shown} environment="preview" isGuest channel={null} host={null} />
+                <FormPage key={key} client={client} workload={previewWorkload} environment="preview" isGuest channel={null} host={null} />
               )}
             </Suspense>
           </div>

@@ -27,23 +27,23 @@ export function Lanes() {
   const environments = [...new Set(active.rows.map(({ environment }) => environment))].sort();
   // During a rollout two releases are active. Actions apply to the newest, which is first in the list.
   const keys = new Map(active.rows.toReversed().map((release) => [`${release.workload_id} ${release.environment}`, release]));
-  const shown = [...keys.values()].filter(
+  const displayedReleases = [...keys.values()].filter(
     ({ workload_id, environment }) => (!search["environment"] || environment === search["environment"]) && (!search["workload_id"] || workload_id === search["workload_id"]),
   );
-  shown.sort((left, right) => `${slugOf(left.workload_id)} ${left.environment}`.localeCompare(`${slugOf(right.workload_id)} ${right.environment}`));
+  displayedReleases.sort((left, right) => `${slugOf(left.workload_id)} ${left.environment}`.localeCompare(`${slugOf(right.workload_id)} ${right.environment}`));
   return (
     <>
       <h1>{text("nav_lanes")}</h1>
       <Filters names={NAMES}>
-        <FilterSelect name="environment" label={text("environment")} options={environments} named={(name) => name} />
-        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        <FilterSelect name="environment" label={text("environment")} options={environments} labelOf={(name) => name} />
+        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} labelOf={(id) => slugOf(id) ?? id} />
       </Filters>
       {active.problem && <Failed problem={active.problem} onRetry={active.refetch} />}
       {(active.isPending || list.isPending) && <Loading what={text("nav_lanes")} />}
-      {!active.isPending && !active.problem && shown.length === 0 && <Empty>{text("lanes_empty")}</Empty>}
+      {!active.isPending && !active.problem && displayedReleases.length === 0 && <Empty>{text("lanes_empty")}</Empty>}
       <p className="hint">{text("lanes_keys")}</p>
       <ul className="board">
-        {shown.map((release) => (
+        {displayedReleases.map((release) => (
           <Row key={`${release.workload_id} ${release.environment}`} release={release} workload={byId.get(release.workload_id) ?? null} />
         ))}
       </ul>
@@ -97,22 +97,22 @@ function Row({ release, workload }: { release: Release; workload: Workload | nul
 
 function TenureText({ lane, holding }: { lane: string; holding: Schemas["Holding"] }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   return (
     <>
-      {named(lane)}: <Link to="/releases/$id" params={{ id: holding.release_id }}>{text("release")} <Id id={holding.release_id} /></Link>, <Time value={holding.from} /> –{" "}
-      {holding.to ? <Time value={holding.to} /> : text("until_now")} ({named(holding.reason)})
+      {valueText(lane)}: <Link to="/releases/$id" params={{ id: holding.release_id }}>{text("release")} <Id id={holding.release_id} /></Link>, <Time value={holding.from} /> –{" "}
+      {holding.to ? <Time value={holding.to} /> : text("until_now")} ({valueText(holding.reason)})
     </>
   );
 }
 
 function LaneCell({ lane }: { lane: Schemas["Lane"] }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const since = lane.history.find((holding) => holding.release_id === lane.holder && !holding.to);
   return (
     <li className={`lane ${lane.holder ? "" : "lane-empty"}`}>
-      <strong>{named(lane.lane)}</strong>
+      <strong>{valueText(lane.lane)}</strong>
       {lane.holder ? (
         <>
           <Link to="/releases/$id" params={{ id: lane.holder }}>
@@ -129,7 +129,7 @@ function LaneCell({ lane }: { lane: Schemas["Lane"] }) {
 
 function Controls({ release }: { release: Release }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const release_id = release.release_id;
   const detail = useRead<ReleaseDetail>(apiPath("/v1/releases/{release_id}", { release_id }), { refresh: true });
   const hasRollout = Boolean(detail.data?.value.rollout_state);
@@ -143,8 +143,8 @@ function Controls({ release }: { release: Release }) {
     <>
       {state && (
         <p className="hint">
-          <Tag value={state.status} /> {state.next_lane ? text("next_lane", { lane: named(state.next_lane) }) : ""} {text("soak_ends")}: <Soak state={state} />{" "}
-          {state.hold_reason && `${text("held_because")}: ${named(state.hold_reason)}`}
+          <Tag value={state.status} /> {state.next_lane ? text("next_lane", { lane: valueText(state.next_lane) }) : ""} {text("soak_ends")}: <Soak state={state} />{" "}
+          {state.hold_reason && `${text("held_because")}: ${valueText(state.hold_reason)}`}
         </p>
       )}
       {advice.data && <Advice advice={advice.data.value} />}

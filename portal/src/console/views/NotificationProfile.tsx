@@ -17,7 +17,7 @@ const PATH = apiPath("/v1/notifications/profile", {});
 /** The caller's settings for notifications outside the inbox: digests, time zone, and the caller's chat. */
 export function NotificationProfile() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const read = useRead<Profile>(PATH);
   const [isOpen, setOpen] = useState(false);
@@ -31,7 +31,7 @@ export function NotificationProfile() {
         items={[
           [text("time_zone"), time_zone],
           [text("own_chat"), chat_secret_ref ?? "–"],
-          ...CATEGORIES.map((category) => [named(category), text(`digest_${rhythmOf(digest?.[category])}`)] as const),
+          ...CATEGORIES.map((category) => [valueText(category), text(`digest_${rhythmOf(digest?.[category])}`)] as const),
         ]}
       />
       <div className="buttons">
@@ -65,7 +65,7 @@ export function Advanced({ problem }: { problem: Problem }) {
 
 function ProfileDialog({ read, onClose }: { read: WithEntityTag<Profile>; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [zone, setZone] = useState(read.value.time_zone);
   const [chat, setChat] = useState(read.value.chat_secret_ref ?? "");
   const [digest, setDigest] = useState<Record<string, string>>(read.value.digest ?? {});
@@ -85,7 +85,7 @@ function ProfileDialog({ read, onClose }: { read: WithEntityTag<Profile>; onClos
         )}
       </Field>
       {CATEGORIES.map((category) => (
-        <Field key={category} label={named(category)}>
+        <Field key={category} label={valueText(category)}>
           {(id) => (
             <select id={id} value={rhythmOf(digest[category])} onChange={(event) => setDigest({ ...digest, [category]: event.target.value })}>
               {RHYTHMS.map((one) => (

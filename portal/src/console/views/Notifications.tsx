@@ -126,14 +126,14 @@ function Preferences() {
   );
   const environment = workload ? (search["environment"] ?? null) : null;
   const level = search["scope"] === "workspace" || workload ? "workspace" : "global";
-  const whole = level === "global" ? text("scope_global") : text("scope_workspace", { name: workspace.name });
-  const scope = workload ? `${slugOf(workload) ?? workload}${environment ? `@${environment}` : ""}` : whole;
+  const scopeName = level === "global" ? text("scope_global") : text("scope_workspace", { name: workspace.name });
+  const scope = workload ? `${slugOf(workload) ?? workload}${environment ? `@${environment}` : ""}` : scopeName;
   return (
     <>
       <Filters names={["scope", "workload", "environment"]}>
-        <FilterSelect name="scope" label={text("scope")} none={text("scope_global")} options={["workspace"]} named={() => text("scope_workspace", { name: workspace.name })} />
-        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
-        {workload && <FilterSelect name="environment" label={text("environment")} none={text("no_environment")} options={environments.data?.value ?? []} named={(name) => name} />}
+        <FilterSelect name="scope" label={text("scope")} none={text("scope_global")} options={["workspace"]} labelOf={() => text("scope_workspace", { name: workspace.name })} />
+        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} labelOf={(id) => slugOf(id) ?? id} />
+        {workload && <FilterSelect name="environment" label={text("environment")} none={text("no_environment")} options={environments.data?.value ?? []} labelOf={(name) => name} />}
       </Filters>
       {environments.isLoading && <Loading what={text("environment")} />}
       {environments.error && <Failed problem={environments.error} />}
@@ -145,7 +145,7 @@ function Preferences() {
 /** The suppressed notifications, with the setting that suppressed each. */
 function Suppressed() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const path = apiPath("/v1/notifications/suppressed-decisions", {}, { workspace_id: workspace.workspace_id, limit: "200" });
   const list = useList<Schemas["SuppressedDecision"]>(path, { refresh: true });
@@ -159,9 +159,9 @@ function Suppressed() {
         empty={<Empty>{text("suppressed_empty")}</Empty>}
         columns={[
           { name: text("recipient"), render: (one) => one.recipient },
-          { name: text("category"), render: (one) => named(one.category) },
-          { name: text("reason"), render: (one) => named(one.reason_code) },
-          { name: text("scope"), render: (one) => (one.scope ? named(one.scope) : "–") },
+          { name: text("category"), render: (one) => valueText(one.category) },
+          { name: text("reason"), render: (one) => valueText(one.reason_code) },
+          { name: text("scope"), render: (one) => (one.scope ? valueText(one.scope) : "–") },
           { name: text("event"), render: (one) => one.source_event.kind },
           { name: text("time"), render: (one) => <Time value={one.created_at} /> },
           { name: text("digest"), render: (one) => <Id id={one.record_digest} /> },

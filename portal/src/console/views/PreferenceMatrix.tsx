@@ -31,7 +31,7 @@ function pathOf({ workspace, workload, environment }: Omit<Props, "scope">): str
  */
 export function PreferenceMatrix(props: Props) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { client } = useConsole();
   const [key] = useState(randomId);
   const change = useChange(key);
@@ -71,7 +71,7 @@ export function PreferenceMatrix(props: Props) {
               <th scope="col">{text("category")}</th>
               {CHANNELS.map((channel) => (
                 <th key={channel} scope="col">
-                  {named(channel)}
+                  {valueText(channel)}
                 </th>
               ))}
             </tr>
@@ -79,14 +79,14 @@ export function PreferenceMatrix(props: Props) {
           <tbody>
             {CATEGORIES.map((category, row) => (
               <tr key={category}>
-                <th scope="row">{named(category)}</th>
+                <th scope="row">{valueText(category)}</th>
                 {CHANNELS.map((channel) => {
                   const choice = choiceOf(value, category, channel);
                   const result = (effective[row]?.data as Schemas["EffectivePreference"][] | undefined)?.find((one) => one.channel === channel);
                   return (
                     <td key={channel}>
                       <select
-                        aria-label={`${named(category)}, ${named(channel)}`}
+                        aria-label={`${valueText(category)}, ${valueText(channel)}`}
                         value={choice}
                         disabled={change.isPending}
                         onChange={(event) => set(changeOf(category, channel, event.target.value as Choice))}
@@ -98,7 +98,7 @@ export function PreferenceMatrix(props: Props) {
                         <option value="off">{text("off")}</option>
                       </select>
                       <span className="hint" data-testid={`${category} ${channel}`}>
-                        {result ? text("effective", { state: text(result.enabled ? "on" : "off"), scope: named(result.scope) }) : "…"}
+                        {result ? text("effective", { state: text(result.enabled ? "on" : "off"), scope: valueText(result.scope) }) : "…"}
                       </span>
                     </td>
                   );

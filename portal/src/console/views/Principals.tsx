@@ -13,7 +13,7 @@ type Binding = Schemas["PrincipalBinding"];
 /** The principals that may run a workload, each with its lane. */
 export function Principals({ workload }: { workload: Workload }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workload_id } = workload;
   const scope = { kind: "workload", ref: workload_id } as const;
   const base = apiPath("/v1/workloads/{workload_id}/principal-bindings", { workload_id });
@@ -33,7 +33,7 @@ export function Principals({ workload }: { workload: Workload }) {
         empty={<Empty>{text("principals_empty")}</Empty>}
         columns={[
           { name: text("principal"), render: (one) => one.principal },
-          { name: text("lane"), render: (one) => (one.lane ? named(one.lane) : text("lane_default")) },
+          { name: text("lane"), render: (one) => (one.lane ? valueText(one.lane) : text("lane_default")) },
           { name: text("by"), render: (one) => one.updated_by },
           { name: text("changed"), render: (one) => <Time value={one.updated_at} /> },
           {
@@ -66,7 +66,7 @@ export function Principals({ workload }: { workload: Workload }) {
 
 function SetDialog({ path, one, onClose }: { path: string; one: Binding | null; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [principal, setPrincipal] = useState(one?.principal ?? "");
   const [lane, setLane] = useState<string>(one?.lane ?? "");
   const fits = PRINCIPAL_PATTERN.test(principal);
@@ -86,7 +86,7 @@ function SetDialog({ path, one, onClose }: { path: string; one: Binding | null; 
             <option value="">{text("lane_default")}</option>
             {LANES.map((name) => (
               <option key={name} value={name}>
-                {named(name)}
+                {valueText(name)}
               </option>
             ))}
           </select>

@@ -15,7 +15,7 @@ interface Props {
 /** The dialog that binds a version to a draft: select an asset, then its version. */
 export function BindDialog({ release, onClose, onDone }: Props) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const workspace_id = workspace.workspace_id;
   const [asset, setAsset] = useState("");
@@ -50,7 +50,7 @@ export function BindDialog({ release, onClose, onDone }: Props) {
             <option value="">{text("choose")}</option>
             {offered.map((one) => (
               <option key={one.asset_id} value={one.asset_id}>
-                {named(one.asset_kind)}: {one.slug}
+                {valueText(one.asset_kind)}: {one.slug}
               </option>
             ))}
           </select>
@@ -85,7 +85,7 @@ export function UnbindDialog({ release, binding, name, onClose, onDone }: Props 
 /** The dialog that drafts a release of a workload. */
 export function NewReleaseDialog({ workload, onClose, onDone }: { workload: string; onClose: () => void; onDone: (answer: unknown) => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [environment, setEnvironment] = useState("dev");
   const [lane, setLane] = useState<"all" | "restricted" | "guided" | "standard">("all");
   const fits = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(environment);
@@ -105,7 +105,7 @@ export function NewReleaseDialog({ workload, onClose, onDone }: { workload: stri
           <select id={id} value={lane} onChange={(event) => setLane(event.target.value as typeof lane)}>
             {(["all", "restricted", "guided", "standard"] as const).map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>

@@ -59,7 +59,7 @@ export function VerdictDialog({ release, etag, digest, outcome, onClose, onDone 
 /** The dialog for a transition. An activation can roll out lane by lane. */
 export function TransitionDialog({ release, etag, target, gates, onClose, onDone }: Props & { target: Target; gates: readonly Gate[] }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [staged, setStaged] = useState(false);
   const [soak, setSoak] = useState("60");
   const [automatic, setAutomatic] = useState(false);
@@ -84,7 +84,7 @@ export function TransitionDialog({ release, etag, target, gates, onClose, onDone
         <ul>
           {warnings.map((gate) => (
             <li key={gate.gate + gate.code}>
-              {named(gate.verdict)}: {gate.message} ({gate.code})
+              {valueText(gate.verdict)}: {gate.message} ({gate.code})
             </li>
           ))}
         </ul>
@@ -92,7 +92,7 @@ export function TransitionDialog({ release, etag, target, gates, onClose, onDone
       {target === "active" && release.target_lane === "all" && (
         <>
           <label className="check">
-            <input type="checkbox" checked={staged} onChange={(event) => setStaged(event.target.checked)} /> {text("staged", { lanes: LANES.map(named).join(", ") })}
+            <input type="checkbox" checked={staged} onChange={(event) => setStaged(event.target.checked)} /> {text("staged", { lanes: LANES.map(valueText).join(", ") })}
           </label>
           {staged && (
             <>

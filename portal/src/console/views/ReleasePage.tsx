@@ -24,11 +24,11 @@ export function ReleasePage() {
   const text = useConsoleText();
   const path = apiPath("/v1/releases/{release_id}", { release_id: id });
   const read = useRead<ReleaseDetail>(path, { refresh: true });
-  const [seen, setSeen] = useState<WithEntityTag<ReleaseDetail> | null>(null);
+  const [displayed, setDisplayed] = useState<WithEntityTag<ReleaseDetail> | null>(null);
   // The page retains the state that the reader sees, and only announces a later state. Otherwise a person could
   // approve a release that changed without notice.
-  if (read.data && (seen === null || seen.value.release_id !== id)) setSeen(read.data);
-  if (read.error && !seen) {
+  if (read.data && (displayed === null || displayed.value.release_id !== id)) setDisplayed(read.data);
+  if (read.error && !displayed) {
     return (
       <>
         <h1>{text("release")}</h1>
@@ -36,18 +36,18 @@ export function ReleasePage() {
       </>
     );
   }
-  if (!seen || seen.value.release_id !== id) return <Loading what={text("release")} />;
-  const isStale = read.data !== undefined && read.data.etag !== seen.etag;
-  return <ReleaseView key={id} seen={seen} isStale={isStale} onShow={() => setSeen(null)} />;
+  if (!displayed || displayed.value.release_id !== id) return <Loading what={text("release")} />;
+  const isStale = read.data !== undefined && read.data.etag !== displayed.etag;
+  return <ReleaseView key={id} displayed={displayed} isStale={isStale} onShow={() => setDisplayed(null)} />;
 }
 
 type Open = { kind: "verdict"; outcome: "approved" | "changes_requested" | "rejected" } | { kind: "transition"; target: Target } | { kind: "bind" } | { kind: "unbind"; binding: string; name: string };
 
-function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDetail>; isStale: boolean; onShow: () => void }) {
+function ReleaseView({ displayed, isStale, onShow }: { displayed: WithEntityTag<ReleaseDetail>; isStale: boolean; onShow: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { session } = useConsole();
-  const release = seen.value;
+  const release = displayed.value;
   const release_id = release.release_id;
   const workload = useRead<Workload>(apiPath("/v1/workloads/{workload_id}", { workload_id: release.workload_id }));
   const gates = useRead<Gate[]>(apiPath("/v1/releases/{release_id}/gates", { release_id }), { refresh: true });
@@ -60,8 +60,8 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
   const versions = useVersions(all);
   const checksums = useMemo(() => new Map([...(versions.data ?? [])].map(([id, { version }]) => [id, version.checksum])), [versions.data]);
   const digest = useMemo(() => {
-    const said = digestText(release, checksums);
-    return said === null ? null : blake3(said);
+    const approvedText = digestText(release, checksums);
+    return approvedText === null ? null : blake3(approvedText);
   }, [release, checksums]);
   const [open, setOpen] = useState<Open | null>(null);
   const slug = workload.data?.value.slug ?? null;
@@ -71,13 +71,13 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
   const staleReason = isStale ? text("changed_since") : null;
   const isReviewable = release.state === "review_ready";
   const verdictBlocked = staleReason ?? (isReviewable ? (digest === null ? text("digest_unknown") : null) : text("only_in_review"));
-  const known = gates.data?.value ?? [];
-  const ownGates = known.filter((gate) => gate.to_state !== "approved" || isReviewable);
+  const gateResults = gates.data?.value ?? [];
+  const ownGates = gateResults.filter((gate) => gate.to_state !== "approved" || isReviewable);
   const items: Command[] = [
     { label: text("release"), request: { method: "GET", path: apiPath("/v1/releases/{release_id}", { release_id }) }, words: ["releases", "show", release_id] },
     { label: text("gates"), request: { method: "GET", path: apiPath("/v1/releases/{release_id}/gates", { release_id }) }, words: ["releases", "gates", release_id] },
     { label: text("diff"), request: { method: "GET", path: apiPath("/v1/workloads/{workload_id}/active-release", { workload_id: release.workload_id }, { environment: release.environment }) }, words: ["releases", "diff", release_id] },
-    { label: text("approve"), request: { method: "POST", path: apiPath("/v1/releases/{release_id}/approvals", { release_id }), ifMatch: seen.etag, body: { outcome: "approved", subject_kind: "release", subject_ref: release_id } }, words: ["releases", "approve", release_id] },
+    { label: text("approve"), request: { method: "POST", path: apiPath("/v1/releases/{release_id}/approvals", { release_id }), ifMatch: displayed.etag, body: { outcome: "approved", subject_kind: "release", subject_ref: release_id } }, words: ["releases", "approve", release_id] },
   ];
   return (
     <>
@@ -98,7 +98,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
           ...(release.use_case_id
             ? [[text("use_case"), <Link key="u" to="/use-cases/$id" params={{ id: release.use_case_id }}>{release.use_case_id}</Link>] as const]
             : []),
-          [text("lane"), named(release.target_lane)],
+          [text("lane"), valueText(release.target_lane)],
           [text("created_by"), release.created_by === session.actor ? `${release.created_by} ${text("you")}` : release.created_by],
           [text("changed"), <Time key="t" value={release.updated_at} />],
           [text("identifier"), <Id key="i" id={release_id} />],
@@ -124,7 +124,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
               label={text(`to_${target}`)}
               operation={operationOf(target, release.state)}
               scope={scope}
-              blocked={staleReason ?? reasonAgainst(target, release, known, text)}
+              blocked={staleReason ?? reasonAgainst(target, release, gateResults, text)}
               onClick={() => setOpen({ kind: "transition", target })}
             />
           ))}
@@ -137,8 +137,8 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
           keyOf={(gate) => `${gate.to_state} ${gate.gate} ${gate.lane ?? ""} ${gate.code}`}
           empty={<Empty>{text("gates_empty")}</Empty>}
           columns={[
-            { name: text("before_state"), render: (gate) => named(gate.to_state) },
-            { name: text("gate"), render: (gate) => (gate.lane ? `${gate.gate}: ${named(gate.lane)}` : gate.gate) },
+            { name: text("before_state"), render: (gate) => valueText(gate.to_state) },
+            { name: text("gate"), render: (gate) => (gate.lane ? `${gate.gate}: ${valueText(gate.lane)}` : gate.gate) },
             { name: text("verdict"), render: (gate) => <Tag value={gate.verdict} /> },
             { name: text("reason"), render: (gate) => (gate.verdict === "pass" ? "" : `${gate.message} (${gate.code})`) },
           ]}
@@ -176,7 +176,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
           />
         )}
       </Section>
-      <RolloutSection release={release} etag={seen.etag} isStale={isStale} />
+      <RolloutSection release={release} etag={displayed.etag} isStale={isStale} />
       <Section title={text("history")}>
         {approvals.error && <Failed problem={approvals.error} />}
         <Table
@@ -204,8 +204,8 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
         <Tenures lanes={lanes.data?.value ?? []} release={release_id} />
       </Section>
       <Commands items={items} />
-      {open?.kind === "verdict" && <VerdictDialog release={release} etag={seen.etag} digest={digest ?? ""} outcome={open.outcome} onClose={() => setOpen(null)} onDone={onShow} />}
-      {open?.kind === "transition" && <TransitionDialog release={release} etag={seen.etag} target={open.target} gates={known} onClose={() => setOpen(null)} onDone={onShow} />}
+      {open?.kind === "verdict" && <VerdictDialog release={release} etag={displayed.etag} digest={digest ?? ""} outcome={open.outcome} onClose={() => setOpen(null)} onDone={onShow} />}
+      {open?.kind === "transition" && <TransitionDialog release={release} etag={displayed.etag} target={open.target} gates={gateResults} onClose={() => setOpen(null)} onDone={onShow} />}
       {open?.kind === "bind" && <BindDialog release={release} onClose={() => setOpen(null)} onDone={onShow} />}
       {open?.kind === "unbind" && <UnbindDialog release={release} binding={open.binding} name={open.name} onClose={() => setOpen(null)} onDone={onShow} />}
     </>
@@ -214,7 +214,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDet
 
 function Tenures({ lanes, release }: { lanes: readonly Schemas["Lane"][]; release: string }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const rows = lanes.flatMap(({ lane, history }) => history.filter((holding) => holding.release_id === release).map((holding) => ({ lane, ...holding })));
   return (
     <Table
@@ -222,10 +222,10 @@ function Tenures({ lanes, release }: { lanes: readonly Schemas["Lane"][]; releas
       rows={rows}
       keyOf={(row) => `${row.lane} ${row.from}`}
       columns={[
-        { name: text("lane"), render: (row) => named(row.lane) },
+        { name: text("lane"), render: (row) => valueText(row.lane) },
         { name: text("from"), render: (row) => <Time value={row.from} /> },
         { name: text("until"), render: (row) => (row.to ? <Time value={row.to} /> : text("until_now")) },
-        { name: text("reason"), render: (row) => named(row.reason) },
+        { name: text("reason"), render: (row) => valueText(row.reason) },
       ]}
     />
   );
@@ -234,7 +234,7 @@ function Tenures({ lanes, release }: { lanes: readonly Schemas["Lane"][]; releas
 /** A bound version with its content, and the comparison of its checksum. */
 function BindingView({ binding, scope, found, onUnbind }: { binding: Schemas["Binding"]; scope: Scope; found: NamedVersion | null; onUnbind: ((name: string) => void) | null }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [isOpen, setOpen] = useState(false);
   const content = found?.version.content as Json | undefined;
   const isGenuine = useMemo(() => found !== null && content !== undefined && checksumOf(content) === found.version.checksum, [found, content]);
@@ -243,7 +243,7 @@ function BindingView({ binding, scope, found, onUnbind }: { binding: Schemas["Bi
     <li>
       <div className="section-head">
         <span>
-          {named(binding.role)}: <strong>{name}</strong>
+          {valueText(binding.role)}: <strong>{name}</strong>
         </span>
         {onUnbind && (
           <GuardedRowAction label={text("unbind", { name })} name={text("unbind", { name })} operation="unbind_version" scope={scope} onClick={() => onUnbind(name)} />

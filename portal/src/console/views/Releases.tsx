@@ -16,7 +16,7 @@ const NAMES = ["workload_id", "environment", "state"] as const;
 /** The list of the workspace's releases, newest first. */
 export function Releases() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const [search] = useAddress();
   const { byId, slugOf } = useWorkloads();
@@ -36,7 +36,7 @@ export function Releases() {
       ),
     },
     { name: text("state"), render: ({ state }) => <Tag value={state} /> },
-    { name: text("lane"), render: ({ target_lane: lane }) => named(lane) },
+    { name: text("lane"), render: ({ target_lane: lane }) => valueText(lane) },
     { name: text("created_by"), render: ({ created_by: by }) => by },
     { name: text("changed"), render: ({ updated_at: at }) => <Time value={at} /> },
     { name: text("identifier"), render: ({ release_id: id }) => <Id id={id} /> },
@@ -45,7 +45,7 @@ export function Releases() {
     <>
       <h1>{text("nav_releases")}</h1>
       <Filters names={NAMES}>
-        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} labelOf={(id) => slugOf(id) ?? id} />
         <FilterText name="environment" label={text("environment")} pattern={ENVIRONMENT_PATTERN} placeholder="production" />
         <FilterSelect name="state" label={text("state")} options={RELEASE_STATES} />
       </Filters>

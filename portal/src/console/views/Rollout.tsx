@@ -41,16 +41,16 @@ export function RolloutSection({ release, etag, isStale }: { release: Release; e
 
 function RolloutFacts({ state }: { state: Schemas["Rollout"] }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const observed = state.observed ?? null;
   return (
     <Facts
       items={[
         [text("state"), <Tag key="s" value={state.status} />],
-        [text("lane"), `${named(state.current_lane)} → ${state.next_lane ? named(state.next_lane) : text("nothing")}`],
+        [text("lane"), `${valueText(state.current_lane)} → ${state.next_lane ? valueText(state.next_lane) : text("nothing")}`],
         [text("soak_ends"), <Soak key="t" state={state} />],
         [text("auto_advance"), text(state.auto_advance ? "yes" : "no")],
-        ...(state.hold_reason ? ([[text("held_because"), named(state.hold_reason)]] as const) : []),
+        ...(state.hold_reason ? ([[text("held_because"), valueText(state.hold_reason)]] as const) : []),
         ...(observed
           ? ([[text("observed"), text("observed_text", { ended: observed.runs_ended, needed: observed.runs_needed, rate: percent(observed.error_rate), threshold: percent(observed.threshold) })]] as const)
           : []),
@@ -89,7 +89,7 @@ export function Advice({ advice }: { advice: Schemas["RollbackRecommendation"] }
 
 export function AdvanceDialog({ release, etag, state, onClose }: { release: Release; etag: string | null; state: Schemas["Rollout"] | null; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const release_id = release.release_id;
   return (
     <Dialog
@@ -98,7 +98,7 @@ export function AdvanceDialog({ release, etag, state, onClose }: { release: Rele
       request={{ method: "POST", path: apiPath("/v1/releases/{release_id}/rollout/advance", { release_id }), body: {}, ifMatch: etag }}
       onClose={onClose}
     >
-      <p>{state?.next_lane ? text("advance_text", { lane: named(state.next_lane) }) : text("advance_end")}</p>
+      <p>{state?.next_lane ? text("advance_text", { lane: valueText(state.next_lane) }) : text("advance_end")}</p>
       {state && <RolloutFacts state={state} />}
     </Dialog>
   );
@@ -106,7 +106,7 @@ export function AdvanceDialog({ release, etag, state, onClose }: { release: Rele
 
 export function RollbackDialog({ release, etag, advice, onClose }: { release: Release; etag: string | null; advice: Schemas["RollbackRecommendation"] | null; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [reason, setReason] = useState("");
   const [lane, setLane] = useState("");
   const release_id = release.release_id;
@@ -129,7 +129,7 @@ export function RollbackDialog({ release, etag, advice, onClose }: { release: Re
             <option value="">{text("all_its_lanes")}</option>
             {LANES.map((one) => (
               <option key={one} value={one}>
-                {named(one)}
+                {valueText(one)}
               </option>
             ))}
           </select>

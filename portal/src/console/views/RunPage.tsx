@@ -38,7 +38,7 @@ export function RunPage() {
 
 function RunView({ run }: { run: Execution }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const execution_id = run.execution_id;
   const scope = { kind: "workload", ref: run.workload_id } as const;
   const [open, setOpen] = useState<"cancel" | "settle" | null>(null);
@@ -53,7 +53,7 @@ function RunView({ run }: { run: Execution }) {
         items={[
           [text("workload"), <Link key="w" to="/workloads/$id" params={{ id: run.workload_id }}>{run.workload_slug ?? run.workload_id}</Link>],
           [text("release"), <Link key="r" to="/releases/$id" params={{ id: run.release_id }}><Id id={run.release_id} /></Link>],
-          [text("environment"), `${run.environment}, ${named(run.lane)}`],
+          [text("environment"), `${run.environment}, ${valueText(run.lane)}`],
           [text("by"), run.submitted_by + (run.delegated_by ? ` (${run.delegated_by})` : "")],
           [text("started"), <Time key="s" value={run.started_at} />],
           [text("took"), duration(run.duration_ms)],
@@ -103,7 +103,7 @@ function RunView({ run }: { run: Execution }) {
 
 function SettleDialog({ execution, onClose }: { execution: string; onClose: () => void }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const [outcome, setOutcome] = useState<"success" | "failure">("failure");
   const [note, setNote] = useState("");
   const body: Schemas["SettleRequest"] = { outcome, ...(note.trim() ? { note: note.trim() } : {}) };
@@ -113,8 +113,8 @@ function SettleDialog({ execution, onClose }: { execution: string; onClose: () =
       <Field label={text("outcome")}>
         {(id) => (
           <select id={id} value={outcome} onChange={(event) => setOutcome(event.target.value as typeof outcome)}>
-            <option value="failure">{named("failure")}</option>
-            <option value="success">{named("success")}</option>
+            <option value="failure">{valueText("failure")}</option>
+            <option value="success">{valueText("success")}</option>
           </select>
         )}
       </Field>
@@ -174,7 +174,7 @@ function DecisionTab({ execution }: { execution: string }) {
 
 function Lineage({ execution }: { execution: string }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const read = useRead<Schemas["ContextLineage"]>(apiPath("/v1/executions/{execution_id}/context-lineage", { execution_id: execution }, { limit: "200" }));
   if (read.error) return <Failed problem={read.error} />;
   if (!read.data) return <Loading what={text("tab_lineage")} />;
@@ -185,9 +185,9 @@ function Lineage({ execution }: { execution: string }) {
       keyOf={(item) => item.lineage_id}
       empty={<Empty>{text("lineage_empty")}</Empty>}
       columns={[
-        { name: text("origin"), render: (item) => named(item.origin) },
-        { name: text("trust"), render: (item) => named(item.trust) },
-        { name: text("role"), render: (item) => named(item.influence_role) },
+        { name: text("origin"), render: (item) => valueText(item.origin) },
+        { name: text("trust"), render: (item) => valueText(item.trust) },
+        { name: text("role"), render: (item) => valueText(item.influence_role) },
         { name: text("reference"), render: (item) => (item.redacted ? text("withheld") : item.ref) },
         { name: text("bytes"), render: (item) => item.size_bytes },
         { name: text("digest"), render: (item) => <Id id={item.digest} /> },

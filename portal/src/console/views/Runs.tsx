@@ -43,7 +43,7 @@ export function Runs() {
     <>
       <h1>{text("nav_runs")}</h1>
       <Filters names={ALL}>
-        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        <FilterSelect name="workload_id" label={text("workload")} options={[...byId.keys()]} labelOf={(id) => slugOf(id) ?? id} />
         <FilterText name="environment" label={text("environment")} pattern={ENVIRONMENT_PATTERN} />
         <FilterSelect name="status" label={text("state")} options={RUN_STATES} />
         <FilterSelect name="lane" label={text("lane")} options={LANES} />

@@ -86,8 +86,8 @@ export function EnvironmentSettings() {
   const [search] = useAddress();
   const { workspace_id } = workspace;
   const releases = useList<Release>(apiPath("/v1/releases", {}, { workspace_id, limit: "200" }));
-  const known = [...new Set(releases.rows.map(({ environment }) => environment))].sort();
-  const environment = search["environment"] || known[0] || "dev";
+  const environments = [...new Set(releases.rows.map(({ environment }) => environment))].sort();
+  const environment = search["environment"] || environments[0] || "dev";
   const path = apiPath("/v1/workspaces/{workspace_id}/environments/{environment}/settings", { workspace_id, environment });
   const read = useRead<Environment>(path, { refresh: true });
   const [isOpen, setOpen] = useState(false);
@@ -95,7 +95,7 @@ export function EnvironmentSettings() {
   return (
     <>
       <form role="search" className="filters" onSubmit={(event) => event.preventDefault()}>
-        <FilterText name="environment" label={text("environment")} pattern={ENVIRONMENT_PATTERN} placeholder={environment} list={known} />
+        <FilterText name="environment" label={text("environment")} pattern={ENVIRONMENT_PATTERN} placeholder={environment} list={environments} />
       </form>
       {read.error && <Failed problem={read.error} onRetry={() => void read.refetch()} />}
       {!settings && !read.error && <Loading what={text("tab_environments")} />}

@@ -16,7 +16,7 @@ const DRAW_MS = 100;
 /** The steps of a run with their durations, and its events as they arrive. */
 export function Timeline({ run }: { run: Execution }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { events, problem, isOpen } = useEvents(run.execution_id);
   const longest = Math.max(1, ...(run.steps ?? []).map((step) => step.duration_us));
   return (
@@ -29,7 +29,7 @@ export function Timeline({ run }: { run: Execution }) {
           empty={<Empty>{text("steps_empty")}</Empty>}
           columns={[
             { name: text("step"), render: (step) => step.step_id },
-            { name: text("kind"), render: (step) => named(step.step_type) },
+            { name: text("kind"), render: (step) => valueText(step.step_type) },
             {
               name: text("took"),
               render: (step) => (
@@ -92,9 +92,9 @@ function useEvents(execution: string) {
     const read = async () => {
       for (let attempt = 0; attempt < 20 && !abort.signal.aborted; attempt += 1) {
         try {
-          const last = received.at(-1)?.id;
+          const lastEventId = received.at(-1)?.id;
           const path = apiPath("/v1/executions/{execution_id}/events", { execution_id: execution });
-          const response = await client.send(path, { accept: "text/event-stream", headers: { "Last-Event-ID": last }, signal: abort.signal });
+          const response = await client.send(path, { accept: "text/event-stream", headers: { "Last-Event-ID": lastEventId }, signal: abort.signal });
           if (response.status === 204) break;
           await readEvents(response, (event) => {
             received.push(event);

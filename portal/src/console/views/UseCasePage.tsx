@@ -42,11 +42,11 @@ export function UseCasePage() {
 
 function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const navigate = useNavigate();
   const { workspace } = useConsole();
-  const one = read.value;
-  const use_case_id = one.use_case_id;
+  const useCase = read.value;
+  const use_case_id = useCase.use_case_id;
   const workspace_id = workspace.workspace_id;
   const scope = { kind: "workspace", ref: workspace_id } as const;
   const bundle = useRead<Schemas["PersistedBundle"]>(apiPath("/v1/use-cases/{use_case_id}/bundle", { use_case_id }, { workspace_id }));
@@ -54,22 +54,22 @@ function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
   const [open, setOpen] = useState<Move | "refine" | null>(null);
   const [note, setNote] = useState("");
   const [key] = useState(randomId);
-  useTitle(one.name);
-  const blocked = (move: Move | "refine") => (FROM[move].includes(one.status) ? null : text("not_in_state", { states: FROM[move].map(named).join(", ") }));
-  const own = requests.rows.filter((request) => request.use_case_id === use_case_id);
+  useTitle(useCase.name);
+  const blocked = (move: Move | "refine") => (FROM[move].includes(useCase.status) ? null : text("not_in_state", { states: FROM[move].map(valueText).join(", ") }));
+  const accessRequests = requests.rows.filter((request) => request.use_case_id === use_case_id);
   return (
     <>
       <h1>
-        {one.name} <Tag value={one.status} />
+        {useCase.name} <Tag value={useCase.status} />
       </h1>
-      <p dir="auto">{one.summary}</p>
+      <p dir="auto">{useCase.summary}</p>
       <Facts
         items={[
-          [text("description"), one.source_description],
-          [text("created_by"), one.created_by],
-          [text("changed"), <Time key="t" value={one.updated_at} />],
-          ...(one.workload_id ? ([[text("workload"), <Link key="w" to="/workloads/$id" params={{ id: one.workload_id }}><Id id={one.workload_id} /></Link>]] as const) : []),
-          ...(one.release_id ? ([[text("release"), <Link key="r" to="/releases/$id" params={{ id: one.release_id }}><Id id={one.release_id} /></Link>]] as const) : []),
+          [text("description"), useCase.source_description],
+          [text("created_by"), useCase.created_by],
+          [text("changed"), <Time key="t" value={useCase.updated_at} />],
+          ...(useCase.workload_id ? ([[text("workload"), <Link key="w" to="/workloads/$id" params={{ id: useCase.workload_id }}><Id id={useCase.workload_id} /></Link>]] as const) : []),
+          ...(useCase.release_id ? ([[text("release"), <Link key="r" to="/releases/$id" params={{ id: useCase.release_id }}><Id id={useCase.release_id} /></Link>]] as const) : []),
         ]}
       />
       <div className="buttons">
@@ -87,7 +87,7 @@ function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
           keyOf={(piece) => piece.piece + (piece.ref ?? "") + (piece.id ?? "")}
           empty={<Empty>{text("plan_empty")}</Empty>}
           columns={[
-            { name: text("piece"), render: (piece) => named(piece.piece) },
+            { name: text("piece"), render: (piece) => valueText(piece.piece) },
             {
               name: text("state"),
               render: (piece) => <Tag value={piece.id ? "reused" : (bundle.data?.value.open_connection_gaps.find((gap) => gap.ref === piece.ref)?.kind ?? "mint_fresh")} />,
@@ -101,7 +101,7 @@ function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
         {requests.problem && <Failed problem={requests.problem} />}
         <Table
           label={text("access_requests")}
-          rows={own}
+          rows={accessRequests}
           keyOf={(request) => request.access_request_id}
           empty={<Empty>{text("requests_none")}</Empty>}
           columns={[
@@ -133,7 +133,7 @@ function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
         <Dialog
           title={text("move_refine")}
           confirm={text("move_refine")}
-          request={{ method: "POST", path: apiPath("/v1/use-cases/{use_case_id}/refine", { use_case_id }, { workspace_id }), body: { description: one.source_description, idempotency_key: key, refinement_context: [{ note: note.trim() }] } }}
+          request={{ method: "POST", path: apiPath("/v1/use-cases/{use_case_id}/refine", { use_case_id }, { workspace_id }), body: { description: useCase.source_description, idempotency_key: key, refinement_context: [{ note: note.trim() }] } }}
           blocked={note.trim() ? null : text("note_needed")}
           onClose={() => setOpen(null)}
           onDone={(answer) => {

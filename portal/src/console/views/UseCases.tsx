@@ -59,24 +59,24 @@ function Describe() {
   const workspace_id = workspace.workspace_id;
   const scope = { kind: "workspace", ref: workspace_id } as const;
   const [description, setDescription] = useState("");
-  const [answer, setAnswer] = useState("");
+  const [clarification, setClarification] = useState("");
   const [key, setKey] = useState(randomId);
   const [plan, setPlan] = useState<Plan | null>(null);
   // The description from which the plan was generated. The text of the field may have changed since.
   const [planned, setPlanned] = useState("");
   const [isOpen, setOpen] = useState(false);
   const generate = useChange(key);
-  const whole = answer.trim() ? `${description.trim()}\n${answer.trim()}` : description.trim();
+  const fullDescription = clarification.trim() ? `${description.trim()}\n${clarification.trim()}` : description.trim();
   const path = apiPath("/v1/use-cases/generate", {}, { workspace_id });
   const ask = (event?: FormEvent) => {
     event?.preventDefault();
-    if (!whole) return;
+    if (!fullDescription) return;
     generate.mutate(
-      { method: "POST", path, body: { description: whole } },
+      { method: "POST", path, body: { description: fullDescription } },
       {
         onSuccess: (found) => {
           setPlan(found as Plan);
-          setPlanned(whole);
+          setPlanned(fullDescription);
         },
         onSettled: () => setKey(randomId()),
       },
@@ -91,16 +91,16 @@ function Describe() {
         {plan?.question && (
           <div className="notice notice-wait" data-testid="question">
             <p>{plan.question}</p>
-            <Field label={text("answer")}>{(id) => <input id={id} value={answer} placeholder={plan.proposed_answer ?? ""} onChange={(event) => setAnswer(event.target.value)} />}</Field>
+            <Field label={text("answer")}>{(id) => <input id={id} value={clarification} placeholder={plan.proposed_answer ?? ""} onChange={(event) => setClarification(event.target.value)} />}</Field>
             {plan.proposed_answer && (
-              <button type="button" className="plain" onClick={() => setAnswer(plan.proposed_answer ?? "")}>
+              <button type="button" className="plain" onClick={() => setClarification(plan.proposed_answer ?? "")}>
                 {text("take_proposed", { answer: plan.proposed_answer })}
               </button>
             )}
           </div>
         )}
         <div className="buttons">
-          <Action label={generate.isPending ? text("generating") : text("generate")} tone="primary" operation="generate_use_case" scope={scope} blocked={whole ? null : text("describe_first")} onClick={() => ask()} />
+          <Action label={generate.isPending ? text("generating") : text("generate")} tone="primary" operation="generate_use_case" scope={scope} blocked={fullDescription ? null : text("describe_first")} onClick={() => ask()} />
         </div>
       </form>
       {generate.error && <ProblemNotice problem={generate.error} />}
@@ -112,7 +112,7 @@ function Describe() {
           </div>
         </>
       )}
-      <Commands items={[{ label: text("generate"), request: { method: "POST", path, body: { description: whole } }, words: ["use-cases", "generate", whole || text("description")] }]} />
+      <Commands items={[{ label: text("generate"), request: { method: "POST", path, body: { description: fullDescription } }, words: ["use-cases", "generate", fullDescription || text("description")] }]} />
       {isOpen && plan?.bundle && (
         <Dialog
           title={text("keep_draft")}
@@ -131,7 +131,7 @@ function Describe() {
 /** The plan: existing resources, resources that publication creates, and access that must be granted. */
 function PlanView({ plan }: { plan: Plan }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const bundle = (plan.bundle ?? {}) as Record<string, unknown>;
   const gaps = plan.gaps;
   const entry = (name: string, gap: Schemas["Gap"]) => (
@@ -145,8 +145,8 @@ function PlanView({ plan }: { plan: Plan }) {
       <p>{String(bundle["summary"] ?? "")}</p>
       {gaps && (
         <ul>
-          {entry(named("model_policy"), gaps.model_policy)}
-          {entry(named("policy_bundle"), gaps.policy_bundle)}
+          {entry(valueText("model_policy"), gaps.model_policy)}
+          {entry(valueText("policy_bundle"), gaps.policy_bundle)}
           {gaps.connections.map((gap) => entry(text("connection"), gap))}
         </ul>
       )}

@@ -38,7 +38,7 @@ export function WorkloadPage() {
 
 function WorkloadView({ read }: { read: WithEntityTag<Workload> }) {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const navigate = useNavigate();
   const workload = read.value;
   const workload_id = workload.workload_id;
@@ -56,8 +56,8 @@ function WorkloadView({ read }: { read: WithEntityTag<Workload> }) {
         items={[
           [text("slug"), <code key="s">{workload.slug}</code>],
           [text("owner"), workload.owner_ref],
-          [text("mode"), named(workload.invocation_mode)],
-          [text("access_mode"), named(workload.interface_config?.access_mode ?? "authenticated")],
+          [text("mode"), valueText(workload.invocation_mode)],
+          [text("access_mode"), valueText(workload.interface_config?.access_mode ?? "authenticated")],
           [text("runtime_page"), <a key="p" href={`/workload-runtime/${encodeURIComponent(workload.slug)}`}>{text("open_page")}</a>],
           [text("identifier"), <Id key="i" id={workload_id} />],
         ]}

@@ -15,7 +15,7 @@ const NAMES = ["status"] as const;
 /** The list of the workspace's workloads. */
 export function Workloads() {
   const text = useConsoleText();
-  const named = useValueText();
+  const valueText = useValueText();
   const { workspace } = useConsole();
   const [search] = useAddress();
   useTitle(text("nav_workloads"));
@@ -43,7 +43,7 @@ export function Workloads() {
           },
           { name: text("slug"), render: (workload) => <code>{workload.slug}</code> },
           { name: text("state"), render: (workload) => <Tag value={workload.status} /> },
-          { name: text("mode"), render: (workload) => named(workload.invocation_mode) },
+          { name: text("mode"), render: (workload) => valueText(workload.invocation_mode) },
           { name: text("owner"), render: (workload) => workload.owner_ref },
           { name: text("changed"), render: (workload) => <Time value={workload.updated_at} /> },
         ]}

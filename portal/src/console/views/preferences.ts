@@ -10,8 +10,8 @@ export const CATEGORIES = ["executions", "approvals", "incidents", "compliance_f
 export const CHANNELS = ["portal", "email", "chat_a", "chat_b", "chat_c", "paging", "webhook"] as const satisfies readonly Channel[];
 
 export function choiceOf(stored: readonly Preference[], category: Category, channel: Channel): Choice {
-  const found = stored.find((one) => one.category === category && one.channel === channel);
-  return found ? (found.enabled ? "on" : "off") : "inherit";
+  const preference = stored.find((one) => one.category === category && one.channel === channel);
+  return preference ? (preference.enabled ? "on" : "off") : "inherit";
 }
 
 /** The request for a choice; null for `inherit`, because the API cannot remove a stored preference. */
