@@ -5,9 +5,9 @@
 //! a token that violates them causes no fetch.
 
 mod config;
+mod issuer_fetcher;
+mod key_cache;
 mod key_set;
-mod key_source;
-mod key_store;
 mod sealing;
 mod sign_in;
 mod token_cache;
@@ -24,8 +24,8 @@ use fairway_domain::{
     time::Clock,
 };
 use fairway_egress::Guard;
-use key_source::KeySource;
-use key_store::KeyStore;
+use issuer_fetcher::IssuerFetcher;
+use key_cache::KeyCache;
 use std::{fmt, sync::Arc};
 use token_cache::TokenCache;
 
@@ -46,7 +46,7 @@ impl fmt::Debug for TokenVerifier {
 /// A configured issuer with its keys.
 struct Issuer {
     rules: ClaimRules,
-    keys: Arc<KeyStore>,
+    keys: Arc<KeyCache>,
 }
 
 impl TokenVerifier {
@@ -62,8 +62,8 @@ impl TokenVerifier {
             if accepted.iter().any(|issuer| issuer.rules.issuer == config.rules.issuer) {
                 return Err(IssuerConfigError::DuplicateIssuer);
             }
-            let source = KeySource::new(guard, &config)?;
-            accepted.push(Arc::new(Issuer { rules: config.rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
+            let source = IssuerFetcher::new(guard, &config)?;
+            accepted.push(Arc::new(Issuer { rules: config.rules, keys: KeyCache::new(source, Arc::clone(&clock)) }));
         }
         if accepted.is_empty() {
             return Err(IssuerConfigError::NoIssuer);
@@ -73,7 +73,7 @@ impl TokenVerifier {
 
     /// The keys of an issuer. Token verification and sign-in share them, so that an unknown key identifier causes
     /// one fetch for both.
-    fn keys_of(&self, issuer: &str) -> Option<Arc<KeyStore>> {
+    fn keys_of(&self, issuer: &str) -> Option<Arc<KeyCache>> {
         self.issuer(Some(issuer)).ok().map(|issuer| Arc::clone(&issuer.keys))
     }
 

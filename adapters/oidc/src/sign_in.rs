@@ -6,8 +6,8 @@ mod distributed_claims;
 use crate::{
     TokenVerifier,
     config::{IssuerConfig, IssuerConfigError},
-    key_source::KeySource,
-    key_store::KeyStore,
+    issuer_fetcher::IssuerFetcher,
+    key_cache::KeyCache,
     sealing,
 };
 use async_trait::async_trait;
@@ -74,7 +74,7 @@ impl fmt::Debug for OidcSignIn {
 /// The portal's OAuth client at one issuer.
 struct PortalClient {
     config: SignInConfig,
-    keys: Arc<KeyStore>,
+    keys: Arc<KeyCache>,
     addresses: IssuerEndpoints,
 }
 
@@ -126,7 +126,7 @@ impl OidcSignIn {
         let client = |config: SignInConfig| {
             config.issuer.check()?;
             let keys = verifier.keys_of(&config.issuer.rules.issuer).ok_or(IssuerConfigError::NoIssuer)?;
-            let addresses = IssuerEndpoints::new(KeySource::new(guard, &config.issuer)?);
+            let addresses = IssuerEndpoints::new(IssuerFetcher::new(guard, &config.issuer)?);
             Ok(PortalClient { config, keys, addresses })
         };
         let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;

@@ -163,8 +163,8 @@ fn workload_routes(config: &mut impl RouteConfig) {
     config
         .service(workload::list_workloads)
         .service(workload::create_workload)
-        .service(workload::interface::list_runtime_workloads)
-        .service(workload::interface::read_runtime_workload)
+        .service(workload::runtime_interface::list_runtime_workloads)
+        .service(workload::runtime_interface::read_runtime_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
         .service(share_link::list_share_links)

@@ -298,7 +298,7 @@ impl Settings {
             dispatch: raw.read(&setting::DISPATCH, parsers::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, parsers::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, parsers::duration)?,
-            generator: raw.read(&setting::GENERATOR, parsers::provisioning)?,
+            generator: raw.read(&setting::GENERATOR, parsers::generator_provisioning)?,
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,

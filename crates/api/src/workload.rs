@@ -1,6 +1,6 @@
 //! Routes of workloads.
 
-pub(crate) mod interface;
+pub(crate) mod runtime_interface;
 
 use crate::{
     asset::{WorkspaceQuery, parse_owner, parse_slug},
@@ -31,7 +31,7 @@ use fairway_domain::{
     },
 };
 use fairway_operations::workload::WorkloadDraft;
-use interface::{InterfaceDocument, InterfaceShape};
+use runtime_interface::{InterfaceDocument, InterfaceShape};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};

@@ -2,7 +2,7 @@
 //! on lanes.
 
 pub mod activate;
-pub mod advance;
+pub mod advance_rollout;
 mod digest;
 pub mod frozen_reference;
 pub mod gate;

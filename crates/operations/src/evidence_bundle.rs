@@ -15,7 +15,7 @@ use fairway_domain::{
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, has_run_records_digest, last_outcome,
-            release_verification_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
+            slsa_release_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
         },
         lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
         run_records::RunRecords,

@@ -18,7 +18,7 @@ use fairway_domain::{
     idempotency::{KeyedOutcome, RequestKey},
     release::{
         ReleaseRefusal,
-        advance::AdvanceTrigger,
+        advance_rollout::AdvanceTrigger,
         lane::Lane,
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },

@@ -2,7 +2,7 @@
 
 use crate::{
     config::is_loopback,
-    key_source::{KeySource, MAX_DOCUMENT_BYTES},
+    issuer_fetcher::{IssuerFetcher, MAX_DOCUMENT_BYTES},
 };
 use fairway_domain::{access::sign_in_provider::SignInError, json};
 use fairway_egress::{EgressRequest, Limits};
@@ -34,7 +34,7 @@ pub(super) struct DiscoveredAddresses {
 
 /// Reads the addresses, and sends requests to them.
 pub(super) struct IssuerEndpoints {
-    source: KeySource,
+    source: IssuerFetcher,
     cached: Mutex<CachedAddresses>,
 }
 
@@ -47,7 +47,7 @@ struct CachedAddresses {
 }
 
 impl IssuerEndpoints {
-    pub(super) fn new(source: KeySource) -> Self {
+    pub(super) fn new(source: IssuerFetcher) -> Self {
         Self { source, cached: Mutex::default() }
     }
 

@@ -147,7 +147,7 @@ pub(super) fn dispatch(text: &str) -> Result<DispatchSetting, String> {
     DispatchSetting::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
 }
 
-pub(super) fn provisioning(text: &str) -> Result<ProvisioningMode, String> {
+pub(super) fn generator_provisioning(text: &str) -> Result<ProvisioningMode, String> {
     ProvisioningMode::parse(text).ok_or_else(|| "must be `on` or `off`".to_owned())
 }
 

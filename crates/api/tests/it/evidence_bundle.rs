@@ -4,7 +4,7 @@ use crate::fixture::WorkspaceFixture;
 use fairway_domain::{
     evidence::bundle::{
         BundleReport, CheckVerdict, Envelope, ExecutionStatement,
-        release_verification_summary::{ReleaseStatement, SummaryResult},
+        slsa_release_summary::{ReleaseStatement, SummaryResult},
         verify_bundle,
     },
     transparency_log::VerifierKey,

@@ -4,11 +4,11 @@
 //! records and the canonical bytes of the versions that it used. It also contains the facts about the run and its
 //! release, their inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy
 //! decisions and documents with the approved bytes and the checkpoint. The statement about a release is a
-//! verification summary (see [`release_verification_summary`]).
+//! verification summary (see [`slsa_release_summary`]).
 
 mod envelope;
-pub mod release_verification_summary;
 mod report;
+pub mod slsa_release_summary;
 mod verification;
 
 pub use envelope::{Envelope, EnvelopeSignature};

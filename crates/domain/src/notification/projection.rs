@@ -1,11 +1,11 @@
 //! Derives the notifications of a fact: a pure function of the fact, its subject, the people and their
 //! preferences.
 
+mod settings_turned_on_at;
 mod suppression;
-mod tenant_settings;
 
+pub use settings_turned_on_at::SettingsTurnedOnAt;
 pub use suppression::SuppressedDecision;
-pub use tenant_settings::SettingsTurnedOnAt;
 
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},

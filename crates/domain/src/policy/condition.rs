@@ -3,8 +3,8 @@
 //! The CEL interpreter has no step budget. Therefore this module refuses all constructs that could be costly: long
 //! sources, deep or wide expressions, nested loops, and unknown names.
 
+mod parser_error_explanation;
 mod refusal;
-mod syntax_error;
 
 use super::{
     cost::{self, DataSize},
@@ -182,7 +182,7 @@ fn syntax(source: &str, errors: &cel::ParseErrors) -> ConditionRefusal {
     let positive = |number: isize| usize::try_from(number).unwrap_or(1).max(1);
     let (line, column) = (positive(line), positive(column));
     let message = errors.errors.first().map_or("", |error| error.msg.as_str());
-    let explanation = syntax_error::explain(source, (line, column), message);
+    let explanation = parser_error_explanation::explain(source, (line, column), message);
     ConditionRefusal::Syntax { line, column, explanation }
 }
 

@@ -4,7 +4,7 @@ mod verdict_limits;
 
 use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
-    advance::AdvanceTrigger,
+    advance_rollout::AdvanceTrigger,
     frozen_reference::REFERENCE_UNRESOLVED,
     gate::{GateContext, GateVerdict},
     lane::{DeploymentChange, DeploymentRecord, Lane},

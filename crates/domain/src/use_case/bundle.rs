@@ -3,7 +3,7 @@
 //! Callers and models write plans, so each new plan is fully checked. Problems name the member and never contain
 //! its value.
 
-mod inputs;
+mod plan_inputs;
 
 use crate::{
     asset::{
@@ -18,8 +18,8 @@ use crate::{
     slug::Slug,
     text::{is_name, is_prose},
 };
-pub use inputs::PlanInput;
-use inputs::{argument_type, declared_inputs, read_inputs};
+pub use plan_inputs::PlanInput;
+use plan_inputs::{argument_type, declared_inputs, read_inputs};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

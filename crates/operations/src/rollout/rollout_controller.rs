@@ -6,7 +6,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     release::{
-        advance::AdvanceTrigger,
+        advance_rollout::AdvanceTrigger,
         ports::{ReleaseWithDeployment, TenantRelease},
     },
     rollout::{AdvanceInputs, HoldReason, Rollout},

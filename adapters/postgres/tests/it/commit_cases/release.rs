@@ -9,7 +9,7 @@ use fairway_domain::{
     release::{
         Release,
         activate::LaneSelection,
-        advance::AdvanceTrigger,
+        advance_rollout::AdvanceTrigger,
         lane::{DeploymentChange, Lane},
         ports::{DeploymentStore, RecommendationStore, ReleaseStore, ReleaseWithDeployment},
         recommendation::RollbackRecommendation,

@@ -7,6 +7,7 @@
 mod agent;
 mod connector;
 mod evaluation_suite;
+mod extension_keywords;
 mod guardrail;
 mod harness;
 mod hook;
@@ -16,14 +17,13 @@ mod mcp_server;
 mod memory;
 mod model_policy;
 mod sandbox_profile;
-mod schema_annotations;
 mod skill;
 mod tool;
 mod violation;
 
 use super::{ContentProblem, content_walk, problem::MAX_PROBLEMS, schema};
 use crate::asset::kind::AssetKind;
-use schema_annotations::SchemaAnnotationRules;
+use extension_keywords::ExtensionKeywordRules;
 use serde_json::Value;
 use violation::Violation;
 
@@ -50,7 +50,7 @@ pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds
 fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
     let mut findings = Violations::default();
     if let Some(root) = schema::schema_value(kind) {
-        let mut annotation_rules = SchemaAnnotationRules::new(compile);
+        let mut annotation_rules = ExtensionKeywordRules::new(compile);
         content_walk::visit(root, content, &mut |visited| {
             annotation_rules.check_against_annotations(visited, &mut findings)
         });

@@ -11,8 +11,8 @@ pub use trusted_inputs::{SecondCheckpoint, TrustedInputs};
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
     PAYLOAD_TYPE, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject,
-    release_verification_summary::{ReleaseStatement, SUMMARY_PREDICATE},
     report::{BundleKind, BundleReport},
+    slsa_release_summary::{ReleaseStatement, SUMMARY_PREDICATE},
     subjects_of,
 };
 use crate::{

@@ -9,7 +9,7 @@ use fairway_domain::{
     release::{
         BindableVersion, Release, ReleaseRefusal, StateName,
         activate::{self, ActivationReport, FlowStatus},
-        advance::AdvanceTrigger,
+        advance_rollout::AdvanceTrigger,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
         rollback::{LaneRollbackTarget, earlier_holders, lanes_by_recency},

@@ -1,6 +1,6 @@
 //! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
-use super::{CompileMode, Violation, Violations, list_items, schema_annotations::SchemaAnnotationRules, text_field};
+use super::{CompileMode, Violation, Violations, extension_keywords::ExtensionKeywordRules, list_items, text_field};
 use serde_json::Value;
 
 /// Assertions that a model decides.
@@ -14,7 +14,7 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
             findings.require(dataset, "/dataset", "sha256");
         }
     }
-    let mut annotation_rules = SchemaAnnotationRules::new(compile);
+    let mut annotation_rules = ExtensionKeywordRules::new(compile);
     let mut count = 0_usize;
     for list in ["assertions", "default_assertions"] {
         for (index, assertion) in list_items(content, list) {
@@ -31,7 +31,7 @@ fn check_assertion(
     content: &Value,
     assertion: &Value,
     pointer: &str,
-    annotation_rules: &mut SchemaAnnotationRules,
+    annotation_rules: &mut ExtensionKeywordRules,
     findings: &mut Violations,
 ) {
     let Some(kind) = text_field(assertion, "type") else { return };

@@ -1,7 +1,7 @@
 //! Summaries of releases.
 
 use super::{
-    super::release_verification_summary::{
+    super::slsa_release_summary::{
         ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement, SUMMARY_PREDICATE, SummaryResult,
     },
     *,

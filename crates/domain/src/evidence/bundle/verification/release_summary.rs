@@ -4,10 +4,10 @@ use super::{LogPart, TrustedInputs, check_checkpoint, check_facts, check_subject
 use crate::{
     asset::canonical::Checksum,
     evidence::bundle::{
-        release_verification_summary::{
+        report::BundleReport,
+        slsa_release_summary::{
             ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of,
         },
-        report::BundleReport,
     },
     transparency_log::Checkpoint,
 };

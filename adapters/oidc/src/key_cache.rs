@@ -4,8 +4,8 @@
 //! send unknown key identifiers and disconnect, and so waste the one fetch that is permitted in 30 seconds.
 
 use crate::{
+    issuer_fetcher::{FetchError, IssuerFetcher},
     key_set::KeySet,
-    key_source::{FetchError, KeySource},
 };
 use fairway_domain::{
     access::identity::{InvalidToken, TokenRefusal},
@@ -29,8 +29,8 @@ const MAX_UNCHECKED_AGE: Duration = Duration::from_secs(9 * 60);
 const MAX_OUTAGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The keys of an issuer, fetched on demand and kept in memory.
-pub(crate) struct KeyStore {
-    source: KeySource,
+pub(crate) struct KeyCache {
+    source: IssuerFetcher,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -53,8 +53,8 @@ enum FetchOutcome {
     Failed,
 }
 
-impl KeyStore {
-    pub(crate) fn new(source: KeySource, clock: Arc<dyn Clock>) -> Arc<Self> {
+impl KeyCache {
+    pub(crate) fn new(source: IssuerFetcher, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { source, clock, state: Mutex::default() })
     }
 

@@ -21,13 +21,13 @@ const MAX_PATTERN: usize = 512;
 const MAX_SCHEMAS: usize = 10;
 
 /// The check of the annotations, with the number of patterns and schemas found so far.
-pub(super) struct SchemaAnnotationRules {
+pub(super) struct ExtensionKeywordRules {
     compile: CompileMode,
     patterns: usize,
     schemas: usize,
 }
 
-impl SchemaAnnotationRules {
+impl ExtensionKeywordRules {
     /// Creates a check with zero counts.
     pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }

@@ -64,14 +64,14 @@ impl FetchError {
 }
 
 /// The addresses at which an issuer publishes its keys.
-pub(crate) struct KeySource {
+pub(crate) struct IssuerFetcher {
     issuer: String,
     url: Url,
     guard: Guard,
     discovery: Endpoint,
 }
 
-impl KeySource {
+impl IssuerFetcher {
     /// Creates the source of a configured issuer. The operator configured the issuer's origin, so the guard allows
     /// it. A key set at another origin must pass the guard.
     pub(crate) fn new(guard: &Guard, config: &IssuerConfig) -> Result<Self, IssuerConfigError> {
