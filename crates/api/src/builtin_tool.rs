@@ -122,7 +122,7 @@ impl KnowledgeResult {
             citation_required: retrieval.decision.citation_required,
             index_revision: retrieval.index_revision.get(),
             strategy: retrieval.strategy.as_str(),
-            capped: retrieval.capped,
+            capped: retrieval.is_capped,
             retrieved_at: retrieval.retrieved_at.to_string(),
             chunks: chunks.collect(),
         }

@@ -104,10 +104,10 @@ pub enum Failure {
     #[error("releases that are neither superseded nor retired bind versions of the asset")]
     AssetInUse {
         /// The blocking releases that the caller may see, newest first.
-        shown: Vec<BlockingRelease>,
+        visible_releases: Vec<BlockingRelease>,
         /// Number of further blocking releases, which the caller may not see or which exceed the limit of the
         /// response.
-        hidden: usize,
+        hidden_count: usize,
     },
     /// The content of a version is invalid.
     #[error("the content is invalid")]

@@ -73,7 +73,7 @@ impl From<Failure> for ApiError {
             Failure::Grant(refusal) => map_grant_refusal(refusal),
             Failure::Principal(refusal) => FieldProblem::new("principal", refusal.code(), refusal.to_string()).into(),
             Failure::Asset(refusal) => map_asset_refusal(refusal),
-            Failure::AssetInUse { shown, hidden } => map_asset_in_use(&shown, hidden),
+            Failure::AssetInUse { visible_releases, hidden_count } => map_asset_in_use(&visible_releases, hidden_count),
             Failure::Content(refusal) => map_content_refusal(refusal),
             Failure::Canonical(refusal) => map_canonical_refusal(&refusal),
             Failure::Flow(problems) => map_flow_problems(&problems),

@@ -102,7 +102,7 @@ async fn retrieves_added_documents() {
         AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
     assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
     let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
-    assert_eq!((document_ids(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
+    assert_eq!((document_ids(&found), found.index_revision.get(), found.is_capped), (vec!["leave"], 2, false));
     let chunk = &found.chunks[0];
     assert_eq!((chunk.text.as_str(), chunk.index, chunk.title.as_deref()), ("Forty days of leave.", 0, None));
     assert_eq!(chunk.digest.as_str(), format!("blake3:{}", blake3::hash(b"Forty days of leave.").to_hex()));

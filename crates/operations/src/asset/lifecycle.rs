@@ -104,14 +104,14 @@ impl Assets {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let blocking_count = blocking.len();
         let may_view = |position: ResourcePosition| caller.rights.allow(Permission::ReleaseView, &position);
-        let shown: Vec<_> = blocking
+        let visible_releases: Vec<_> = blocking
             .into_iter()
             .filter(|release| {
                 let position = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
                 may_view(position.for_workload(release.workload_id))
             })
             .collect();
-        let hidden = blocking_count.saturating_sub(shown.len());
-        Ok(Failure::AssetInUse { shown, hidden })
+        let hidden_count = blocking_count.saturating_sub(visible_releases.len());
+        Ok(Failure::AssetInUse { visible_releases, hidden_count })
     }
 }

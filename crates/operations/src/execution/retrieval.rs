@@ -110,17 +110,24 @@ impl RunEngine {
             sovereignty: reader.plan.sovereignty.as_ref(),
         };
         match self.knowledge_bases.retrieve(reader.scope, &request).await {
-            Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
-                Ok(RetrievalResult {
-                    decision,
-                    index_revision,
-                    strategy,
-                    chunks,
-                    is_capped: capped,
-                    query_embedding: embedded,
-                    retrieved_at,
-                })
-            }
+            Ok(Retrieval {
+                decision,
+                index_revision,
+                strategy,
+                chunks,
+                is_capped,
+                retrieved_at,
+                asset: _,
+                query_embedding,
+            }) => Ok(RetrievalResult {
+                decision,
+                index_revision,
+                strategy,
+                chunks,
+                is_capped,
+                query_embedding,
+                retrieved_at,
+            }),
             Err(RetrievalFailure::Refused(decision)) => Err(RetrievalError::Refused(Box::new(decision))),
             Err(RetrievalFailure::NoRoute(refused)) => Err(RetrievalError::NoRoute(refused)),
             Err(failure) => {

@@ -75,9 +75,9 @@ pub struct Retrieval {
     pub chunks: Vec<RetrievedChunk>,
     /// Whether some candidates were not ranked. Either too many chunks contain the words of the query, or more
     /// vectors exist than one search compares.
-    pub capped: bool,
+    pub is_capped: bool,
     /// The embedding of the query, if the search used vectors.
-    pub embedded: Option<QueryEmbedding>,
+    pub query_embedding: Option<QueryEmbedding>,
     /// The time of the retrieval.
     pub retrieved_at: Timestamp,
 }
@@ -227,8 +227,8 @@ impl KnowledgeBases {
             index_revision: revision,
             strategy: settings.strategy,
             chunks,
-            capped: hits.is_capped,
-            embedded: embedding,
+            is_capped: hits.is_capped,
+            query_embedding: embedding,
             retrieved_at: self.context.clock.now(),
         })
     }

@@ -64,7 +64,7 @@ async fn vector_search_finds_documents_without_common_words() {
         app.post(documents_path(&base), body).await.expect(201);
         let found = retrieve(&app, &base, &content, "railway").await.unwrap();
         assert_eq!(document_ids(&found), ["travel"], "{strategy}");
-        let embedded = found.embedded.unwrap();
+        let embedded = found.query_embedding.unwrap();
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let embedded_before = meanings.text_count.load(Ordering::Relaxed);
