@@ -75,7 +75,7 @@ impl Drop for TestDatabase {
             })
         });
         // A failed drop is harmless: the temporary server removes all its databases.
-        let _ = thread.join();
+        let _ = dropped.join();
     }
 }
 
