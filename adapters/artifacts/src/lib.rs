@@ -247,7 +247,7 @@ async fn with_timeout<T>(
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 
-/// The trace span of a store call. It omits the path, because paths are digests that mean nothing to a reader.
+/// The trace span of a store call. It omits the path, because the span around it already names the resource.
 fn span(call: &'static str) -> Span {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptBehavior, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits,
+    AbandonedScriptBehaviour, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use serde_json::Value;
@@ -95,8 +95,8 @@ impl ScriptGateway for StubScriptGateway {
     }
 
     /// Behaves like an external gateway, where an abandoned script may continue to run.
-    fn abandoned_script_behavior(&self) -> AbandonedScriptBehavior {
-        AbandonedScriptBehavior::MayContinue
+    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour {
+        AbandonedScriptBehaviour::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

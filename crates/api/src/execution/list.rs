@@ -7,15 +7,10 @@ use crate::{
     error::{ApiError, FieldErrors, FieldProblem},
     http::paging::ListRequest,
     openapi::{PageParams, ReadRefusals},
-    release::parse_lane,
+    release::{parse_environment, parse_lane},
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::{
-    access::ActorRef,
-    execution::Status,
-    slug::{Slug, SlugRefusal},
-    time::Timestamp,
-};
+use fairway_domain::{access::ActorRef, execution::Status, slug::Slug, time::Timestamp};
 use fairway_operations::execution::ExecutionQuery;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -67,7 +62,7 @@ pub(crate) async fn list_executions(
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
     let status = fields.check(status.and_then(|status| review::status_filter(status, filter.review.as_deref())));
-    let environment = fields.check(parse_environment(filter.environment.as_deref()));
+    let environment = fields.check(parse_environment_filter(filter.environment.as_deref()));
     let lane = fields.check(parse_lane(filter.lane.as_deref()));
     let error_code = fields.check(parse_error_code(filter.error_code.as_deref()));
     let submitted_by = fields.check(parse_submitter(filter.submitted_by.as_deref()));
@@ -90,12 +85,9 @@ pub(crate) async fn list_executions(
     Ok(list.respond(&executions.try_map(|row| ExecutionView::of_listed(&row))?))
 }
 
-/// Parses the slug of an environment.
-pub(crate) fn parse_environment(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
-    let to_problem = |refusal: SlugRefusal| {
-        FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
-    };
-    text.map(Slug::parse).transpose().map_err(to_problem)
+/// Parses the environment by which a list is filtered.
+pub(crate) fn parse_environment_filter(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
+    text.map(parse_environment).transpose()
 }
 
 /// Maximum length of an error code.

@@ -1,6 +1,6 @@
 //! Route that reports the usage of ended runs.
 
-use super::list::{parse_environment, parse_time};
+use super::list::{parse_environment_filter, parse_time};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
@@ -105,7 +105,7 @@ pub(crate) async fn read_usage(
     params: Query<UsageParams>,
 ) -> Result<HttpResponse, ApiError> {
     let mut fields = FieldErrors::default();
-    let environment = fields.check(parse_environment(params.environment.as_deref()));
+    let environment = fields.check(parse_environment_filter(params.environment.as_deref()));
     let since = fields.check(parse_time("since", params.since.as_deref()));
     let until = fields.check(parse_time("until", params.until.as_deref()));
     let grouping = UsageGrouping::parse(params.group_by.as_deref().unwrap_or("workload")).ok_or_else(|| {

@@ -5,7 +5,7 @@ use crate::{
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
-    execution::list::parse_environment,
+    execution::list::parse_environment_filter,
     http::{
         body::{Body, validate_list_length},
         etag::IfMatch,
@@ -381,7 +381,7 @@ pub(crate) async fn read_effective_preferences(
     let query = query.into_inner();
     let mut fields = FieldErrors::default();
     let category = fields.check(parse_category("category", &query.category));
-    let environment = fields.check(parse_environment(query.environment.as_deref()).and_then(|environment| {
+    let environment = fields.check(parse_environment_filter(query.environment.as_deref()).and_then(|environment| {
         let lacks_workload = environment.is_some() && query.workload_id.is_none();
         let rule = "an environment requires a workload";
         if lacks_workload { Err(FieldProblem::new("environment", "invalid", rule)) } else { Ok(environment) }

@@ -149,7 +149,7 @@ impl<'a> WorkspaceFixture<'a> {
             // A tile level that small logs do not have.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),
-            name => panic!("no value for path parameter {{{other}}}"),
+            name => panic!("no value for path parameter {{{name}}}"),
         }
     }
 

@@ -137,15 +137,19 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     for (description, body, output) in [
         ("lists", nested("[", "]"), Value::Null),
         ("objects", nested("{\"choices\":", "}"), Value::Null),
-        ("lists beside the answer", format!("{{{usual},\"x\":{}}}", nested("[", "]")), json!("fine")),
+        ("lists beside the answer", format!("{{{usual_choices},\"x\":{}}}", nested("[", "]")), json!("fine")),
         ("a surrogate", format!("{{{}}}", usual_choices.replace("fine", "\\ud800")), Value::Null),
         ("too much", format!("{{{}}}", usual_choices.replace("fine", &"x".repeat(40 << 20))), Value::Null),
         (
             "names of prototypes",
-            format!("{{{usual},\"__proto__\":{{\"choices\":[]}},\"constructor\":1}}"),
+            format!("{{{usual_choices},\"__proto__\":{{\"choices\":[]}},\"constructor\":1}}"),
             json!("fine"),
         ),
-        ("numbers", format!("{{{usual},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"), Value::Null),
+        (
+            "numbers",
+            format!("{{{usual_choices},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"),
+            Value::Null,
+        ),
     ] {
         endpoint.respond_with(ScriptedResponse::status(200, &body));
         let started_at = Instant::now();

@@ -79,7 +79,7 @@ async fn script_is_recorded_as_a_run() {
 
 #[tokio::test]
 async fn failed_script_returns_its_code_and_output() {
-    let gateway = StubScriptGateway::successful_behaviour();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     for failure in ScriptFailure::ALL {
         gateway.set_behaviour(ScriptGatewayBehaviour::Answers(Ok(ScriptResult {
@@ -94,7 +94,7 @@ async fn failed_script_returns_its_code_and_output() {
 
 #[tokio::test]
 async fn scripts_pass_the_same_checks_as_runs() {
-    let gateway = StubScriptGateway::successful_behaviour();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let fixtures = app.fixtures();
     let run_script_of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
@@ -229,7 +229,7 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn disconnected_clients_leave_no_unfinished_run() {
-    let gateway = StubScriptGateway::successful_behaviour();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let body = script_body("main").to_string();
     let head = format!(

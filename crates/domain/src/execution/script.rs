@@ -197,7 +197,7 @@ pub trait ScriptGateway: Send + Sync {
     /// The name of the gateway in evidence.
     fn name(&self) -> &'static str;
     /// Whether a script terminates when Fairway abandons it after the hand-over.
-    fn abandoned_script_behavior(&self) -> AbandonedScriptBehavior;
+    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour;
     /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
     /// Dropping the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
@@ -205,14 +205,14 @@ pub trait ScriptGateway: Send + Sync {
 
 /// Whether a script terminates when Fairway interrupts its run after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AbandonedScriptBehavior {
+pub enum AbandonedScriptBehaviour {
     /// The script terminates together with the interrupted run.
     Terminates,
     /// The script may continue to run, and its result is unknown.
     MayContinue,
 }
 
-impl AbandonedScriptBehavior {
+impl AbandonedScriptBehaviour {
     /// The outcome of a script whose run exceeded its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {

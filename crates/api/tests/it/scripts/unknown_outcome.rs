@@ -1,7 +1,7 @@
 //! The server records a script before dispatch, and dispatches it at most once. If the response is lost, the run's
 //! outcome is unknown.
 
-use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, succeeding};
+use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, successful_behaviour};
 use crate::{
     dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
@@ -208,7 +208,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
         assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
         assert_eq!(ended_run["error"]["code"], "gateway_error");
         // The first server receives its response late. The response does not overwrite the outcome.
-        blocked_gateway.set_behaviour(succeeding(json!(1), "late"));
+        blocked_gateway.set_behaviour(successful_behaviour(json!(1), "late"));
         drop(request.await.unwrap());
         assert_eq!(wait_until_ended(&surviving_server, &id).await, ended_run, "{dispatch}");
         assert_eq!(

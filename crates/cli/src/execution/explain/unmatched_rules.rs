@@ -3,6 +3,7 @@
 
 use crate::{
     asset::find_asset,
+    failure::Failure,
     http_client::{ServerClient, string_or_empty},
 };
 use fairway_domain::{asset::kind::AssetKind, policy::NO_MATCHING_RULE};
@@ -11,12 +12,12 @@ use serde_json::Value;
 /// Maximum number of rules that the page shows.
 const MAX_RULES: usize = 20;
 
-/// The policy bundle of a run that no rule matched, as far as the caller may read it.
+/// The policy bundle of a run that no rule matched.
 #[derive(Debug)]
 pub(super) struct UnmatchedRules {
     bundle: String,
-    /// The label of the version and its rules; `None` if the caller may not read the version.
-    version: Option<(String, Vec<String>)>,
+    /// The label of the version and its rules, or why they could not be read.
+    version: Result<(String, Vec<String>), String>,
 }
 
 impl UnmatchedRules {
@@ -31,13 +32,22 @@ impl UnmatchedRules {
             bindings.find(|binding| string_or_empty(binding, "role") == AssetKind::PolicyBundle.as_str())?;
         let bundle = string_or_empty(policy_binding, "asset_slug").to_owned();
         let version = read_version(&bundle, string_or_empty(policy_binding, "asset_version_id"), server);
-        Some(Self { bundle, version: version.as_ref().map(label_and_rules) })
+        Some(Self {
+            bundle,
+            version: version.map(|version| label_and_rules(&version)).map_err(|failure| failure.to_string()),
+        })
     }
 
     /// The lines of the explanation about the rules.
     pub(super) fn lines(&self) -> Vec<String> {
-        let Some((_, rules)) = &self.version else {
-            return vec![format!("no condition of the policy {} was true; you may not read its rules", self.bundle)];
+        let rules = match &self.version {
+            Ok((_, rules)) => rules,
+            Err(cause) => {
+                let bundle = &self.bundle;
+                return vec![format!(
+                    "no condition of the policy {bundle} was true; its rules could not be read: {cause}"
+                )];
+            }
         };
         let mut lines: Vec<String> =
             rules.iter().take(MAX_RULES).map(|rule| format!("rule {rule}: its condition was false")).collect();
@@ -51,7 +61,7 @@ impl UnmatchedRules {
     /// The commands that show which part of a condition was false.
     pub(super) fn next_step(&self, execution: &Value) -> String {
         let (bundle, environment) = (&self.bundle, string_or_empty(execution, "environment"));
-        let Some((label, _)) = &self.version else {
+        let Ok((label, _)) = &self.version else {
             return format!("Ask the owner of the policy {bundle} which inputs and callers its rules allow.");
         };
         format!(
@@ -62,10 +72,10 @@ impl UnmatchedRules {
     }
 }
 
-fn read_version(bundle: &str, version: &str, server: &ServerClient) -> Option<Value> {
-    let asset = find_asset(server, bundle).ok()?;
+fn read_version(bundle: &str, version: &str, server: &ServerClient) -> Result<Value, Failure> {
+    let asset = find_asset(server, bundle)?;
     let path = ["assets", string_or_empty(&asset, "asset_id"), "versions", version];
-    server.get(&path, &[("workspace_id", server.workspace_id().ok()?)]).ok()
+    server.get(&path, &[("workspace_id", server.workspace_id()?)])
 }
 
 fn label_and_rules(version: &Value) -> (String, Vec<String>) {
@@ -80,17 +90,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_each_rule_or_the_missing_right() {
+    fn names_each_rule_or_why_the_rules_are_missing() {
         let rules: Vec<Value> = (0..22).map(|number| json!({ "id": format!("r{number}") })).collect();
         let version = json!({ "version_label": "v2", "content": { "rules": rules } });
-        let unmatched = UnmatchedRules { bundle: "gate".to_owned(), version: Some(label_and_rules(&version)) };
+        let unmatched = UnmatchedRules { bundle: "gate".to_owned(), version: Ok(label_and_rules(&version)) };
         let lines = unmatched.lines();
         assert_eq!((lines.len(), lines[0].as_str()), (21, "rule r0: its condition was false"));
         assert_eq!(lines[20], "2 further rules: their conditions were false");
         let next = unmatched.next_step(&json!({ "environment": "dev" }));
         assert!(next.contains("assets content gate@v2") && next.contains("--env dev --set NAME=VALUE"), "{next}");
-        let hidden = UnmatchedRules { version: None, ..unmatched };
-        assert!(hidden.lines().concat().contains("you may not read its rules"));
+        let hidden = UnmatchedRules { version: Err("you may not read it".to_owned()), ..unmatched };
+        assert!(hidden.lines().concat().contains("could not be read: you may not read it"));
         assert!(hidden.next_step(&json!({})).contains("owner of the policy gate"));
     }
 }
