@@ -1,7 +1,7 @@
 //! Executions: one statement accepts a run, and one statement ends it.
 
 mod accept;
-mod evidence;
+mod evidence_reads;
 mod finish;
 mod lease;
 mod list;
@@ -16,7 +16,7 @@ mod stored_decision;
 mod usage;
 
 pub(crate) use accept::AcceptCommitter;
-pub(crate) use evidence::EvidenceLoader;
+pub(crate) use evidence_reads::EvidenceLoader;
 pub(crate) use finish::FinishCommitter;
 pub(crate) use load::RunLoader;
 pub(crate) use progress::ProgressCommitter;
@@ -216,7 +216,7 @@ impl ExecutionStore for Database {
         id: ExecutionId,
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-        evidence::find_artifact(self, scope, id, artifact).await
+        evidence_reads::find_artifact(self, scope, id, artifact).await
     }
 
     async fn evidence_documents(
@@ -253,7 +253,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         approvals: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, String)>, StoreError> {
-        evidence::approval_notes(self, scope, approvals).await
+        evidence_reads::approval_notes(self, scope, approvals).await
     }
 }
 

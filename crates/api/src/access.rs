@@ -2,7 +2,7 @@
 
 pub(crate) mod explanation;
 pub(crate) mod principal_binding;
-pub(crate) mod session;
+pub(crate) mod caller_description;
 
 use crate::{
     caller::IdentifiedCaller,
@@ -102,7 +102,7 @@ pub(crate) struct RoleBindingQuery {
 )]
 #[get("/v1/roles")]
 pub(crate) async fn list_roles(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
-    let roles = api.services.role_bindings.list_roles(&caller)?;
+    let roles = api.services.role_bindings.list_builtin_roles(&caller)?;
     let views: Vec<RoleView> = roles
         .into_iter()
         .map(|role| RoleView {

@@ -13,7 +13,7 @@ use crate::{
         outermost_middleware::outermost_middleware,
         response_memory::reserve_response_memory,
         site_guard::site_guard,
-        strict_query::{KnownQueries, strict_query},
+        unknown_query_parameters::{KnownQueries, unknown_query_parameters},
     },
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
@@ -110,7 +110,7 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(workspace::list_workspaces)
         .service(workspace::create_workspace)
         .service(workspace::read_workspace)
-        .service(access::session::read_session)
+        .service(access::caller_description::read_session)
         .service(access::explanation::explain_access)
         .service(sign_in::read_sign_in_settings)
         .service(sign_in::end_session)
@@ -298,7 +298,7 @@ pub fn app(
         .configure(portal::routes::configure)
         .service(embeddable_page::embeddable_page_route())
         .default_service(web::to(fallback))
-        .wrap(from_fn(strict_query))
+        .wrap(from_fn(unknown_query_parameters))
         .wrap(from_fn(shed_load))
         .wrap(from_fn(authenticate))
         .wrap(from_fn(site_guard))

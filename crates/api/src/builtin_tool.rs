@@ -159,13 +159,13 @@ impl ToolCallContext<'_> {
                 finish_run(self.run(workload, environment, RunPayload::Inputs(inputs)).await, &inputs_at)
             }
             ToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
-                let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
+                let caller = api.services.identities.resolve_caller(api.mode, claims, request_id).await?;
                 let query = KnowledgeQuery { base, query, top_k, workspace };
                 let retrieval = api.services.knowledge_bases.query_knowledge(&caller, &query).await?;
                 Ok((ToolResult::new("success", &KnowledgeResult::of(retrieval))?, ReplayState::Fresh))
             }
             ToolCall::InspectEvidence { execution, format: form } => {
-                let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
+                let caller = api.services.identities.resolve_caller(api.mode, claims, request_id).await?;
                 let record = api.services.execution_reader.inspect_evidence(&caller, execution).await?;
                 Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, ReplayState::Fresh))
             }

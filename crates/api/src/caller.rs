@@ -98,7 +98,7 @@ impl FromRequest for IdentifiedCaller {
         Box::pin(async move {
             let claims = claims?;
             let api = api.ok_or_else(ApiError::internal)?;
-            let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
+            let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id()).await?;
             Ok(Self(caller))
         })
     }

@@ -130,7 +130,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpSt
 pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(runtime_request) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
     Ok(api.services.workloads.read_runtime_workload(&caller, &runtime_caller, slug).await?.workload)
 }
 

@@ -351,7 +351,7 @@ async fn identify_runtime_caller(
     token: Option<&TokenHash>,
 ) -> Result<Caller, ApiError> {
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
     api.services.execution_reader.count_run_request(&caller, execution, token, runtime_caller.address).await?;
     Ok(caller)
 }

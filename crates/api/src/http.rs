@@ -2,7 +2,7 @@
 //!
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
 //! [`response_memory::reserve_response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
-//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They
+//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`unknown_query_parameters::unknown_query_parameters`]. They
 //! read their settings from the app data, `web::Data<HttpState>`; without it every request is a 500.
 
 pub mod authentication;
@@ -31,7 +31,7 @@ pub(crate) mod route_origins;
 pub mod shutdown_signal;
 pub mod site_guard;
 pub mod stream_limit;
-pub mod strict_query;
+pub mod unknown_query_parameters;
 
 use crate::{embeddable_page::EmbedPolicy, metrics::Metrics, portal::Portal};
 use client_address::TrustedProxies;
@@ -42,7 +42,7 @@ use shutdown_signal::ShutdownSignal;
 use site_guard::{HostRules, Scheme};
 use std::time::Duration;
 use stream_limit::StreamLimiter;
-use strict_query::KnownQueries;
+use unknown_query_parameters::KnownQueries;
 
 /// The shared data of the middlewares and the fallback handler.
 #[derive(Debug)]

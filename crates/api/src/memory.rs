@@ -150,6 +150,6 @@ async fn identify_runtime_caller(
     runtime_request: RuntimeRequest,
 ) -> Result<(Caller, RuntimeCaller), ApiError> {
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
     Ok((caller, runtime_caller))
 }

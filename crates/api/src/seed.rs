@@ -271,7 +271,7 @@ async fn caller(services: &Services, actor: &'static str) -> Result<Caller, Seed
     let claims =
         Claims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
-    let caller = services.identities.identify(mode, &claims, request_id).await;
+    let caller = services.identities.resolve_caller(mode, &claims, request_id).await;
     caller.map_err(|source| SeedError::Identify { actor, source })
 }
 

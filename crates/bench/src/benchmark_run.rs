@@ -24,7 +24,7 @@ use crate::fixtures::{Fixtures, Workload};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationResults};
-use crate::outdated_permissions::{self, OutdatedReads};
+use crate::stale_permission_check::{self, OutdatedReads};
 use crate::overload::{self, OverloadResult};
 use crate::paired_comparison::{PairedComparison, ROUNDS};
 use crate::proofs::{self, ProofFigures};
@@ -102,7 +102,7 @@ pub(crate) struct BenchmarkResults {
     pub(crate) interleaved: Vec<PairedComparison>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied to the next request, if the active-release scenario was measured.
-    pub(crate) outdated_permissions: Option<OutdatedReads>,
+    pub(crate) stale_permission_check: Option<OutdatedReads>,
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The results of the overload benchmark, one for each number of clients; empty if not selected.
@@ -171,7 +171,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, run_directory: &RunDirectory, pos
                 measured: Vec::new(),
                 interleaved: Vec::new(),
                 accounts: Vec::new(),
-                outdated_permissions: None,
+                stale_permission_check: None,
                 timing_oracle: Vec::new(),
                 overload: Vec::new(),
                 queued: None,
@@ -250,8 +250,8 @@ impl Bench<'_> {
                 self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             results.accounts.push((*row, account));
             if *row == Scenario::ActiveRelease {
-                results.outdated_permissions =
-                    Some(outdated_permissions::count_outdated_reads(self.server.address, &self.fixtures).await?);
+                results.stale_permission_check =
+                    Some(stale_permission_check::count_outdated_reads(self.server.address, &self.fixtures).await?);
             }
         }
         if self.plan.selects(timing_oracle::NAME) {

@@ -22,7 +22,7 @@ mod known_misses;
 mod large_corpus;
 mod list_pagination;
 mod notifications;
-mod outdated_permissions;
+mod stale_permission_check;
 mod overload;
 mod paired_comparison;
 mod proofs;
@@ -35,7 +35,7 @@ mod stub_provider;
 mod stub_webhook_receiver;
 mod thresholds;
 mod timing_oracle;
-mod upgrade;
+mod upgrade_under_load;
 mod verified_tokens;
 
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ enum Verb {
     #[command(hide = true)]
     Receiver(stub_webhook_receiver::Arguments),
     /// Upgrade from one server executable to another under load, with both on one database
-    Upgrade(upgrade::Arguments),
+    Upgrade(upgrade_under_load::Arguments),
 }
 
 /// The measurement plan.
@@ -161,10 +161,10 @@ fn measure(plan: &Plan) -> Result<BenchmarkOutcome> {
     Ok(report.outcome())
 }
 
-fn upgrade_under_load(arguments: &upgrade::Arguments) -> Result<()> {
+fn upgrade_under_load(arguments: &upgrade_under_load::Arguments) -> Result<()> {
     let run_directory = environment::RunDirectory::new()?;
     let postgres = environment::Postgres::start(&run_directory, &[])?;
-    println!("{}", run_until_stopped(upgrade::run(arguments, &run_directory, &postgres))?);
+    println!("{}", run_until_stopped(upgrade_under_load::run(arguments, &run_directory, &postgres))?);
     Ok(())
 }
 

@@ -211,7 +211,7 @@ fn growth_result(row: Scenario, results: &BenchmarkResults) -> Option<TargetResu
 }
 
 fn share_result(row: Scenario, min_share: f64, measured: Option<&ScenarioMeasurement>) -> TargetResult {
-    let share = measured.and_then(|measured| measured.share_of(row.baseline()));
+    let share = measured.and_then(|measured| measured.rate_share_of(row.baseline()));
     TargetResult {
         name: format!("{}: share of the {}", row.name(), row.baseline().name()),
         target: format!("at least {min_share}"),
@@ -272,7 +272,7 @@ fn run_results(
 fn tool_result(results: &BenchmarkResults) -> TargetResult {
     let share = |row: Scenario| {
         let measured = results.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
-        measured.share_of(row.baseline())
+        measured.rate_share_of(row.baseline())
     };
     let plain = share(Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One });
     let times =
@@ -309,11 +309,11 @@ fn permission_result(results: &BenchmarkResults) -> TargetResult {
     TargetResult {
         name: "active-release read: changed permissions apply to the next request".to_owned(),
         target: "always".to_owned(),
-        measured: results.outdated_permissions.map_or_else(not_available, |outdated| {
+        measured: results.stale_permission_check.map_or_else(not_available, |outdated| {
             format!("{} of {} changes", outdated.rounds.saturating_sub(outdated.late), outdated.rounds)
         }),
         verdict: results
-            .outdated_permissions
+            .stale_permission_check
             .map_or(TargetVerdict::NotMeasured, |outdated| TargetVerdict::of(outdated.late == 0)),
     }
 }
@@ -379,7 +379,7 @@ impl ScenarioMeasurement {
     }
 
     /// The request rate as a share of the baseline's.
-    pub(crate) fn share_of(&self, operation: BaselineOperation) -> Option<f64> {
+    pub(crate) fn rate_share_of(&self, operation: BaselineOperation) -> Option<f64> {
         self.baseline_rate(operation).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
     }
 
@@ -429,8 +429,8 @@ mod tests {
                 (BaselineOperation::Commit, measurement(1_200)),
             ],
         };
-        assert!((measured.share_of(BaselineOperation::Commit).unwrap() - 0.5).abs() < 1e-9);
-        assert_eq!(measured.share_of(BaselineOperation::Read), None);
+        assert!((measured.rate_share_of(BaselineOperation::Commit).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(measured.rate_share_of(BaselineOperation::Read), None);
         assert!((measured.fairway.log_bytes_per_request() - 2_048.0).abs() < 1e-9);
         assert_eq!(share_result(Scenario::Transition, 0.4, Some(&measured)).verdict, TargetVerdict::Met);
         assert_eq!(share_result(Scenario::ActiveRelease, 0.8, Some(&measured)).verdict, TargetVerdict::NotMeasured);

@@ -11,7 +11,7 @@ use crate::{
     failure::{Candidate, Failure, Finding, Refusal},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
-    resolve_names::{similar_names, unknown_name},
+    similar_names::{similar_names, unknown_name},
     terminal_text::{sanitize, sanitize_lines, shorten},
     untrusted_file::{LocatedValue, Source},
 };

@@ -7,7 +7,7 @@ use crate::{
     failure::{Candidate, Failure, candidate_hint},
     http_client::{Method, ServerClient, string_or_empty},
     output::{Column, Output, eprint},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
 use clap::{Args, Subcommand};

@@ -8,7 +8,7 @@ use crate::{
     dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, string_or_empty},
-    resolve_names::find_execution,
+    short_references::find_execution,
     run,
     terminal_text::sanitize,
 };

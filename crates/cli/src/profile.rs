@@ -3,7 +3,7 @@
 use crate::{
     failure::{Candidate, Failure, candidate_hint},
     output::Format,
-    resolve_names::similar_names,
+    similar_names::similar_names,
     sign_in::StoredSignIn,
     terminal_text::sanitize,
 };

@@ -3,7 +3,7 @@
 use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::print,
-    resolve_names::similar_names,
+    similar_names::similar_names,
     terminal_text::{sanitize, sanitize_lines},
     untrusted_file::{LocatedValue, Source},
 };

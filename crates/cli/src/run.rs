@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
         Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
     let submitted = match arguments.wait_options.wait {
         Some(_) => submission.retry_until(&wait, server.address()),
-        None => submission.retry_once(),
+        None => submission.submit_with_one_retry(),
     }
     .map_err(explain)?;
     wait.set_run(&submitted.run);

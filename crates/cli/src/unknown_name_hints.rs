@@ -3,7 +3,7 @@
 
 use crate::{
     failure::{Candidate, candidate_hint},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
 use fairway_domain::asset::kind::AssetKind;

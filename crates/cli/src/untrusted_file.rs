@@ -2,7 +2,7 @@
 
 pub(crate) mod sidecar_texts;
 mod source_span;
-mod strict;
+mod strict_parsers;
 
 use crate::failure::{Failure, Finding, Position};
 use serde_json::Value;
@@ -79,7 +79,7 @@ impl Source {
 
     /// Parses the text as JSON, regardless of the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
-        strict::parse_json(&self.text).map_err(|fault| Failure::from_finding(fault.in_file(&self.name)))
+        strict_parsers::parse_json(&self.text).map_err(|fault| Failure::from_finding(fault.in_file(&self.name)))
     }
 
     /// Parses the text as JSON or YAML.
@@ -91,7 +91,7 @@ impl Source {
     pub(crate) fn try_value(&self) -> Result<LocatedValue, Finding> {
         let name = self.name.clone();
         if self.is_json() {
-            let value = strict::parse_json(&self.text).map_err(|fault| fault.in_file(&name))?;
+            let value = strict_parsers::parse_json(&self.text).map_err(|fault| fault.in_file(&name))?;
             // The YAML parser finds the positions. Findings in JSON that is not valid YAML have only paths.
             let is_small = self.text.len() <= MAX_YAML_BYTES;
             let spans =
@@ -103,7 +103,7 @@ impl Source {
         }
         // Limits the expansion of aliases before the YAML library expands them.
         let spans = SourceSpans::parse(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
-        let value = strict::parse_yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
+        let value = strict_parsers::parse_yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
         Ok(LocatedValue { name, value, spans })
     }
 }

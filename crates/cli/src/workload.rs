@@ -6,7 +6,7 @@ use crate::{
     failure::Failure,
     http_client::{Method, ServerClient, required_string, string_or_empty},
     output::{Column, Output},
-    resolve_names::unknown_name,
+    similar_names::unknown_name,
     untrusted_file::Source,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};

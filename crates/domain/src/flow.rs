@@ -3,7 +3,7 @@
 //! A `Flow` is valid by construction: step ids are unique, targets exist, all steps are reachable, and there is no
 //! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
 
-pub mod bound_prompt;
+pub mod bound_prompt_use;
 mod parser;
 mod problems;
 pub mod reference;

@@ -16,7 +16,7 @@ pub mod review;
 pub mod rollback;
 pub mod tool_requirements;
 pub mod unpassed_prompt_variable;
-pub mod vector_gate;
+pub mod vector_search_gates;
 
 use crate::{
     access::ActorRef,

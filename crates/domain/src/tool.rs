@@ -5,7 +5,7 @@ mod arguments;
 mod manifest;
 
 pub use arguments::{EvidenceFormat, ToolCall};
-pub use manifest::{ToolDescription, describe_workload, parse_workload_tool};
+pub use manifest::{ToolDescription, describe_workload, workload_slug_of_tool_name};
 
 use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};

@@ -26,7 +26,7 @@ pub mod notification;
 mod policy_trial;
 mod prompt;
 pub mod provider_check;
-mod rate_limit;
+mod anonymous_rate_limit;
 pub mod release;
 mod resolve_reference;
 pub mod retention;

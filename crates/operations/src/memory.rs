@@ -6,7 +6,7 @@ use crate::{
     commit_context::CommitContext,
     execution::run_access,
     idempotency::MAX_ATTEMPTS,
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::RuntimeCaller,
     workload::position_of,

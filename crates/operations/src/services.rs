@@ -28,7 +28,7 @@ use crate::{
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
     notification::{BacklogMeter, NotificationSender, Notifications, Projector},
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     release::Releases,
     rollout::Rollouts,
     share_link::ShareLinks,

@@ -5,7 +5,7 @@ use crate::{
     access::{Claims, Operation},
     commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };

@@ -6,7 +6,7 @@ use crate::{
     commit_context::CommitContext,
     execution::run_access,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::{RuntimeCaller, VerifiedLink},
     wakeups::WakeupSender,

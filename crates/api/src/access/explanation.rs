@@ -1,6 +1,6 @@
 //! The route that explains what an actor may do.
 
-use super::{parse_scope, parse_scope_ref, session::require_identity};
+use super::{parse_scope, parse_scope_ref, caller_description::refuse_anonymous_in_oidc_mode};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
@@ -110,7 +110,7 @@ pub(crate) async fn explain_access(
     caller: IdentifiedCaller,
     query: Query<AccessQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    require_identity(&caller)?;
+    refuse_anonymous_in_oidc_mode(&caller)?;
     let query = query.into_inner();
     let mut fields = FieldErrors::default();
     let operation = fields.check(parse_operation(&query.operation));

@@ -230,7 +230,7 @@ impl EventStream {
         let StreamTarget { runtime_request, token, id } = &self.target;
         let services = &self.api.services;
         let runtime_caller = services.share_links.verify_request(runtime_request.clone()).await?;
-        let caller = services.identities.identify(self.api.mode, &runtime_caller.claims, self.request_id).await?;
+        let caller = services.identities.resolve_caller(self.api.mode, &runtime_caller.claims, self.request_id).await?;
         let batch = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
         self.has_more = batch.has_more;
         Ok((batch, StreamClient { address: runtime_caller.address, is_guest: is_guest(caller.actor.kind()) }))

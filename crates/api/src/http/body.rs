@@ -12,7 +12,7 @@ use super::{
     HttpState,
     client_address::client_of,
     deserialize_error,
-    load_shedding::BodyClient,
+    load_shedding::BodySender,
     memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
 };
 use crate::{
@@ -225,7 +225,7 @@ fn receive_bounded(
     let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpState>>().cloned();
     let client = client_of(request);
-    let sender = request.extensions().get::<BodyClient>().cloned().unwrap_or_default();
+    let sender = request.extensions().get::<BodySender>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
         header_check?;

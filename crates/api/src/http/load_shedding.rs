@@ -92,16 +92,16 @@ impl AdmissionPermit {
 #[derive(Debug)]
 #[must_use = "the body counts as arrived once this is dropped"]
 pub struct ArrivingBodyGuard {
-    sender: BodyClient,
+    sender: BodySender,
     state: Arc<Mutex<ShedState>>,
 }
 
 /// The client that sends a body. All anonymous callers are one sender, because they can invent tokens and use many
 /// addresses. A request without a valid identity counts as anonymous.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct BodyClient(Option<ClientKey>);
+pub struct BodySender(Option<ClientKey>);
 
-impl BodyClient {
+impl BodySender {
     /// The sender to which a client's bodies are attributed.
     #[must_use]
     pub fn of_client(client: &ClientKey) -> Self {
@@ -128,7 +128,7 @@ struct ShedState {
     /// Requests in flight by client, without zero entries.
     in_flight: HashMap<ClientKey, usize>,
     /// Arriving bodies by sender, without zero entries.
-    arriving: HashMap<BodyClient, usize>,
+    arriving: HashMap<BodySender, usize>,
     /// Time of the last log line about refused bodies.
     bodies_logged_at: Option<Instant>,
 }
@@ -180,7 +180,7 @@ impl LoadShedder {
         if total >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_hard_limit_reached() {
             return None;
         }
-        let sender = BodyClient::of_client(&client);
+        let sender = BodySender::of_client(&client);
         if has_body && !state.has_room_for_body(&sender) {
             if state.bodies_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
@@ -229,7 +229,7 @@ impl LoadShedder {
 impl ShedState {
     /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
     /// senders below their fair share; up to three times that number, the first body of a named caller.
-    fn has_room_for_body(&self, sender: &BodyClient) -> bool {
+    fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let total: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);
         total < MAX_ARRIVING

@@ -6,7 +6,7 @@
 //! bodies, so that other senders there are still served. A request waits up to [`MAX_WAIT`] for memory and then
 //! gets a 503.
 
-use super::load_shedding::BodyClient;
+use super::load_shedding::BodySender;
 use fairway_domain::rate_limit::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
 use std::{
@@ -72,7 +72,7 @@ struct Usage {
 }
 
 /// A sender at a client address.
-type SenderKey = (ClientAddress, BodyClient);
+type SenderKey = (ClientAddress, BodySender);
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +122,7 @@ impl ClientMemoryBudget {
     }
 
     /// An empty reservation for a request of this sender.
-    fn reserve_for_sender(&self, client: ClientAddress, sender: BodyClient) -> Reservation {
+    fn reserve_for_sender(&self, client: ClientAddress, sender: BodySender) -> Reservation {
         Reservation { budget: self.clone(), client, sender: Some((client, sender)), bytes: 0 }
     }
 
@@ -233,7 +233,7 @@ impl Default for MemoryBudgets {
 impl MemoryBudgets {
     /// Creates the empty reservation of a request whose body starts to arrive.
     #[must_use]
-    pub fn request_memory(&self, client: ClientAddress, sender: BodyClient) -> RequestMemory {
+    pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
         let small = self.small_requests.reserve_for_sender(client, sender.clone());
         RequestMemory { small, large: self.large_requests.reserve_for_sender(client, sender) }
     }
@@ -327,8 +327,8 @@ mod tests {
         ClientAddress::from_ip(address.parse().unwrap())
     }
 
-    fn sender(name: &str) -> BodyClient {
-        BodyClient::of_client(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
+    fn sender(name: &str) -> BodySender {
+        BodySender::of_client(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
             let mut arriving = Vec::new();
             for address in clients.into_iter().cycle().take(40) {
-                let mut memory = budgets.request_memory(client(address), BodyClient::default());
+                let mut memory = budgets.request_memory(client(address), BodySender::default());
                 if memory.reserve_arriving(4 << 20).await.is_ok() {
                     arriving.push(memory);
                 }
@@ -414,7 +414,7 @@ mod tests {
         for bytes in [SMALL_REQUEST_BYTES, 900_000, 4 << 20] {
             let mut arriving = Vec::new();
             loop {
-                let mut memory = budgets.request_memory(address, BodyClient::default());
+                let mut memory = budgets.request_memory(address, BodySender::default());
                 if memory.reserve_arriving(bytes).await.is_err() {
                     break;
                 }

@@ -6,7 +6,7 @@ use super::{
     fallback::KnownMethods,
     shutdown_signal::ShutdownSignal,
     site_guard::{HostRules, Scheme},
-    strict_query::KnownQueries,
+    unknown_query_parameters::KnownQueries,
 };
 use crate::{
     embeddable_page::{EmbedPolicy, FrameAncestors},

@@ -9,7 +9,7 @@ use fairway_domain::{
     id::RequestId,
     rate_limit::ClientAddress,
     slug::Slug,
-    tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, parse_workload_tool},
+    tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, workload_slug_of_tool_name},
 };
 use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};
 use fairway_postgres::{CallerKey, with_caller_key};
@@ -55,7 +55,7 @@ impl McpHandler {
     }
 
     async fn caller(&self) -> Result<Caller, ApiError> {
-        Ok(self.api.services.identities.identify(self.api.mode, &self.claims, self.request_id).await?)
+        Ok(self.api.services.identities.resolve_caller(self.api.mode, &self.claims, self.request_id).await?)
     }
 
     /// The cursor seal of the tool list, for the caller's tenant and the connection's environment.
@@ -86,7 +86,7 @@ impl McpHandler {
     }
 
     async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
-        let tool_call = match (BuiltinTool::parse(name), parse_workload_tool(name)) {
+        let tool_call = match (BuiltinTool::parse(name), workload_slug_of_tool_name(name)) {
             (Some(tool), _) => parse_tool_call(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();

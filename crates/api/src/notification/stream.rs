@@ -80,7 +80,7 @@ pub(crate) async fn read_inbox_stream(
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
     let last_event = last_event_id(request.headers())?;
-    let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id()).await?;
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
     let changes = api.services.notifications.subscribe_to_inbox(&caller);
     // An event has the position after its notifications as its id.
@@ -137,7 +137,7 @@ impl InboxStream {
     /// access ends the stream.
     async fn poll(&mut self) -> Result<InboxBatch, ApiError> {
         let services = &self.api.services;
-        let caller = services.identities.identify(self.api.mode, &self.claims, self.request_id).await?;
+        let caller = services.identities.resolve_caller(self.api.mode, &self.claims, self.request_id).await?;
         let known_unread = (self.counted_at.elapsed() >= RECOUNT_INTERVAL).then_some(self.unread);
         let batch = services.notifications.inbox_since(&caller, self.next, known_unread).await?;
         (self.next, self.has_more) = (batch.next, batch.has_more);

@@ -98,7 +98,7 @@ async fn administrator(request: &HttpRequest, api: &Api) -> Result<Result<Caller
         );
         return Ok(Err(html_page::page(StatusCode::UNAUTHORIZED, "Sign in first", &text)));
     };
-    let caller = api.services.identities.identify(api.mode, &session.active.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &session.active.claims, request_id()).await?;
     match api.services.test_sign_ins.authorize(&caller) {
         Ok(()) => Ok(Ok(caller)),
         Err(failure) => {

@@ -291,7 +291,7 @@ pub(crate) async fn read_runtime_workload(
     // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
-    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    let caller = api.services.identities.resolve_caller(api.mode, &runtime_caller.claims, request_id()).await?;
     let workload = api.services.workloads.read_runtime_workload(&caller, &runtime_caller, &slug).await?;
     Ok(ResourceResponse::ok(&RuntimeWorkloadView::of(&workload)).into_response())
 }

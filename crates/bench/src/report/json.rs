@@ -37,7 +37,7 @@ pub(super) fn to_json(results: &BenchmarkResults, targets: &[TargetResult]) -> V
             "wal_bytes": idle.cost.log_bytes, "commits": idle.cost.log.map(|log| log.commits),
         },
         "memory_after_bytes": results.memory_after,
-        "rights": results.outdated_permissions.map(|reads| json!({"rounds": reads.rounds, "late": reads.late})),
+        "rights": results.stale_permission_check.map(|reads| json!({"rounds": reads.rounds, "late": reads.late})),
         "overload": results.overload.iter().map(|overload| json!({
             "clients": overload.clients, "usual_per_second": overload.capacity.0, "usual_p99_us": overload.capacity.1,
             "offered_per_second": overload.offered, "accepted_per_second": overload.accepted.0,
@@ -87,7 +87,7 @@ fn scenario(measured: &ScenarioMeasurement) -> Value {
         "floors": measured.baselines.iter().map(|(operation, measured)| {
             json!({"floor": operation.name(), "measured": measurement(measured)})
         }).collect::<Vec<_>>(),
-        "share": measured.share_of(baseline), "share_by_cpu": measured.share_by_processor(baseline),
+        "share": measured.rate_share_of(baseline), "share_by_cpu": measured.share_by_processor(baseline),
     })
 }
 

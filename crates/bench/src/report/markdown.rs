@@ -64,9 +64,9 @@ fn rates(out: &mut String, measured: &[ScenarioMeasurement]) {
             row.clients,
             speed(&row.fairway),
             number(row.baseline_rate(operation), 0),
-            number(row.share_of(operation), 2),
+            number(row.rate_share_of(operation), 2),
             number(row.share_by_processor(operation), 2),
-            number(row.share_of(BaselineOperation::CommitInOneStatement), 2),
+            number(row.rate_share_of(BaselineOperation::CommitInOneStatement), 2),
         );
     }
     out.push('\n');
@@ -280,7 +280,7 @@ pub(super) mod tests {
     use crate::cost_meter::Cost;
     use crate::environment::start_processes::FirstResponseTimes;
     use crate::known_misses::KNOWN_MISSES;
-    use crate::outdated_permissions::OutdatedReads;
+    use crate::stale_permission_check::OutdatedReads;
     use crate::paired_comparison::PairedComparison;
     use crate::report::Machine;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
@@ -332,7 +332,7 @@ pub(super) mod tests {
                 rounds: vec![(measurement(600), measurement(500))],
             }],
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
-            outdated_permissions: Some(OutdatedReads { rounds: 50, late: 0 }),
+            stale_permission_check: Some(OutdatedReads { rounds: 50, late: 0 }),
             timing_oracle: vec![comparison(ResourceKind::Workload, 500, 520)],
             overload: Vec::new(),
             queued: None,

@@ -4,7 +4,7 @@ use crate::{
     command_context::CommandContext,
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     unknown_name_hints,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };

@@ -3,7 +3,7 @@
 use super::string_or_empty;
 use crate::{
     failure::{Candidate, Failure, candidate_hint},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
 use serde_json::Value;

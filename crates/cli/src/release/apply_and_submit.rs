@@ -8,7 +8,7 @@ use crate::{
     failure::{Candidate, Failure, candidate_hint},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, eprint, print},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     sync,
     terminal_text::sanitize,
 };

@@ -3,7 +3,7 @@
 use crate::{
     failure::{Candidate, Failure},
     http_client::{ServerClient, required_string, string_or_empty},
-    resolve_names::find_release,
+    short_references::find_release,
     terminal_text::{sanitize, shorten},
     workload::find_workload,
 };

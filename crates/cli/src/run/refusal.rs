@@ -4,7 +4,7 @@
 use crate::{
     failure::{Candidate, Failure},
     http_client::{ServerClient, string_or_empty},
-    resolve_names::similar_names,
+    similar_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
 use serde_json::Value;

@@ -74,7 +74,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
     }
 
     /// Submits, and retries once if the server does not respond.
-    pub(super) fn retry_once(&self) -> Result<T, Failure> {
+    pub(super) fn submit_with_one_retry(&self) -> Result<T, Failure> {
         match self.attempt() {
             Err(Failure::Unreachable { .. }) => self.submit_once(),
             result => result.map_err(|failure| self.report_key(failure)),

@@ -3,7 +3,7 @@
 //! The check reads only the parser's events, before the YAML library builds values. It refuses recursive and
 //! exponentially expanding aliases, and reports their position.
 
-use super::{MAX_FILE_BYTES, strict::Fault};
+use super::{MAX_FILE_BYTES, strict_parsers::Fault};
 use crate::failure::Position;
 use fairway_domain::asset::content::MAX_VALUES;
 use saphyr_parser::{Event, Parser, Span, StrInput};

@@ -6,7 +6,7 @@
 //! budget.
 
 use super::detector::{Budget, DetectorError};
-use crate::asset::content::{MAX_COMPILED_PATTERN_BYTES, PATTERN_CACHE_BYTES, compile_linear_pattern, pattern_weight};
+use crate::asset::content::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES, compile_linear_pattern, pattern_weight};
 use regex::Regex;
 use regex_automata::{
     Input,
@@ -62,7 +62,7 @@ fn build_automaton(text: &str) -> Option<DFA> {
     DFA::builder()
         .configure(
             DFA::config()
-                .cache_capacity(PATTERN_CACHE_BYTES)
+                .cache_capacity(MAX_MATCH_CACHE_BYTES)
                 .skip_cache_capacity_check(true)
                 // With Unicode word boundaries, the automaton quits at a non-ASCII byte.
                 .unicode_word_boundary(true),

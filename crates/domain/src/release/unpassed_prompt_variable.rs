@@ -5,7 +5,7 @@ use super::{
     activate::{UnmetRequirement, unmet},
     missing_policy_input::declared_inputs,
 };
-use crate::flow::{Flow, bound_prompt::CONVERSATION_INPUTS};
+use crate::flow::{Flow, bound_prompt_use::CONVERSATION_INPUTS};
 
 /// The maximum number of variables that the gates list.
 const MAX_LISTED: usize = 20;

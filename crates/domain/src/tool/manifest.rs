@@ -72,7 +72,7 @@ pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
 
 /// The slug of the workload to which a tool name refers; `None` for any other name.
 #[must_use]
-pub fn parse_workload_tool(name: &str) -> Option<Slug> {
+pub fn workload_slug_of_tool_name(name: &str) -> Option<Slug> {
     let name = name.strip_prefix(WORKLOAD_TOOL_PREFIX).filter(|name| !name.contains('-'))?;
     Slug::parse(&name.replace('_', "-")).ok()
 }

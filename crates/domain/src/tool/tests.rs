@@ -66,8 +66,8 @@ fn validates_arguments_against_the_schema() {
 
 #[test]
 fn parses_workload_tool_names() {
-    assert_eq!(parse_workload_tool("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
+    assert_eq!(workload_slug_of_tool_name("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
     for name in ["ticket_sorter", "run_", "run_ticket-sorter", "run__a", "run_V", "execute_flow"] {
-        assert_eq!(parse_workload_tool(name), None, "{name}");
+        assert_eq!(workload_slug_of_tool_name(name), None, "{name}");
     }
 }

@@ -94,7 +94,7 @@ impl Identities {
     ///
     /// # Errors
     /// Not found when the claims name a tenant to which the actor does not belong.
-    pub async fn identify(
+    pub async fn resolve_caller(
         &self,
         mode: IdentityMode,
         claims: &Claims,

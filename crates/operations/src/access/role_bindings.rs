@@ -63,7 +63,7 @@ impl RoleBindings {
     ///
     /// # Errors
     /// When the caller has no role in the tenant.
-    pub fn list_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
+    pub fn list_builtin_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
         authorize::authorize(caller, Operation::ListRoles, &ResourcePosition::tenant(caller.tenant)).map(|_| Role::ALL)
     }
 

@@ -50,9 +50,9 @@ impl Drop for ActiveGuard {
 
 /// A claim in flight, whose runs are not registered yet.
 #[derive(Debug)]
-pub(crate) struct ClaimGuard(Arc<ActiveRuns>);
+pub(crate) struct ClaimInFlight(Arc<ActiveRuns>);
 
-impl Drop for ClaimGuard {
+impl Drop for ClaimInFlight {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.claims = state.claims.saturating_sub(1);
@@ -73,13 +73,13 @@ impl ActiveRuns {
     }
 
     /// Registers a claim in flight; returns `None` during shutdown.
-    pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimGuard> {
+    pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimInFlight> {
         let mut state = self.state();
         if state.is_closed {
             return None;
         }
         state.claims += 1;
-        Some(ClaimGuard(Arc::clone(self)))
+        Some(ClaimInFlight(Arc::clone(self)))
     }
 
     /// Refuses all further claims.

@@ -18,7 +18,7 @@ use crate::{
         script::ScriptSlots,
     },
     failure::RunRefusal,
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     workload::unknown_slug_refusal,
 };
@@ -202,7 +202,7 @@ impl Executions {
         if !bypass_cache && let Some(caller) = self.identities.cached_caller(claims) {
             return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
-        Ok(Arc::new(self.identities.identify(mode, claims, request_id).await?))
+        Ok(Arc::new(self.identities.resolve_caller(mode, claims, request_id).await?))
     }
 
     /// Returns the workload with its deployment, and whether it was read now. [`Self::attempt_execute`] adds it to

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Stores,
     access::{Operation, ScopeResolver, authorize},
-    rate_limit::RateLimits,
+    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     wakeups::Wakeups,
 };

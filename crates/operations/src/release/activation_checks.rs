@@ -16,7 +16,7 @@ use fairway_domain::{
         provider_account_gate::RouteAccount,
         review::ApprovalRule,
         tool_requirements::ToolStatus,
-        vector_gate::{QueryEmbeddingStatus, VectorIndexStatus},
+        vector_search_gates::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     slug::Slug,
     tenant::TenantScope,

@@ -109,7 +109,7 @@ impl Releases {
                 self.active_releases.responses.invalidate(&key);
             }
         }
-        let caller = self.identities.identify(mode, claims, request_id).await?;
+        let caller = self.identities.resolve_caller(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
         let body: Arc<str> = render(&active)?.into();
         let cached = CachedResponse {

@@ -7,7 +7,7 @@ use fairway_domain::{
     knowledge::{IndexRevision, KnowledgeBase, ports::SearchScope},
     release::{
         Release,
-        vector_gate::{QueryEmbeddingStatus, VectorIndexStatus},
+        vector_search_gates::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     tenant::TenantScope,
 };

@@ -11,7 +11,7 @@ use crate::{
     },
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
-    rate_limit::{RateLimitCache, RateLimits},
+    anonymous_rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseResponseCache, EvaluatedContent},
     transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,

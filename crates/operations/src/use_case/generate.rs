@@ -191,7 +191,7 @@ impl UseCases {
             if !self.assets.sees_asset(caller, &asset, Some(position)).await? {
                 continue;
             }
-            match self.approved_model_policy(caller, scope, position, &asset.slug).await {
+            match self.usable_model_policy(caller, scope, position, &asset.slug).await {
                 Ok(_) => slugs.push(asset.slug.to_string()),
                 Err(Failure::UseCase(_)) => {}
                 Err(failure) => return Err(failure),

@@ -97,7 +97,7 @@ impl UseCases {
         };
         let (policy_bundle, model_policy, connections) = try_join!(
             policy_bundle,
-            self.approved_model_policy(caller, scope, position, use_case.plan.model_policy_ref()),
+            self.usable_model_policy(caller, scope, position, use_case.plan.model_policy_ref()),
             self.named_connections(scope, use_case),
         )?;
         Ok(PublicationContext {
@@ -126,7 +126,7 @@ impl UseCases {
     /// Returns the newest version of the model policy if its asset is active and visible, else a refusal. The primary
     /// route must be approved and not withdrawn by a later version. An approved route must also have an account on
     /// this server.
-    pub(super) async fn approved_model_policy(
+    pub(super) async fn usable_model_policy(
         &self,
         caller: &Caller,
         scope: TenantScope,

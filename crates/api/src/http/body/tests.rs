@@ -316,8 +316,8 @@ fn accepts_integers_with_zero_fraction() {
 }
 
 /// A sender with an identity. Test requests have no identity, so they belong to another sender.
-fn other_sender() -> BodyClient {
-    BodyClient::of_client(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
+fn other_sender() -> BodySender {
+    BodySender::of_client(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
 }
 
 /// Reads a body of any shape, for a route with a limit of 1 MiB.
@@ -336,7 +336,7 @@ async fn reserves_memory_before_parsing() {
     let base = web::Data::new(crate::http::test_support::base());
     let mut other_memory = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
-        for sender in [BodyClient::default(), other_sender()] {
+        for sender in [BodySender::default(), other_sender()] {
             let address = ClientAddress::from_ip(address.parse().unwrap());
             let mut memory = base.memory_budgets.request_memory(address, sender);
             memory.resize(16 << 20).await.unwrap();

@@ -1,6 +1,6 @@
 //! The load shedding middleware, which attributes each request to a client.
 
-use super::{ArrivingBodyGuard, BodyClient, ClientKey};
+use super::{ArrivingBodyGuard, BodySender, ClientKey};
 use crate::{
     caller::{claims, has_share_token},
     compose::Api,
@@ -48,7 +48,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     let key = list_key(request.request(), &claims);
     let client = client_key(request.request(), claims);
     if has_body {
-        request.extensions_mut().insert(BodyClient::of_client(&client));
+        request.extensions_mut().insert(BodySender::of_client(&client));
     }
     if let Some(mut permit) = api.load_shedder.admit(client, has_body, Instant::now()) {
         if let Some(guard) = permit.take_body_guard() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::{load_shedding::BodyClient, test_support::base};
+use crate::http::{load_shedding::BodySender, test_support::base};
 use actix_web::{
     App, HttpRequest, HttpResponse,
     body::to_bytes,
@@ -21,7 +21,7 @@ fn client() -> ClientAddress {
 }
 
 async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> HttpResponse {
-    let mut memory = base.memory_budgets.request_memory(client(), BodyClient::default());
+    let mut memory = base.memory_budgets.request_memory(client(), BodySender::default());
     memory.resize(SENDER_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
     HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
@@ -38,7 +38,7 @@ async fn stream_releases_request_memory() {
     let response = call_service(&app, TestRequest::post().to_request()).await;
     assert_eq!(response.status(), StatusCode::OK);
     tokio::time::pause();
-    let mut reservation = base.memory_budgets.request_memory(client(), BodyClient::default());
+    let mut reservation = base.memory_budgets.request_memory(client(), BodySender::default());
     assert_eq!(reservation.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
     drop(response);
 }

@@ -7,13 +7,13 @@ use serde_json::json;
 /// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is cleared, so a smaller
 /// cache costs time but never changes a result.
 pub(crate) const MAX_COMPILED_PATTERN_BYTES: usize = 256 << 10;
-pub(crate) const PATTERN_CACHE_BYTES: usize = 256 << 10;
+pub(crate) const MAX_MATCH_CACHE_BYTES: usize = 256 << 10;
 /// Maximum memory of a compiled pattern with its match cache, in bytes.
-pub(crate) const MAX_PATTERN_MEMORY_BYTES: u64 = (MAX_COMPILED_PATTERN_BYTES + PATTERN_CACHE_BYTES) as u64;
+pub(crate) const MAX_PATTERN_MEMORY_BYTES: u64 = (MAX_COMPILED_PATTERN_BYTES + MAX_MATCH_CACHE_BYTES) as u64;
 
 /// Maximum memory of a guardrail's search pattern, in bytes. Its states are stored twice, because a second copy
 /// counts the steps of a search.
-pub(crate) const MAX_GUARDRAIL_PATTERN_BYTES: usize = 2 * MAX_COMPILED_PATTERN_BYTES + PATTERN_CACHE_BYTES;
+pub(crate) const MAX_GUARDRAIL_PATTERN_BYTES: usize = 2 * MAX_COMPILED_PATTERN_BYTES + MAX_MATCH_CACHE_BYTES;
 
 /// Whether a text is a regular expression with linear time and bounded memory.
 pub(super) fn is_linear_pattern(pattern: &str) -> bool {
@@ -23,5 +23,5 @@ pub(super) fn is_linear_pattern(pattern: &str) -> bool {
 /// Compiles a pattern with linear time and bounded memory ([`MAX_PATTERN_MEMORY_BYTES`]); `None` if the pattern is
 /// invalid or too large.
 pub(crate) fn compile_linear_pattern(pattern: &str) -> Option<Regex> {
-    RegexBuilder::new(pattern).size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES).build().ok()
+    RegexBuilder::new(pattern).size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(MAX_MATCH_CACHE_BYTES).build().ok()
 }

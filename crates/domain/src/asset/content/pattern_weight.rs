@@ -1,11 +1,11 @@
 //! Weight of a regular expression: the maximum evaluations for one byte of text.
 //!
 //! Patterns run in linear time with a constant factor that depends on the pattern. The lazy DFA of the regex engine
-//! takes one step per byte while its states fit its cache ([`PATTERN_CACHE_BYTES`]). Otherwise each byte visits every
+//! takes one step per byte while its states fit its cache ([`MAX_MATCH_CACHE_BYTES`]). Otherwise each byte visits every
 //! state of the expanded pattern, which takes 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation is the unit of cost:
 //! about 10 ns, in which a search visits two states.
 
-use super::{MAX_COMPILED_PATTERN_BYTES, PATTERN_CACHE_BYTES};
+use super::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES};
 use regex_automata::{
     dfa::onepass,
     nfa::thompson::{self, WhichCaptures},
@@ -64,7 +64,7 @@ fn is_one_pass(pattern: &str) -> bool {
     // A search with an unanchored pattern starts anew at each byte, so it is not one-pass.
     states.is_always_start_anchored()
         && onepass::Builder::new()
-            .configure(onepass::Config::new().size_limit(Some(PATTERN_CACHE_BYTES)))
+            .configure(onepass::Config::new().size_limit(Some(MAX_MATCH_CACHE_BYTES)))
             .build_from_nfa(states)
             .is_ok()
 }

@@ -1,7 +1,7 @@
 //! JSON Schemas of the kinds, each compiled once, and the compilation of any schema.
 
 use super::{
-    linear_pattern::{MAX_COMPILED_PATTERN_BYTES, PATTERN_CACHE_BYTES},
+    linear_pattern::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES},
     published_schema::PublishedSchema,
 };
 use crate::asset::kind::AssetKind;
@@ -60,7 +60,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
         .with_draft(Draft::Draft202012)
         .offline()
         .with_pattern_options(
-            PatternOptions::regex().size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES),
+            PatternOptions::regex().size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(MAX_MATCH_CACHE_BYTES),
         )
         .build(schema)
 }

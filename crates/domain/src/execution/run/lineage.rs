@@ -7,7 +7,7 @@ use crate::{
     execution::{Payload, plan::SourceVersion},
     flow::{
         Action, Step, StepKind, StepOutput,
-        bound_prompt::uses_bound_prompt,
+        bound_prompt_use::uses_bound_prompt,
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,

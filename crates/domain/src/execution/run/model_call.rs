@@ -2,7 +2,7 @@
 
 use super::{
     Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message,
-    reference_values::RenderedPromptScope,
+    reference_values::ScopeWithRenderedPrompt,
 };
 use crate::{
     asset::{artifact_store::ArtifactPath, content::embedded_schema::SchemaRejection, kind::AssetKind},
@@ -14,7 +14,7 @@ use crate::{
     },
     flow::{
         Step, StepKind,
-        bound_prompt::{CONVERSATION_INPUTS, uses_bound_prompt},
+        bound_prompt_use::{CONVERSATION_INPUTS, uses_bound_prompt},
     },
     prompt::composition::ComposedPrompt,
     time::Timestamp,
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         };
         let Some(template) = template else { return Ok(rendered) };
         let run_scope = RunScope { plan, inputs: run_inputs, outputs: &self.outputs, own_output: None };
-        let scope = RenderedPromptScope { run_scope, prompt: Value::String(rendered) };
+        let scope = ScopeWithRenderedPrompt { run_scope, prompt: Value::String(rendered) };
         let value = template.resolve(&scope, &mut self.budget)?;
         Ok(match value {
             Value::String(text) => text,

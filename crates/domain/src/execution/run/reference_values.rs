@@ -56,12 +56,12 @@ fn resolve_path<'v>(flow: &Flow, step: &str, output: &'v Value, fields: &[String
 }
 
 /// The values of a `RunScope`, except that a reference to the bound prompt resolves to the rendered prompt.
-pub(super) struct RenderedPromptScope<'r> {
+pub(super) struct ScopeWithRenderedPrompt<'r> {
     pub(super) run_scope: RunScope<'r>,
     pub(super) prompt: Value,
 }
 
-impl ReferenceScope for RenderedPromptScope<'_> {
+impl ReferenceScope for ScopeWithRenderedPrompt<'_> {
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
         match reference {
             Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),

@@ -158,12 +158,12 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Returns the stored answer to a step's call.
     pub(super) fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
-        let response = self.next_replayed(step)?;
+        let response = self.take_stored_response(step)?;
         response.into_answer().or_else(|| self.discard_replay())
     }
 
     /// Returns the next stored answer, if it belongs to this step.
-    pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredStepResponse> {
+    pub(super) fn take_stored_response(&mut self, step: Option<&str>) -> Option<StoredStepResponse> {
         let response = self.replay.answers.pop_front();
         self.is_replaying = response.is_some();
         let response = response?;

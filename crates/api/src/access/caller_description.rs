@@ -65,7 +65,7 @@ pub(crate) struct SessionView {
 }
 
 /// Refuses an anonymous caller with 401 in OIDC mode, because the server could verify an identity there.
-pub(super) fn require_identity(caller: &Caller) -> Result<(), ApiError> {
+pub(super) fn refuse_anonymous_in_oidc_mode(caller: &Caller) -> Result<(), ApiError> {
     match challenge() {
         Some(challenge) if caller.actor.kind() == ActorKind::Anonymous => Err(ApiError::unauthenticated(challenge)),
         _ => Ok(()),
@@ -84,7 +84,7 @@ pub(crate) async fn read_session(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
 ) -> Result<HttpResponse, ApiError> {
-    require_identity(&caller)?;
+    refuse_anonymous_in_oidc_mode(&caller)?;
     let session = request.extensions().get::<BrowserSession>().cloned();
     let grants = api.services.role_bindings.list_own_grants(&caller)?;
     let actor = caller.actor.to_string();
