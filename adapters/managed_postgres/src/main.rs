@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let data_dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: managed-postgres DIRECTORY")?;
+    let server_directory = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: managed-postgres DIRECTORY")?;
     let binaries = Binaries::find(&state_directories::directory()?)?;
-    let options = Options { binaries, data_dir, port: None, settings: Vec::new(), durability: Durability::Default };
+    let options =
+        Options { binaries, server_directory, port: None, settings: Vec::new(), durability: Durability::Default };
     let server = ManagedServer::start(options)?;
     writeln!(stdout(), "{} {}", server.url("postgres"), server.process_id())?;
     stdin().read_to_end(&mut Vec::new())?;

@@ -39,9 +39,9 @@ pub struct Options {
     /// The programs to run.
     pub binaries: Binaries,
     /// The directory with all files of the server: `cluster/`, `password`, `log`, `lock`. Created if missing. If
-    /// the server's account cannot enter it, another directory is used; [`ManagedServer::data_dir`] returns the
+    /// the server's account cannot enter it, another directory is used; [`ManagedServer::server_directory`] returns the
     /// actual one.
-    pub data_dir: PathBuf,
+    pub server_directory: PathBuf,
     /// The port on 127.0.0.1; `None` chooses a free one.
     pub port: Option<u16>,
     /// Configuration parameters by name; they override the defaults of this crate.
@@ -55,7 +55,7 @@ impl Options {
     pub fn of_data_directory(binaries: Binaries, data_directory: &Path) -> Options {
         Options {
             binaries,
-            data_dir: data_directory.join("postgres"),
+            server_directory: data_directory.join("postgres"),
             port: None,
             settings: Vec::new(),
             durability: Durability::Default,
@@ -184,7 +184,7 @@ impl ManagedServer {
     pub fn start(options: Options) -> Result<ManagedServer, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         let cluster = Cluster::open(&options, account)?;
-        stop_leftover_server(cluster.directory())?;
+        stop_leftover_server(cluster.data_directory())?;
         let mut attempt = 1;
         loop {
             let port = match options.port {
@@ -211,7 +211,7 @@ impl ManagedServer {
     /// [`StartError::NoCluster`] if no cluster exists; otherwise see [`StartError`].
     pub fn start_existing(options: Options) -> Result<ManagedServer, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
-        ExistingCluster::find(&options.data_dir, &account)?;
+        ExistingCluster::find(&options.server_directory, &account)?;
         ManagedServer::start(options)
     }
 
@@ -221,11 +221,11 @@ impl ManagedServer {
     ///
     /// # Errors
     /// [`StartError::NoCluster`] or [`StartError::NotAccepting`]; otherwise see [`StartError`].
-    pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
+    pub fn url_of_running(server_directory: &Path, database: &str) -> Result<String, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
-        let cluster = ExistingCluster::find(data_dir, &account)?;
-        let port = pid_file::accepting_port(cluster.directory());
-        let port = port.ok_or_else(|| StartError::NotAccepting(cluster.data_dir().to_owned()))?;
+        let cluster = ExistingCluster::find(server_directory, &account)?;
+        let port = pid_file::accepting_port(cluster.data_directory());
+        let port = port.ok_or_else(|| StartError::NotAccepting(cluster.server_directory().to_owned()))?;
         Ok(url(Some(&cluster.password()?), port, database))
     }
 
@@ -235,9 +235,15 @@ impl ManagedServer {
     /// # Errors
     /// See [`StartError`].
     pub fn start_temporary(binaries: Binaries, settings: Vec<(String, String)>) -> Result<ManagedServer, StartError> {
-        let data_dir =
+        let server_directory =
             temporary_directories::fresh_directory().map_err(StartError::io("creating a temporary directory"))?;
-        ManagedServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Temporary })
+        ManagedServer::start(Options {
+            binaries,
+            server_directory,
+            port: None,
+            settings,
+            durability: Durability::Temporary,
+        })
     }
 
     /// The `postgres://` URL of `database` for the superuser. It contains the password and must not be logged.
@@ -257,8 +263,8 @@ impl ManagedServer {
 
     /// The directory in use. This is the requested directory, or a substitute below the state directory if the
     /// server's account cannot enter the requested one.
-    pub fn data_dir(&self) -> &Path {
-        self.cluster.data_dir()
+    pub fn server_directory(&self) -> &Path {
+        self.cluster.server_directory()
     }
 
     /// Whether the server is running.
@@ -291,7 +297,7 @@ impl Drop for ManagedServer {
         match self.cluster.durability() {
             Durability::Default => {}
             Durability::Temporary => {
-                let _ = fs::remove_dir_all(self.cluster.data_dir());
+                let _ = fs::remove_dir_all(self.cluster.server_directory());
             }
         }
     }
@@ -301,7 +307,7 @@ impl fmt::Debug for ManagedServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("ManagedServer")
-            .field("data_dir", &self.cluster.data_dir())
+            .field("server_directory", &self.cluster.server_directory())
             .field("port", &self.port)
             .field("process", &self.process.id())
             .finish_non_exhaustive()

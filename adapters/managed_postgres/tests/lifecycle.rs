@@ -28,7 +28,7 @@ fn durable(folder: &Path) -> Options {
     let settings = vec![("max_connections".to_owned(), "20".to_owned())];
     Options {
         binaries: binaries(),
-        data_dir: folder.join("postgres"),
+        server_directory: folder.join("postgres"),
         port: None,
         settings,
         durability: Durability::Default,
@@ -81,21 +81,21 @@ fn durable_server_requires_its_password_and_survives_a_restart() {
     let folder = open_folder();
     let server = ManagedServer::start(durable(folder.path())).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 10));
-    let password = fs::read_to_string(server.data_dir().join("password")).unwrap();
+    let password = fs::read_to_string(server.server_directory().join("password")).unwrap();
     assert_eq!(password.len(), 48);
     let expected = format!("postgres://fairway:{password}@127.0.0.1:{}/postgres", server.port());
     assert_eq!(server.url("postgres"), expected);
     assert!(!format!("{server:?}").contains(&password));
-    let mode = server.data_dir().join("password").metadata().unwrap().mode();
+    let mode = server.server_directory().join("password").metadata().unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let inode = fs::metadata(server.data_dir().join("cluster/PG_VERSION")).unwrap().ino();
+    let inode = fs::metadata(server.server_directory().join("cluster/PG_VERSION")).unwrap().ino();
     let port = server.port();
     server.stop().unwrap();
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 
     let restarted = ManagedServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
     assert_eq!(restarted.url("postgres"), expected);
-    assert_eq!(fs::metadata(restarted.data_dir().join("cluster/PG_VERSION")).unwrap().ino(), inode);
+    assert_eq!(fs::metadata(restarted.server_directory().join("cluster/PG_VERSION")).unwrap().ino(), inode);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn temporary_server_has_no_password_and_leaves_no_files() {
     let server = ManagedServer::start_temporary(binaries(), Vec::new()).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 0));
     assert_eq!(server.url("a b"), format!("postgres://fairway@127.0.0.1:{}/a%20b", server.port()));
-    let directory = server.data_dir().to_owned();
+    let directory = server.server_directory().to_owned();
     assert!(directory.exists());
     drop(server);
     assert!(!directory.exists());
@@ -190,7 +190,7 @@ fn takes_over_the_directory_of_a_killed_owner() {
 fn stops_a_live_server_without_an_owner_first() {
     let folder = open_folder();
     let server = ManagedServer::start(durable(folder.path())).unwrap();
-    let cluster = server.data_dir().join("cluster");
+    let cluster = server.server_directory().join("cluster");
     let port = server.port();
     server.stop().unwrap();
     // Starts a server without this crate, so that no process owns it.

@@ -1,8 +1,8 @@
 //! Routes of roles and role bindings.
 
+pub(crate) mod caller_description;
 pub(crate) mod explanation;
 pub(crate) mod principal_binding;
-pub(crate) mod caller_description;
 
 use crate::{
     caller::IdentifiedCaller,

@@ -14,7 +14,7 @@ mod setting;
 mod toml_table;
 
 pub use issuer::{Issuer, PortalClient};
-pub use parsers::{LogFormat, CredentialText};
+pub use parsers::{CredentialText, LogFormat};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub(crate) use raw_settings::nearest_name;
 pub use raw_settings::{ConfigError, Origin};

@@ -3,8 +3,8 @@
 use crate::{
     failure::{Candidate, Failure, candidate_hint},
     output::Format,
-    similar_names::similar_names,
     sign_in::StoredSignIn,
+    similar_names::similar_names,
     terminal_text::sanitize,
 };
 use etcetera::{BaseStrategy as _, choose_base_strategy};

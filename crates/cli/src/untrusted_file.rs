@@ -103,7 +103,8 @@ impl Source {
         }
         // Limits the expansion of aliases before the YAML library expands them.
         let spans = SourceSpans::parse(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
-        let value = strict_parsers::parse_yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
+        let value =
+            strict_parsers::parse_yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
         Ok(LocatedValue { name, value, spans })
     }
 }

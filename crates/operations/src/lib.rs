@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod access_request;
+mod anonymous_rate_limit;
 pub mod asset;
 mod asset_kind;
 pub mod audit;
@@ -26,7 +27,6 @@ pub mod notification;
 mod policy_trial;
 mod prompt;
 pub mod provider_check;
-mod anonymous_rate_limit;
 pub mod release;
 mod resolve_reference;
 pub mod retention;

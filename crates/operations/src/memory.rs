@@ -3,10 +3,10 @@
 use crate::{
     Failure, Stores,
     access::{Operation, authorize},
+    anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     execution::run_access,
     idempotency::MAX_ATTEMPTS,
-    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::RuntimeCaller,
     workload::position_of,

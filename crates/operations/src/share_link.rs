@@ -3,9 +3,9 @@
 use crate::{
     Failure, MaybeReplayed, Settings, Stores,
     access::{Claims, Operation},
+    anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
-    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };

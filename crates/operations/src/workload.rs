@@ -3,10 +3,10 @@
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
+    anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     execution::run_access,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
-    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::{RuntimeCaller, VerifiedLink},
     wakeups::WakeupSender,

@@ -12,8 +12,8 @@ use crate::state_directories;
 
 /// The directory of one server. This process owns it while the value lives.
 pub(crate) struct Cluster {
-    data_dir: PathBuf,
-    data: PathBuf,
+    server_directory: PathBuf,
+    data_directory: PathBuf,
     account: Account,
     durability: Durability,
     password: Option<String>,
@@ -25,35 +25,41 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Locks the directory, and creates a cluster if the directory has none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
-        let data_dir = state_directories::enterable_directory(&options.data_dir, &account)
-            .map_err(StartError::io("preparing the data directory"))?;
-        let data = data_dir.join("cluster");
-        let lock = lock(&data_dir)?;
-        let mut cluster =
-            Cluster { data_dir, data, account, durability: options.durability, password: None, _lock: lock };
+        let server_directory = state_directories::enterable_directory(&options.server_directory, &account)
+            .map_err(StartError::io("preparing the directory of the server"))?;
+        let data_directory = server_directory.join("cluster");
+        let lock = lock(&server_directory)?;
+        let mut cluster = Cluster {
+            server_directory,
+            data_directory,
+            account,
+            durability: options.durability,
+            password: None,
+            _lock: lock,
+        };
         let existing_major =
-            cluster_version(&cluster.data).map_err(StartError::io("reading the version of the data"))?;
+            cluster_version(&cluster.data_directory).map_err(StartError::io("reading the version of the data"))?;
         match (existing_major, cluster.durability) {
             (None, _) => cluster.create(options)?,
-            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.data_dir)),
+            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.server_directory)),
             (Some(major), Durability::Default) if major != options.binaries.major() => {
                 let programs = options.binaries.major();
-                return Err(StartError::OtherMajor { path: cluster.data_dir, written_by: major, programs });
+                return Err(StartError::OtherMajor { path: cluster.server_directory, written_by: major, programs });
             }
             (Some(_), Durability::Default) => {
-                cluster.password = Some(password(&cluster.data_dir)?);
+                cluster.password = Some(password(&cluster.server_directory)?);
             }
         }
         Ok(cluster)
     }
 
-    pub(crate) fn data_dir(&self) -> &Path {
-        &self.data_dir
+    pub(crate) fn server_directory(&self) -> &Path {
+        &self.server_directory
     }
 
     /// PostgreSQL's data directory.
-    pub(crate) fn directory(&self) -> &Path {
-        &self.data
+    pub(crate) fn data_directory(&self) -> &Path {
+        &self.data_directory
     }
 
     pub(crate) fn account(&self) -> &Account {
@@ -69,17 +75,17 @@ impl Cluster {
     }
 
     pub(crate) fn log_file(&self) -> PathBuf {
-        self.data_dir.join("log")
+        self.server_directory.join("log")
     }
 
     fn password_file(&self) -> PathBuf {
-        password_file(&self.data_dir)
+        password_file(&self.server_directory)
     }
 
     /// Creates the log file of a new start. The log of the previous start is renamed to `log.before`.
     pub(crate) fn new_log(&self) -> io::Result<File> {
         let path = self.log_file();
-        match fs::rename(&path, self.data_dir.join("log.before")) {
+        match fs::rename(&path, self.server_directory.join("log.before")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -89,7 +95,7 @@ impl Cluster {
     /// Creates the cluster in a temporary directory and renames it when it is complete, so that a killed `initdb`
     /// leaves nothing that looks like a cluster.
     fn create(&mut self, options: &Options) -> Result<(), StartError> {
-        let unfinished = self.data_dir.join("cluster.unfinished");
+        let unfinished = self.server_directory.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StartError::io("removing an unfinished cluster"))?,
@@ -111,13 +117,13 @@ impl Cluster {
                 command.arg("--auth=scram-sha-256").arg("--pwfile").arg(self.password_file());
             }
         }
-        isolate_environment(&mut command, &self.data);
+        isolate_environment(&mut command, &self.data_directory);
         self.account.apply(&mut command);
         let output = command.stdin(Stdio::null()).output().map_err(StartError::io("running initdb"))?;
         if !output.status.success() {
             return Err(StartError::Initdb(last_lines(&String::from_utf8_lossy(&output.stderr))));
         }
-        fs::rename(&unfinished, &self.data).map_err(StartError::io("moving the new cluster to its place"))
+        fs::rename(&unfinished, &self.data_directory).map_err(StartError::io("moving the new cluster to its place"))
     }
 
     /// Creates a password of 192 random bits in hexadecimal. Its file is readable by the server's account only;
@@ -139,52 +145,52 @@ impl Cluster {
     }
 }
 
-fn password_file(data_dir: &Path) -> PathBuf {
-    data_dir.join("password")
+fn password_file(server_directory: &Path) -> PathBuf {
+    server_directory.join("password")
 }
 
-fn password(data_dir: &Path) -> Result<String, StartError> {
-    fs::read_to_string(password_file(data_dir)).map_err(StartError::io("reading the server's password"))
+fn password(server_directory: &Path) -> Result<String, StartError> {
+    fs::read_to_string(password_file(server_directory)).map_err(StartError::io("reading the server's password"))
 }
 
 /// An existing cluster, whether or not a process owns its directory.
 pub(crate) struct ExistingCluster {
-    data_dir: PathBuf,
-    data: PathBuf,
+    server_directory: PathBuf,
+    data_directory: PathBuf,
 }
 
 impl ExistingCluster {
-    /// Finds the cluster in this data directory; creates nothing.
-    pub(crate) fn find(data_dir: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
-        let operation = "looking for the data directory";
-        let no_cluster = || StartError::NoCluster(data_dir.to_owned());
-        let data_dir = state_directories::existing_directory(data_dir, account)
+    /// Finds the cluster in this directory of a server; creates nothing.
+    pub(crate) fn find(server_directory: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
+        let operation = "looking for the directory of the server";
+        let no_cluster = || StartError::NoCluster(server_directory.to_owned());
+        let server_directory = state_directories::existing_directory(server_directory, account)
             .map_err(StartError::io(operation))?
             .ok_or_else(no_cluster)?;
-        let data = data_dir.join("cluster");
-        cluster_version(&data).map_err(StartError::io(operation))?.ok_or_else(no_cluster)?;
-        Ok(ExistingCluster { data_dir, data })
+        let data_directory = server_directory.join("cluster");
+        cluster_version(&data_directory).map_err(StartError::io(operation))?.ok_or_else(no_cluster)?;
+        Ok(ExistingCluster { server_directory, data_directory })
     }
 
-    pub(crate) fn data_dir(&self) -> &Path {
-        &self.data_dir
+    pub(crate) fn server_directory(&self) -> &Path {
+        &self.server_directory
     }
 
     /// PostgreSQL's data directory.
-    pub(crate) fn directory(&self) -> &Path {
-        &self.data
+    pub(crate) fn data_directory(&self) -> &Path {
+        &self.data_directory
     }
 
     pub(crate) fn password(&self) -> Result<String, StartError> {
-        password(&self.data_dir)
+        password(&self.server_directory)
     }
 }
 
 /// Locks the directory for this process. Writes its process id into the lock file, for the error message of a
 /// second process.
-fn lock(data_dir: &Path) -> Result<File, StartError> {
-    let operation = "locking the data directory";
-    let path = data_dir.join("lock");
+fn lock(server_directory: &Path) -> Result<File, StartError> {
+    let operation = "locking the directory of the server";
+    let path = server_directory.join("lock");
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
     let mut file = file.map_err(StartError::io(operation))?;
@@ -194,7 +200,7 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
             let mut owner = String::new();
             let read = file.read_to_string(&mut owner);
             let owner = read.ok().and_then(|_| owner.trim().parse().ok());
-            return Err(StartError::InUse { path: data_dir.to_owned(), owner });
+            return Err(StartError::InUse { path: server_directory.to_owned(), owner });
         }
         Err(TryLockError::Error(error)) => return Err(StartError::io(operation)(error)),
     }
@@ -204,8 +210,8 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
 }
 
 /// Reads the major version of the cluster; `None` if the directory has no cluster.
-fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
-    match fs::read_to_string(data.join("PG_VERSION")) {
+fn cluster_version(data_directory: &Path) -> io::Result<Option<u32>> {
+    match fs::read_to_string(data_directory.join("PG_VERSION")) {
         Ok(text) => text.trim().parse().map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -214,7 +220,7 @@ fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
 
 /// Makes a command independent of the caller's environment: removes its `PG…` variables, and sets locale, time zone
 /// and working directory.
-pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
+pub(crate) fn isolate_environment(command: &mut Command, data_directory: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
             command.env_remove(name);
@@ -223,7 +229,7 @@ pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
     command.env("LC_ALL", "C").env("TZ", "UTC");
     // The programs print a warning if their account cannot enter the working directory, so they run in the root
     // directory.
-    command.current_dir(data.ancestors().last().unwrap_or(data));
+    command.current_dir(data_directory.ancestors().last().unwrap_or(data_directory));
 }
 
 /// The last lines of a log, joined to one line for an error message.

@@ -88,7 +88,7 @@ impl Process {
         let since = Instant::now();
         let log = || last_lines(&fs::read_to_string(cluster.log_file()).unwrap_or_default());
         loop {
-            if PidFile::read(cluster.directory()).is_some_and(|file| file.is_ready && file.process == self.id()) {
+            if PidFile::read(cluster.data_directory()).is_some_and(|file| file.is_ready && file.process == self.id()) {
                 return Ok(());
             }
             if !self.is_running() {
@@ -106,7 +106,7 @@ impl Process {
 
 fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
     let mut command = parent_death::command(options.binaries.postgres(), DeathSignal::Interrupt);
-    command.arg("-D").arg(cluster.directory());
+    command.arg("-D").arg(cluster.data_directory());
     let default_settings = [
         ("listen_addresses", "127.0.0.1"),
         ("unix_socket_directories", ""),
@@ -132,7 +132,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
         command.arg("-c").arg(format!("{name}={value}"));
     }
     command.arg("-p").arg(port.to_string());
-    isolate_environment(&mut command, cluster.directory());
+    isolate_environment(&mut command, cluster.data_directory());
     cluster.account().apply(&mut command);
     // The server gets its own process group. Ctrl-C in the terminal signals the foreground group only, so the owner
     // can drain before it stops the server.

@@ -1,7 +1,7 @@
 //! Reads for the projector: facts of the audit log, and the context that determines their recipients.
 
-mod commit;
 mod candidate_receivers;
+mod commit;
 
 use crate::{
     database::Database,

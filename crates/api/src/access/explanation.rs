@@ -1,6 +1,6 @@
 //! The route that explains what an actor may do.
 
-use super::{parse_scope, parse_scope_ref, caller_description::refuse_anonymous_in_oidc_mode};
+use super::{caller_description::refuse_anonymous_in_oidc_mode, parse_scope, parse_scope_ref};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,

@@ -146,7 +146,7 @@ impl ResolvedDatabase {
                 let data_dir = settings.data_dir.clone();
                 let find = move || {
                     let options = managed_server_options(&data_dir)?;
-                    Ok::<_, DatabaseError>(ManagedServer::url_of_running(&options.data_dir, DATABASE_NAME)?)
+                    Ok::<_, DatabaseError>(ManagedServer::url_of_running(&options.server_directory, DATABASE_NAME)?)
                 };
                 tokio::task::spawn_blocking(find).await?.map_err(DatabaseError::not_running)
             }
@@ -171,7 +171,7 @@ fn start_managed_server(data_dir: &Path) -> Result<ManagedServer, DatabaseError>
 /// Finds the managed server that another process runs on this directory, or starts an existing cluster.
 fn find_managed_server(data_dir: &Path) -> Result<ResolvedDatabase, DatabaseError> {
     let options = managed_server_options(data_dir)?;
-    let directory = options.data_dir.clone();
+    let directory = options.server_directory.clone();
     let (url, managed_server) = match ManagedServer::start_existing(options) {
         Ok(server) => (server.url(DATABASE_NAME), Some(server)),
         Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),

@@ -40,7 +40,7 @@ impl CrashablePostgres {
     /// Disables password authentication. A pool that reconnects after an outage authenticates many connections at once.
     /// Each SCRAM authentication takes thousands of hash rounds, which are about 100 times slower in a test build.
     fn disable_password_authentication(&mut self) {
-        let rules = self.server.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
+        let rules = self.server.as_ref().unwrap().server_directory().join("cluster/pg_hba.conf");
         let text = fs::read_to_string(&rules).unwrap();
         assert!(text.contains("scram-sha-256"), "{text}");
         fs::write(rules, text.replace("scram-sha-256", "trust")).unwrap();

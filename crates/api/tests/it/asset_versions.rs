@@ -284,7 +284,8 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     let flow = fixtures.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
-    let caller = services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
+    let caller =
+        services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
 
     let numbers: Vec<usize> = (0..50).collect();
     let test = |index: usize| json!({ "name": format!("t{index}"), "input": { "inputs": { "list": numbers } }, "expect": { "outcome": "deny" } });

@@ -291,7 +291,8 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
 
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
-    let caller = services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
+    let caller =
+        services.identities.resolve_caller(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
     let id = policy.parse::<Uuid>().unwrap().into();
     let (decision, longest_poll, took) =
         measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;

@@ -280,10 +280,10 @@ pub(super) mod tests {
     use crate::cost_meter::Cost;
     use crate::environment::start_processes::FirstResponseTimes;
     use crate::known_misses::KNOWN_MISSES;
-    use crate::stale_permission_check::OutdatedReads;
     use crate::paired_comparison::PairedComparison;
     use crate::report::Machine;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
+    use crate::stale_permission_check::OutdatedReads;
     use crate::statement_count::{Statement, StatementCounts};
     use crate::thresholds::judge;
     use crate::timing_oracle::{ResourceKind, tests::comparison};

@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 pub use enforcement::{RecordedField, recorded_fields};
 pub use fail_closed::{BindingPath, unenforced_controls};
 pub(crate) use linear_pattern::{
-    MAX_COMPILED_PATTERN_BYTES, MAX_GUARDRAIL_PATTERN_BYTES, MAX_PATTERN_MEMORY_BYTES, MAX_MATCH_CACHE_BYTES,
+    MAX_COMPILED_PATTERN_BYTES, MAX_GUARDRAIL_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES, MAX_PATTERN_MEMORY_BYTES,
     compile_linear_pattern,
 };
 pub use model_policy::{ModelPolicy, Route};

@@ -6,7 +6,9 @@
 //! budget.
 
 use super::detector::{Budget, DetectorError};
-use crate::asset::content::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES, compile_linear_pattern, pattern_weight};
+use crate::asset::content::{
+    MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES, compile_linear_pattern, pattern_weight,
+};
 use regex::Regex;
 use regex_automata::{
     Input,

@@ -164,7 +164,8 @@ impl ProgressRecorder<'_> {
     ) -> Result<ToolResult, Interruption> {
         let step = run.awaiting_step().map(|step| step.id.clone());
         let (execution, is_replaying) = (self.lease.execution_id, self.is_replaying);
-        if let Some(stored_result) = self.take_stored_response(step.as_deref()).and_then(StoredStepResponse::into_tool_result)
+        if let Some(stored_result) =
+            self.take_stored_response(step.as_deref()).and_then(StoredStepResponse::into_tool_result)
         {
             return Ok(stored_result);
         }

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Claims, Identities, IdentityMode, ScopeResolver},
+    anonymous_rate_limit::RateLimits,
     commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns,
@@ -18,7 +19,6 @@ use crate::{
         script::ScriptSlots,
     },
     failure::RunRefusal,
-    anonymous_rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     workload::unknown_slug_refusal,
 };

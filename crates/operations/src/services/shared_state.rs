@@ -3,6 +3,7 @@
 use crate::{
     Gateways, Settings, Stores,
     access::{Claims, Identities, PinCache, ScopeResolver, SessionRenewals},
+    anonymous_rate_limit::{RateLimitCache, RateLimits},
     asset::{Artifacts, RecordedMismatches},
     cache::{CACHE_BYTE_LIMITS, caller_bytes, claims_bytes, weighted_cache},
     commit_context::CommitContext,
@@ -11,7 +12,6 @@ use crate::{
     },
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
-    anonymous_rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseResponseCache, EvaluatedContent},
     transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,
