@@ -15,10 +15,10 @@ pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
     let options = Options::of_data_directory(install_postgres::ensure()?, &paths.data_directory());
     let mut server = ManagedServer::start(options)?;
     println!("{}", server.url("postgres"));
-    eprintln!("xtask: data in {}; Ctrl-C stops the server", server.data_dir().display());
+    eprintln!("xtask: data in {}; Ctrl-C stops the server", server.server_directory().display());
     while signals.recv_timeout(Duration::from_millis(200)).is_none() {
         if !server.is_running() {
-            bail!("PostgreSQL exited unexpectedly; its log is {}", server.data_dir().join("log").display());
+            bail!("PostgreSQL exited unexpectedly; its log is {}", server.server_directory().join("log").display());
         }
     }
     server.stop()?;

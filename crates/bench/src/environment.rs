@@ -70,7 +70,7 @@ impl Postgres {
         let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
         let options = |counting: &[(&str, &str)]| Options {
             binaries: binaries.clone(),
-            data_dir: run_directory.join("postgres"),
+            server_directory: run_directory.join("postgres"),
             port: None,
             settings: counting
                 .iter()

@@ -26,7 +26,7 @@ impl CrashablePostgres {
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let options = Options {
             binaries: Binaries::find(&state_directories::directory().unwrap()).unwrap(),
-            data_dir: folder.path().join("postgres"),
+            server_directory: folder.path().join("postgres"),
             port: Some(unused_address().unwrap().port()),
             settings: Vec::new(),
             durability: Durability::Default,
