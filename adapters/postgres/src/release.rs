@@ -1,10 +1,9 @@
 //! The stores of releases and deployments.
 //!
 //! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset
-//! (shared). Batches lock the rows of one table in the order of their identifiers. A lane change locks the releases
-//! of its deployment in any order, because the deployment's lock serializes lane changes. Commits therefore wait
-//! for each other but do not deadlock. A new draft inserts its release first, which is safe because no other commit
-//! sees the release yet.
+//! (shared). A commit that locks several rows of one table locks them in the order of their identifiers. Commits
+//! therefore wait for each other but do not deadlock. A new draft inserts its release first, which is safe because no
+//! other commit sees the release yet.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
@@ -15,7 +14,7 @@
 //! | reopen, approve, submit without references; also in batches | | | updated | |
 //! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
-//! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
+//! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release and those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
 
 mod approval_reads;

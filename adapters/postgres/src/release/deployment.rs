@@ -29,8 +29,8 @@ use uuid::Uuid;
 
 /// Commits a lane change in one statement.
 ///
-/// Rows are locked in the order that the documentation of `release.rs` defines; all later parts depend on the
-/// update of the deployment. A release to which a lane returns must still be `superseded`. The shared lock on the
+/// Rows are locked in the order that the documentation of `release.rs` defines. The CTE `locked_releases` depends on the
+/// update of the deployment, and all later parts depend on that CTE. A release to which a lane returns must still be `superseded`. The shared lock on the
 /// workload serializes the change with a retirement of the workload, after which no release receives a lane.
 static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
     "locked_workload AS (
@@ -46,6 +46,12 @@ static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
             AND (NOT assigns_lane OR EXISTS (SELECT FROM locked_workload))
         RETURNING 1
      ),
+     locked_releases AS MATERIALIZED (
+        SELECT FROM updated_deployment, input JOIN release USING (tenant_id)
+        WHERE release.release_id = ANY(input.release_id || superseded || stopped || reinstated)
+        ORDER BY release.release_id
+        FOR NO KEY UPDATE OF release
+     ),
      updated_release AS (
         UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
             updated_at = input.updated_at, supersedes_release_id = input.supersedes,
@@ -56,8 +62,9 @@ static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
             soak_started_at = CASE WHEN starts_soak THEN fairway_now() ELSE soak_started_at END,
             soak_ends_at = CASE WHEN starts_soak THEN fairway_now() + make_interval(mins => input.soak_minutes)
                 ELSE soak_ends_at END
-        FROM updated_deployment, input
+        FROM input
         WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+            AND (SELECT count(*) FROM locked_releases) > 0
             AND release.revision = expected_revision AND (NOT requires_ended_soak OR soak_ends_at <= fairway_now())
         RETURNING soak_started_at
      ),

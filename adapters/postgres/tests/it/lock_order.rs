@@ -1,5 +1,5 @@
-//! A batch locks rows of a table in the order of their identifiers, whatever the order of its items and of rows in
-//! other tables.
+//! A commit locks rows of a table in the order of their identifiers, whatever the order of a batch's items and of rows
+//! in other tables.
 
 use crate::fixture::{Fixture, activation, scope, stamp};
 use fairway_domain::{
@@ -132,4 +132,22 @@ async fn transitions_lock_releases_by_identifier() {
     }
     releases.sort_by_key(|deployed_release| std::cmp::Reverse(id(deployed_release)));
     assert_lowest_release_is_locked_first(fixture, first, releases, reopen).await;
+}
+
+/// The activation of the later release also changes the earlier one, which holds the lane.
+#[tokio::test]
+async fn activation_locks_the_displaced_release_by_identifier() {
+    let fixture = Arc::new(Fixture::new().await);
+    let (workload, version) = (fixture.workload().await, fixture.bindable().await);
+    let holder = fixture.approved(&workload, &version).await;
+    activate(Arc::clone(&fixture), holder.clone()).await.unwrap();
+    let successor = fixture.approved(&workload, &version).await;
+    assert!(id(&holder) < id(&successor));
+    let holder_lock = fixture.database.connect_as_owner().await.unwrap();
+    lock(&holder_lock, id(&holder)).await;
+    let activation: JoinHandle<_> = tokio::spawn(activate(Arc::clone(&fixture), successor.clone()));
+    wait_for_lock_waits(&fixture, 1).await;
+    assert_eq!(unlocked(&fixture, &[holder, successor]).await, 1);
+    holder_lock.batch_execute("COMMIT").await.unwrap();
+    activation.await.unwrap().unwrap();
 }

@@ -162,7 +162,7 @@ impl CitedChunks {
     }
 }
 
-/// Describes a cited document with the texts that the caller may read. `texts` is `None` if the caller may not read
+/// Describes a cited document with the texts that the caller may read. `readable_chunks` is `None` if the caller may not read
 /// the document.
 fn describe(document_id: String, chunk_ids: &[ChunkId], readable_chunks: Option<&[RetrievedChunk]>) -> CitedDocument {
     let Some(readable_chunks) = readable_chunks else {

@@ -40,10 +40,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
     loop {
         match reviews.expire_reviews().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
-            Ok(ended) => tracing::info!(
-                ended,
-                "the server ended runs, because their review was overdue or their workload was stopped"
-            ),
+            Ok(ended) => tracing::info!(ended, "ended runs whose review was overdue or whose workload was stopped"),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

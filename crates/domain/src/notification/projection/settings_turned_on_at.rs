@@ -1,4 +1,4 @@
-//! The notification settings of a tenant at the time of a fact.
+//! The times at which the notification settings of a tenant were last turned on, and which settings apply to a fact.
 
 use crate::{
     notification::{Tier, preference::NotificationSettings},

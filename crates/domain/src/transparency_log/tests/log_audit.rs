@@ -23,7 +23,7 @@ fn entry(index: usize, text: &str) -> StoredEntry {
     StoredEntry { index: index as u64, body: Some(body), leaf_hash }
 }
 
-/// Creates a log whose checkpoint covers the first `covered` entries, and whose tree covers all entries.
+/// Creates a log whose checkpoint covers the first `checkpoint_size` entries, and whose tree covers all entries.
 fn published(checkpoint_size: usize, size: usize) -> Published {
     let entries: Vec<StoredEntry> = (0..size).map(|index| entry(index, &format!("entry {index}"))).collect();
     let (mut edge, mut tiles, mut root) = (TreeEdge::default(), HashMap::new(), TreeHash::of_empty_tree());
