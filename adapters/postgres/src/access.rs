@@ -129,7 +129,7 @@ impl AccessStore for Database {
             .with("wanted_tenant", tenant.map(TenantId::uuid))
             .with("default_tenant", DEFAULT_TENANT)
             .with("names_are_global", names == ActorNameScope::Installation)
-            .with_column_values("principals", principals.iter().map(ToString::to_string).collect());
+            .with_list("principals", principals.iter().map(ToString::to_string).collect());
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
         let lanes: Vec<LaneRow> = parse_json(row.column("lanes")?)?;
@@ -262,7 +262,7 @@ impl AccessStore for Database {
         // A grant also increments the access revisions of other tenants. The first role binding of a local actor
         // removes the actor's implicit rights in the default tenant, and a further one may change its home tenant.
         static GRANT: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_role_binding AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
                     created_at, created_by)
                 SELECT tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by
@@ -277,11 +277,11 @@ impl AccessStore for Database {
                         SELECT bound.tenant_id FROM role_binding AS bound WHERE bound.principal = input.principal)
                 ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
              ),
-             raised AS (
+             updated_tenant AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked
                 WHERE tenant.tenant_id = locked.tenant_id
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_role_binding)",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = Input::new(scope)
@@ -308,7 +308,7 @@ impl AccessStore for Database {
                 WHERE tenant.tenant_id = input.tenant_id OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
                 ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
              ),
-             raised AS (
+             updated_tenant AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked
                 WHERE tenant.tenant_id = locked.tenant_id
              )",

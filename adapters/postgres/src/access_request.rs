@@ -146,7 +146,7 @@ impl AccessRequestStore for Database {
         // the last grant sees all others.
         static GRANT: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "use_case_changed AS (
+                "updated_use_case AS (
                     UPDATE use_case SET status = use_case_status, revision = use_case_revision,
                         updated_at = use_case_updated_at
                     FROM input
@@ -154,26 +154,26 @@ impl AccessRequestStore for Database {
                         AND use_case.revision = expected_use_case_revision
                     RETURNING 1
                  ),
-                 changed AS (",
+                 updated_connection AS (",
                 UPDATE_CONNECTION,
                 " RETURNING 1),
-                 made AS (",
+                 inserted_connection AS (",
                 INSERT_CONNECTION,
                 " WHERE expected_connection_revision IS NULL RETURNING 1),
-                 decided AS (",
+                 updated_request AS (",
                 UPDATE_REQUEST,
                 " RETURNING 1),
-                 withdrawn AS (
+                 withdrawn_requests AS (
                     UPDATE access_request SET status = 'withdrawn', decided_by = input.decided_by,
                         decided_at = input.decided_at, revision = access_request.revision + 1
-                    FROM use_case_changed, input
+                    FROM updated_use_case, input
                     WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
                         AND access_request.access_request_id <> input.access_request_id
                         AND access_request.status = 'pending' AND use_case_status = 'active'
                  )",
             ],
-            "(SELECT count(*) = 1 FROM use_case_changed) AND (SELECT count(*) = 1 FROM decided)
-                AND (SELECT count(*) FROM changed) + (SELECT count(*) FROM made) = 1",
+            "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) = 1 FROM updated_request)
+                AND (SELECT count(*) FROM updated_connection) + (SELECT count(*) FROM inserted_connection) = 1",
             "",
         );
         let ChangeRecord { next: grant, expected_revision, fact } = change.into_record();
@@ -197,7 +197,7 @@ impl AccessRequestStore for Database {
     ) -> Result<(), CommitError> {
         static DENY: GuardedCommit = GuardedCommit::of_parts(
             &["decided AS (", UPDATE_REQUEST, " RETURNING 1)"],
-            "(SELECT count(*) = 1 FROM decided)",
+            "(SELECT count(*) = 1 FROM updated_request)",
             "",
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();

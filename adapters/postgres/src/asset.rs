@@ -59,7 +59,7 @@ impl BatchLoader for AssetLoader {
             " FROM input JOIN asset USING (tenant_id, asset_id)",
         ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let input = Input::many().with_column_values("tenant_id", tenants).with_column_values("asset_id", ids);
+        let input = Input::many().with_column("tenant_id", tenants).with_column("asset_id", ids);
         let rows = read(&self.0, LOAD_ASSETS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
@@ -158,8 +158,7 @@ impl BatchLoader for ReferencePresenceLoader {
             FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
         );
         let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let input =
-            Input::many().with_column_values("tenant_id", tenants).with_column_values("asset_version_id", versions);
+        let input = Input::many().with_column("tenant_id", tenants).with_column("asset_version_id", versions);
         let rows = read(&self.0, LOAD_VERSION_REFERENCES.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
     }
@@ -210,7 +209,7 @@ impl AssetStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_asset AS (
                 INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
                     workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
                 SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
@@ -218,7 +217,7 @@ impl AssetStore for Database {
                 FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_asset)",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         self.commit_guarded(&CREATE, scope, &fact, key, add_asset_columns(Input::new(scope), &next)).await.map(|_| ())

@@ -116,7 +116,7 @@ impl AuditStore for Database {
             columns: COLUMNS,
             key: SortKey::Position("index", "index"),
             post_join: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            row_bytes: PageByteLimit::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
+            byte_limit: PageByteLimit::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
             arms,
             values,
             is_append_only: true,

@@ -90,7 +90,7 @@ impl<B: BatchOperation> Coalescer<B> {
         }
         // A batch belongs to several traces, so each request's trace has a span for the time that the request
         // waited.
-        let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
+        let span = tracing::debug_span!("batch wait", otel.kind = "client", db.query.summary = B::LABEL);
         match self.in_flight.track(timeout(STATEMENT_TIMEOUT, receiver).instrument(span)).await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) | Err(_) => Err(self.no_result(&is_started)),

@@ -234,8 +234,8 @@ impl ConnectionStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::of_parts(
-            &["made AS (", INSERT_CONNECTION, " RETURNING 1)"],
-            "(SELECT count(*) = 1 FROM made)",
+            &["inserted_connection AS (", INSERT_CONNECTION, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM inserted_connection)",
             "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
@@ -245,8 +245,8 @@ impl ConnectionStore for Database {
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
         static CHANGE: GuardedCommit = GuardedCommit::of_parts(
-            &["changed AS (", UPDATE_CONNECTION, " RETURNING 1)"],
-            "(SELECT count(*) = 1 FROM changed)",
+            &["updated_connection AS (", UPDATE_CONNECTION, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM updated_connection)",
             "",
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
@@ -280,18 +280,18 @@ impl ConnectionStore for Database {
     ) -> Result<(), CommitError> {
         static CHECK: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "changed AS (",
+                "updated_connection AS (",
                 UPDATE_CONNECTION,
                 " RETURNING 1),
-                 recorded AS (
+                 inserted_check AS (
                     INSERT INTO connection_check (tenant_id, connection_check_id, connection_id, health, health_code,
                         checked_at, checked_by)
                     SELECT tenant_id, connection_check_id, connection_id, health, health_code, checked_at, checked_by
-                    FROM input, changed
+                    FROM input, updated_connection
                     RETURNING 1
                  )",
             ],
-            "(SELECT count(*) = 1 FROM recorded)",
+            "(SELECT count(*) = 1 FROM inserted_check)",
             "",
         );
         let ChangeRecord { next: CheckedConnection { connection, check }, expected_revision, fact } =

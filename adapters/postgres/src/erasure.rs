@@ -77,13 +77,13 @@ impl StoredRow for StoredErasure {
 }
 
 static REQUEST: GuardedCommit = GuardedCommit::new(
-    "made AS (
+    "inserted_subject_erasure AS (
         INSERT INTO subject_erasure (tenant_id, erasure_id, subject, status, requested_by, requested_at, revision)
         SELECT tenant_id, erasure_id, erased_actor, erasure_status, requested_by, requested_at, erasure_revision
         FROM input
         RETURNING 1
      )",
-    "(SELECT count(*) = 1 FROM made)",
+    "(SELECT count(*) = 1 FROM inserted_subject_erasure)",
 );
 
 static DECIDE: GuardedCommit = GuardedCommit::new(

@@ -124,8 +124,8 @@ fn batch_of_runs<'v>(keys: &[(Uuid, Uuid)]) -> Input<'v> {
     let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
     let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
     Input::many()
-        .with_column_values("tenant_id", tenants)
-        .with_column_values("execution_id", runs)
+        .with_column("tenant_id", tenants)
+        .with_column("execution_id", runs)
         .with_param("first_execution", first)
         .with_param("last_execution", last)
 }

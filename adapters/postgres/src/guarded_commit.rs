@@ -128,17 +128,30 @@ impl<'v> Input<'v> {
         self.column(name, T::TYPE, ParamValue::new(value))
     }
 
-    /// Adds a column. In a row set of one row, its value is the list; in a row set of many rows, each row has one
-    /// of the values.
+    /// Adds a column to a row set of many rows. Each row has one of the values.
     #[must_use]
-    pub(crate) fn with_column_values<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
+    pub(crate) fn with_column<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
+        debug_assert!(self.has_row_count(RowCount::Many), "{name} is a column of a row set of one row");
+        self.column(name, T::ARRAY, ParamValue::array(values))
+    }
+
+    /// Adds a column whose value is a list, for a row set of one row.
+    #[must_use]
+    pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
+        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a row set of many rows");
         self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
     /// Adds a column whose value is a list or null, for a row set of one row.
     #[must_use]
-    pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
+    pub(crate) fn with_optional_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
+        debug_assert!(self.has_row_count(RowCount::One), "{name} is a list in a row set of many rows");
         self.column(name, T::ARRAY, ParamValue::optional_array(values))
+    }
+
+    /// Whether the last row set has this number of rows.
+    fn has_row_count(&self, count: RowCount) -> bool {
+        self.row_sets.last().is_some_and(|rows| rows.shape == count)
     }
 
     /// Adds a parameter. The SQL refers to it as `{name}`.
@@ -242,11 +255,11 @@ impl FactColumns {
     /// Adds the fact columns that a [`GuardedBatchCommit`] reads.
     pub(crate) fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v> {
         input
-            .with_column_values("fact_id", self.ids)
-            .with_column_values("fact_workspace_id", self.workspaces)
-            .with_column_values("fact_kind", self.kinds)
-            .with_column_values("fact_body", self.bodies)
-            .with_column_values("fact_leaf_hash", self.leaf_hashes)
+            .with_column("fact_id", self.ids)
+            .with_column("fact_workspace_id", self.workspaces)
+            .with_column("fact_kind", self.kinds)
+            .with_column("fact_body", self.bodies)
+            .with_column("fact_leaf_hash", self.leaf_hashes)
     }
 }
 

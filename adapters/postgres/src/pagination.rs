@@ -167,7 +167,7 @@ pub(crate) struct ListQuery {
     /// Joins that run only for the rows of the page, for columns that the filters do not need.
     pub(crate) post_join: Option<String>,
     /// The bound on the bytes of a page.
-    pub(crate) row_bytes: PageByteLimit,
+    pub(crate) byte_limit: PageByteLimit,
     /// Disjoint arms: each row is in at most one of them.
     pub(crate) arms: Vec<UnionArm>,
     /// The parameters of the arms.
@@ -206,7 +206,7 @@ impl ListQuery {
         columns: &'static str,
         key: SortKey,
         from: &str,
-        row_bytes: PageByteLimit,
+        byte_limit: PageByteLimit,
         conditions: Vec<String>,
         values: StatementParams,
     ) -> Self {
@@ -216,7 +216,7 @@ impl ListQuery {
             columns,
             key,
             post_join: None,
-            row_bytes,
+            byte_limit,
             arms: vec![arm],
             values,
             is_append_only: false,
@@ -267,7 +267,7 @@ impl ListQuery {
             .collect();
         let (all, order) = (arms.join(" UNION ALL "), self.key.output());
         let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {offset}");
-        match (self.post_join.as_deref().unwrap_or_default(), self.row_bytes) {
+        match (self.post_join.as_deref().unwrap_or_default(), self.byte_limit) {
             ("", PageByteLimit::Small) => format!("{} {page}", self.with),
             (join, PageByteLimit::Small) => {
                 format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
@@ -439,10 +439,10 @@ impl Database {
         let total = self.count_rows(&query, plan_mode).await?;
         let bounds = PageBounds::bind(page, query.key, plan_mode, &mut query.values);
         let sql = query.page_sql(&bounds);
-        let bytes = query.row_bytes.max_page_bytes(page.limit);
+        let bytes = query.byte_limit.max_page_bytes(page.limit);
         let mut found = self.query_list(plan_mode, bytes, &sql, &query.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let fetched = match (query.row_bytes, found.first()) {
+        let fetched = match (query.byte_limit, found.first()) {
             (PageByteLimit::Measured { .. }, Some(row)) => {
                 usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
             }

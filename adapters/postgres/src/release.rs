@@ -112,7 +112,7 @@ impl ReleaseStore for Database {
             columns: RELEASE_COLUMNS,
             key,
             post_join: None,
-            row_bytes: PageByteLimit::Small,
+            byte_limit: PageByteLimit::Small,
             arms,
             values,
             is_append_only: false,

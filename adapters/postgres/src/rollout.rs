@@ -64,14 +64,14 @@ impl RolloutStore for Database {
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
         static HOLD: GuardedCommit = GuardedCommit::new(
-            "changed AS (
+            "updated_release AS (
                 UPDATE release SET rollout_holds = array_append(rollout_holds, hold)
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
                     AND rollout_since = input.since AND rollout_status = 'in_progress' AND NOT hold = ANY(rollout_holds)
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT count(*) = 1 FROM updated_release)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
         let recorded_hold = next

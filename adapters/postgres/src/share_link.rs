@@ -162,7 +162,7 @@ impl ShareLinkStore for Database {
                 SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
                 FOR SHARE OF workload
              ),
-             made AS (
+             inserted_share_link AS (
                 INSERT INTO share_link (tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
                     expires_at, created_at, created_by)
                 SELECT tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
@@ -170,8 +170,8 @@ impl ShareLinkStore for Database {
                 FROM input, accepting
                 RETURNING expires_at
              )",
-            "(SELECT count(*) = 1 FROM made)",
-            "(SELECT expires_at FROM made) AS expires_at",
+            "(SELECT count(*) = 1 FROM inserted_share_link)",
+            "(SELECT expires_at FROM inserted_share_link) AS expires_at",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let bounded = |name, number| require_decoded(name, i32::try_from(number).ok());

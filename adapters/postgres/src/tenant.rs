@@ -83,7 +83,7 @@ impl TenantStore for Database {
         // so the guard claims it: `fairway_commit` works in one tenant only and receives no key.
         static CREATE_TENANT: GuardedCommit = GuardedCommit::new(
             "log AS (INSERT INTO fact_log (tenant_id, size) SELECT tenant_id, 0 FROM input),
-             made AS (
+             inserted_tenant AS (
                 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
                     public_hosts, revision, created_at, created_by)
                 SELECT tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, '{}', revision,
@@ -91,7 +91,7 @@ impl TenantStore for Database {
                 FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made) AND (creator_key IS NULL OR fairway_claim_key(creator_tenant_id,
+            "(SELECT count(*) = 1 FROM inserted_tenant) AND (creator_key IS NULL OR fairway_claim_key(creator_tenant_id,
                 creator_caller, creator_route, creator_key, creator_digest, creator_status, creator_resource))",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
@@ -141,7 +141,7 @@ impl TenantStore for Database {
                 SELECT DISTINCT host, tenant_id FROM locked_tenant, input, unnest(hosts) AS host
                 WHERE NOT host = ANY(locked_tenant.public_hosts)
              ),
-             changed AS (
+             updated_tenant AS (
                 UPDATE tenant SET revision = input.next_revision, notifications_enabled = input.are_enabled,
                     advanced_notifications_enabled = input.advanced_are_enabled, public_hosts = input.hosts,
                     -- Deliveries with an older generation are not sent.
@@ -158,7 +158,7 @@ impl TenantStore for Database {
                 FROM locked_tenant, input WHERE tenant.tenant_id = input.tenant_id
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT count(*) = 1 FROM updated_tenant)",
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
@@ -168,7 +168,7 @@ impl TenantStore for Database {
             .with("changed_at", fact.occurred_at.to_datetime())
             .with("are_enabled", next.settings.notifications_enabled)
             .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
-            .with_column_values("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());
+            .with_list("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());
         self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
     }
 }
@@ -260,7 +260,7 @@ impl WorkspaceStore for Database {
                 ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
                 RETURNING namespace_id
              ),
-             made AS (
+             inserted_workspace AS (
                 INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
                 SELECT tenant_id, workspace_id, workspace_namespace.namespace_id, workspace_slug, workspace_name, created_at, created_by
                 FROM input, workspace_namespace
@@ -273,11 +273,11 @@ impl WorkspaceStore for Database {
                 SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
                     management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
                     created_at
-                FROM input, made
+                FROM input, inserted_workspace
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM assistant)",
-            "(SELECT namespace_id FROM made) AS namespace_id",
+            "(SELECT namespace_id FROM inserted_workspace) AS namespace_id",
         );
         let ChangeRecord { next: WorkspaceWithAssistant { workspace, assistant }, expected_revision: _, fact } =
             change.into_record();

@@ -191,7 +191,7 @@ impl TreeStore for Database {
         let input = Input::new(scope)
             .with("from_size", to_bigint(from_size)?)
             .with("size", to_bigint(edge.size())?)
-            .with_list("edge", Some(edge.to_bytes()))
+            .with_list("edge", edge.to_bytes())
             .with("checkpoint", checkpoint)
             .with("signed_by", signed_by);
         let rows = self.write_idempotent(ADVANCE.text(&input)?, &input.params()).await?;

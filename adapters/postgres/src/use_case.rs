@@ -168,7 +168,7 @@ fn add_use_case_columns<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v
         .with("summary", use_case.plan.summary())
         .with("source_description", use_case.source_description.as_str())
         .with("bundle", use_case.plan.to_document())
-        .with_column_values("connections", use_case.plan.connections().iter().map(String::as_str).collect())
+        .with_list("connections", use_case.plan.connections().iter().map(String::as_str).collect())
         .with("supersedes", use_case.supersedes.map(UseCaseId::uuid))
         .with("revision", use_case.revision.get())
         .with("created_at", use_case.created_at.to_datetime())
@@ -294,8 +294,8 @@ impl UseCaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::of_parts(
-            &["made AS (", INSERT_USE_CASE, " RETURNING 1)"],
-            "(SELECT count(*) = 1 FROM made)",
+            &["inserted_use_case AS (", INSERT_USE_CASE, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM inserted_use_case)",
             "",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
@@ -311,18 +311,18 @@ impl UseCaseStore for Database {
     ) -> Result<(), CommitError> {
         static MOVE: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "changed AS (",
+                "updated_use_case AS (",
                 CHANGE_USE_CASE,
                 " RETURNING 1),
                  withdrawn AS (
                     UPDATE access_request SET status = 'withdrawn', decided_by = actor, decided_at = next_updated_at,
                         revision = access_request.revision + 1
-                    FROM changed, input
+                    FROM updated_use_case, input
                     WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
                         AND access_request.status = 'pending'
                  )",
             ],
-            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT count(*) = 1 FROM updated_use_case)",
             "",
         );
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
@@ -348,21 +348,21 @@ impl UseCaseStore for Database {
     ) -> Result<(), CommitError> {
         static REFINE: GuardedCommit = GuardedCommit::of_parts(
             &[
-                "changed AS (",
+                "updated_use_case AS (",
                 CHANGE_USE_CASE,
                 " RETURNING 1),
-                 keyed AS (
+                 inserted_refinement AS (
                     INSERT INTO use_case_refinement (tenant_id, workspace_id, refinement_key, predecessor_id, successor_id,
                         body_digest)
                     SELECT tenant_id, workspace_id, refinement_key, use_case_id, new_use_case_id, body_digest
-                    FROM input, changed
+                    FROM input, updated_use_case
                     RETURNING 1
                  ),
-                 made AS (",
+                 inserted_use_case AS (",
                 INSERT_USE_CASE,
-                ", keyed RETURNING 1)",
+                ", inserted_refinement RETURNING 1)",
             ],
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_use_case)",
             "",
         );
         let ChangeRecord { next: Refinement { successor, predecessor }, expected_revision, fact } =

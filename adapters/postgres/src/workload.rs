@@ -99,7 +99,7 @@ fn list_query(
         columns: WORKLOAD_COLUMNS,
         key,
         post_join: None,
-        row_bytes: ROW_BYTES,
+        byte_limit: ROW_BYTES,
         arms,
         values,
         is_append_only: false,
@@ -264,7 +264,7 @@ impl WorkloadStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_workload AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
                     invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
                     created_by, updated_at)
@@ -274,7 +274,7 @@ impl WorkloadStore for Database {
                 FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_workload)",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let input = add_workload_columns(Input::new(scope), scope, &next);
@@ -283,7 +283,7 @@ impl WorkloadStore for Database {
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError> {
         static CHANGE: GuardedCommit = GuardedCommit::new(
-            "changed AS (
+            "updated_workload AS (
                 UPDATE workload SET name = input.name, description = input.description, owner_ref = input.owner_ref,
                     status = input.status, invocation_mode = input.invocation_mode, revision = input.revision,
                     updated_at = input.updated_at, interface_config = input.interface_config,
@@ -294,11 +294,11 @@ impl WorkloadStore for Database {
                 RETURNING 1
              ),
              stopped AS (
-                UPDATE execution_review SET lapses_at = '-infinity' FROM changed, input
+                UPDATE execution_review SET lapses_at = '-infinity' FROM updated_workload, input
                 WHERE execution_review.tenant_id = input.tenant_id AND execution_review.workload_id = input.workload_id
                     AND input.status <> 'registered'
              )",
-            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT count(*) = 1 FROM updated_workload)",
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
@@ -322,7 +322,7 @@ pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, wor
         .with("revision", workload.revision.get())
         .with("management_source", workload.management_source.map(ManagementSource::as_str))
         .with("interface_config", workload.interface_config.as_ref().map(InterfaceConfig::to_document))
-        .with_column_values("words", lexemes(scope, &workload.search_words()))
+        .with_list("words", lexemes(scope, &workload.search_words()))
         .with("workspace_id", workload.workspace_id.uuid())
         .with("created_at", workload.created_at.to_datetime())
         .with("created_by", workload.created_by.to_string())

@@ -22,7 +22,7 @@ use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
-    execution::dispatch::DispatchSetting,
+    execution::dispatch::DispatchPolicy,
     redaction::Redactor,
     time::Clock,
 };
@@ -126,7 +126,7 @@ pub struct Process {
     mode: IdentityMode,
     authentication: Option<Authentication>,
     clock: Arc<dyn Clock>,
-    dispatch: DispatchSetting,
+    dispatch: DispatchPolicy,
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,

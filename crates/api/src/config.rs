@@ -30,7 +30,7 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorRef, session::SessionLifetime},
-    execution::dispatch::DispatchSetting,
+    execution::dispatch::DispatchPolicy,
     knowledge::retrieval::EmbeddingModel,
     rate_limit::Quota,
     redaction::NationalId,
@@ -97,7 +97,7 @@ pub struct Settings {
     /// Time that a synchronous request waits for its run.
     pub sync_wait: Duration,
     /// Dispatch mode: which processes execute runs.
-    pub dispatch: DispatchSetting,
+    pub dispatch: DispatchPolicy,
     /// Maximum queued runs of a tenant.
     pub queue_cap: u32,
     /// Time limit of a run.

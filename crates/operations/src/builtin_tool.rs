@@ -8,7 +8,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Permission},
     evidence::EvidenceRecord,
-    execution::dispatch::DispatchSetting,
+    execution::dispatch::DispatchPolicy,
     id::{ExecutionId, RequestId, WorkspaceId},
     idempotency::RequestKey,
     tool::{BuiltinTool, ToolCall},
@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeploymentRunSettings {
     /// Where runs execute: in the accepting process or from the queue.
-    pub dispatch: DispatchSetting,
+    pub dispatch: DispatchPolicy,
     /// Maximum time for which a synchronous run blocks its caller.
     pub sync_wait: Duration,
     /// Maximum total time of a run.

@@ -20,7 +20,7 @@ use fairway_domain::{
         kind::AssetKind,
         ports::AssetStore,
     },
-    execution::{Execution, Status, dispatch::DispatchSetting},
+    execution::{Execution, Status, dispatch::DispatchPolicy},
     generator::{Description, ENVIRONMENT, SLUG, parse_answer},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
@@ -229,7 +229,7 @@ impl DraftGenerator {
         message: &str,
         key: Option<&RequestKey>,
     ) -> Result<(Execution, bool), Failure> {
-        if self.settings.dispatch == DispatchSetting::Queued {
+        if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());
         }
         let (run, replayed) = self.run_generator(caller, workspace, message, key).await?;

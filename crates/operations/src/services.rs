@@ -58,7 +58,7 @@ use fairway_domain::{
     environment::{EnvironmentStore, is_production},
     erasure::ErasureStore,
     execution::{
-        dispatch::DispatchSetting,
+        dispatch::DispatchPolicy,
         http_call::HttpCaller,
         observer::RunObserver,
         ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
@@ -208,7 +208,7 @@ pub struct Settings {
     /// Rate limit of one client for requests to one public workload.
     pub public_rate: Quota,
     /// Where runs execute: in the process of the request, or on workers.
-    pub dispatch: DispatchSetting,
+    pub dispatch: DispatchPolicy,
     /// Whether new tenants receive a draft generator.
     pub generator: ProvisioningMode,
     /// Time within which a reviewer must review an answer.

@@ -99,7 +99,7 @@ impl IdentityStore for Database {
 
     async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError> {
         static PIN: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_identity AS (
                 INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
                     last_seen_at)
                 SELECT tenant_id, identity_id, issuer, subject, actor, presented_groups, presented_email, fairway_now(),
@@ -108,7 +108,7 @@ impl IdentityStore for Database {
                 ON CONFLICT ON CONSTRAINT identity_subject_key DO NOTHING
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_identity)",
         );
         let input =
             input_of(scope, pin).with("identity_id", pin.identity_id.uuid()).with("actor", pin.actor.to_string());
@@ -124,6 +124,6 @@ fn input_of(scope: TenantScope, identity: &PinnedIdentity) -> Input<'_> {
     Input::new(scope)
         .with("issuer", identity.issuer.as_str())
         .with("subject", identity.subject.as_str())
-        .with_column_values("presented_groups", names(&identity.groups))
+        .with_list("presented_groups", names(&identity.groups))
         .with("presented_email", identity.email.as_deref())
 }

@@ -125,7 +125,7 @@ impl PrincipalBindingStore for Database {
                 ON CONFLICT (tenant_id, workload_id, principal) DO NOTHING
                 RETURNING tenant_id
              ),
-             raised AS (
+             updated_tenant AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM inserted
                 WHERE tenant.tenant_id = inserted.tenant_id
              )",
@@ -141,7 +141,7 @@ impl PrincipalBindingStore for Database {
                     AND bound.revision = expected_revision
                 RETURNING bound.tenant_id
              ),
-             raised AS (
+             updated_tenant AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM updated
                 WHERE tenant.tenant_id = updated.tenant_id
              )",
@@ -175,7 +175,7 @@ impl PrincipalBindingStore for Database {
                     AND bound.revision = expected_revision
                 RETURNING bound.tenant_id
              ),
-             raised AS (
+             updated_tenant AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM deleted
                 WHERE tenant.tenant_id = deleted.tenant_id
              )",

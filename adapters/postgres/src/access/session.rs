@@ -47,8 +47,8 @@ impl BatchLoader for SessionLoader {
             FROM input JOIN session USING (tenant_id, secret_hash) JOIN identity USING (tenant_id, identity_id)",
         );
         let input = Input::many()
-            .with_column_values("tenant_id", keys.iter().map(|(tenant, _)| *tenant).collect())
-            .with_column_values("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()).collect());
+            .with_column("tenant_id", keys.iter().map(|(tenant, _)| *tenant).collect())
+            .with_column("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()).collect());
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
@@ -114,7 +114,7 @@ impl SessionStore for Database {
         fact: Fact,
     ) -> Result<(), CommitError> {
         static CREATE: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_session AS (
                 INSERT INTO session (tenant_id, session_id, secret_hash, identity_id, issuer_session, display_name,
                     groups, groups_read_at, sealed_tokens, created_at, last_used_at, expires_at)
                 SELECT tenant_id, session_id, secret_hash, identity_id, issuer_session, display_name, groups,
@@ -123,7 +123,7 @@ impl SessionStore for Database {
                 FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_session)",
         );
         let input = Input::new(scope)
             .with("session_id", session.session_id.uuid())
@@ -131,7 +131,7 @@ impl SessionStore for Database {
             .with("identity_id", session.identity_id.uuid())
             .with("issuer_session", session.issuer_session.as_deref())
             .with("display_name", session.display_name.as_str())
-            .with_column_values("groups", texts(&session.groups))
+            .with_list("groups", texts(&session.groups))
             .with("sealed_tokens", session.sealed_tokens.as_slice())
             .with("lifetime_seconds", lifetime.total.as_secs_f64());
         self.commit_guarded(&CREATE, scope, &fact, None, input).await.map(|_| ())
@@ -215,9 +215,8 @@ impl SessionStore for Database {
             )
             SELECT count(*) FROM renewed",
         );
-        let input = input_of_claim(scope, claim)
-            .with_column_values("new_groups", texts(groups))
-            .with("new_tokens", sealed_tokens);
+        let input =
+            input_of_claim(scope, claim).with_list("new_groups", texts(groups)).with("new_tokens", sealed_tokens);
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
@@ -266,7 +265,7 @@ impl SessionStore for Database {
         static DELETE: Query = Query::new(
             // Deletes by row address (`ctid`), because the planner would scan the whole table for a join with many
             // rows.
-            "gone AS (
+            "deleted_session AS (
                 DELETE FROM session WHERE ctid = ANY (ARRAY(
                     SELECT ctid FROM session
                     WHERE least(expires_at, coalesce(ended_at, expires_at)) < fairway_now() - interval '1 day'
@@ -274,7 +273,7 @@ impl SessionStore for Database {
                 ))
                 RETURNING 1
             )
-            SELECT count(*) FROM gone",
+            SELECT count(*) FROM deleted_session",
         );
         let input = Input::one().with("max_sessions", MAX_DELETED_SESSIONS);
         let mut deleted = 0_u64;

@@ -90,10 +90,10 @@ impl ArtifactIndex for Database {
             })
             .collect();
         let input = Input::many()
-            .with_column_values("asset_id", version_objects.iter().map(|stored| stored.0).collect())
-            .with_column_values("asset_version_id", version_objects.iter().map(|stored| stored.1).collect())
-            .with_column_values("put_at", version_objects.iter().map(|stored| stored.2).collect())
-            .with_column_values("object_index", (0..).take(version_objects.len()).collect::<Vec<i64>>());
+            .with_column("asset_id", version_objects.iter().map(|stored| stored.0).collect())
+            .with_column("asset_version_id", version_objects.iter().map(|stored| stored.1).collect())
+            .with_column("put_at", version_objects.iter().map(|stored| stored.2).collect())
+            .with_column("object_index", (0..).take(version_objects.len()).collect::<Vec<i64>>());
         let rows = self.fetch(&FIND, input).await?;
         let mut orphans = Vec::new();
         for row in rows {

@@ -137,10 +137,10 @@ impl AssetGrantStore for Database {
             )",
         );
         let input = Input::new(scope)
-            .with_column_values("assets", assets.iter().map(|id| id.uuid()).collect())
-            .with_column_values("principals", principal_names(principals))
-            .with_column_values("workspaces", visible_scopes.workspaces.iter().map(|id| id.uuid()).collect())
-            .with_column_values("namespaces", visible_scopes.namespaces.iter().map(|id| id.uuid()).collect());
+            .with_list("assets", assets.iter().map(|id| id.uuid()).collect())
+            .with_list("principals", principal_names(principals))
+            .with_list("workspaces", visible_scopes.workspaces.iter().map(|id| id.uuid()).collect())
+            .with_list("namespaces", visible_scopes.namespaces.iter().map(|id| id.uuid()).collect());
         self.fetch(&FIND, input).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
@@ -160,13 +160,13 @@ impl AssetGrantStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static GRANT: GuardedCommit = GuardedCommit::new(
-            "made AS (
+            "inserted_asset_grant AS (
                 INSERT INTO asset_grant (tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at,
                     created_by)
                 SELECT tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at, created_by FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_asset_grant)",
         );
         let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
         let (principal, workspace) = match &next.grantee {

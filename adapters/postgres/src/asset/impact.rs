@@ -110,10 +110,10 @@ impl ImpactStore for Database {
              ORDER BY asset_version_id DESC",
         ]);
         let input = Input::new(scope)
-            .with_column_values("any_slugs", any_version_slugs)
-            .with_column_values("slugs", slugs)
-            .with_column_values("labels", labels)
-            .with_column_values("known_versions", known_versions.iter().copied().map(AssetVersionId::uuid).collect())
+            .with_list("any_slugs", any_version_slugs)
+            .with_list("slugs", slugs)
+            .with_list("labels", labels)
+            .with_list("known_versions", known_versions.iter().copied().map(AssetVersionId::uuid).collect())
             .with("max_rows", i64::from(limit));
         let rows = self.read_list(MAX_PAGE_MEMORY_BYTES, READ.text(&input)?, &input.params()).await?;
         rows.iter().map(referrer).collect()
@@ -139,7 +139,7 @@ impl ImpactStore for Database {
             BindingTarget::Asset(id) => (&OF_ASSET, vec![id.uuid()]),
             BindingTarget::Versions(ids) => (&OF_VERSIONS, ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };
-        let input = Input::new(scope).with_column_values("bound_ids", ids).with("max_rows", i64::from(limit));
+        let input = Input::new(scope).with_list("bound_ids", ids).with("max_rows", i64::from(limit));
         let rows = self.fetch(statement, input).await?;
         rows.iter().map(bound_release).collect()
     }

@@ -32,7 +32,7 @@ pub(super) fn asset_list_query(scope: TenantScope, filter: &AssetFilter) -> List
         columns: ASSET_COLUMNS,
         key: KEY,
         post_join: None,
-        row_bytes: PageByteLimit::Small,
+        byte_limit: PageByteLimit::Small,
         arms,
         values,
         is_append_only: false,
@@ -136,7 +136,7 @@ pub(super) fn version_list_query(scope: TenantScope, asset: AssetId) -> ListQuer
         "SELECT LEAST(last_ordinal, {COUNT_LIMIT})::bigint AS count FROM asset WHERE tenant_id = {tenant} AND asset_id = {id}"
     );
     let key = SortKey::Position("version.ordinal", "version_ordinal");
-    let row_bytes = PageByteLimit::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
-    let plain = ListQuery::single(VERSION_COLUMNS, key, FROM, row_bytes, conditions, values);
+    let byte_limit = PageByteLimit::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
+    let plain = ListQuery::single(VERSION_COLUMNS, key, FROM, byte_limit, conditions, values);
     ListQuery { stored_count: Some(stored_count), ..plain }
 }

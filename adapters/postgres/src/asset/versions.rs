@@ -188,31 +188,31 @@ pub(super) fn add_version_columns<'v>(input: Input<'v>, version: &'v NewVersion)
         .with("version_created_by", version.created_by.to_string())
         .with("source_text", version.source_text.as_deref())
         .with("change_note", version.change_note.as_ref().map(Note::as_str))
-        .with_column_values("target_slugs", references.iter().map(|reference| reference.slug.as_str()).collect())
-        .with_column_values("target_labels", labels.collect())
-        .with_column_values("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
+        .with_list("target_slugs", references.iter().map(|reference| reference.slug.as_str()).collect())
+        .with_list("target_labels", labels.collect())
+        .with_list("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
 }
 
-/// CTEs that insert the source text, change note and references of the version that the CTE `made` inserted.
+/// CTEs that insert the source text, change note and references of the version that the CTE `inserted_version` inserted.
 const INSERT_ATTACHMENTS: &str = "
-     sourced AS (
+     inserted_source AS (
         INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
-        SELECT tenant_id, asset_version_id, source_text FROM input, made WHERE source_text IS NOT NULL
+        SELECT tenant_id, asset_version_id, source_text FROM input, inserted_version WHERE source_text IS NOT NULL
      ),
-     noted AS (
+     inserted_note AS (
         INSERT INTO asset_version_note (tenant_id, asset_version_id, body)
-        SELECT tenant_id, asset_version_id, change_note FROM input, made WHERE change_note IS NOT NULL
+        SELECT tenant_id, asset_version_id, change_note FROM input, inserted_version WHERE change_note IS NOT NULL
      ),
-     referred AS (
+     inserted_references AS (
         INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
         SELECT tenant_id, asset_version_id, number - 1, reference.slug, reference.label, reference.pointer
-        FROM input, made, unnest(target_slugs, target_labels, pointers) WITH ORDINALITY
+        FROM input, inserted_version, unnest(target_slugs, target_labels, pointers) WITH ORDINALITY
             AS reference (slug, label, pointer, number)
      )";
 
 /// The CTE that inserts the new version. It follows the CTE `parent`, which assigns label and ordinal.
 const INSERT_VERSION: &str = "
-     made AS (
+     inserted_version AS (
         INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
             artifact_ref, checksum, created_at, created_by)
         SELECT tenant_id, asset_version_id, asset_id, parent.label, parent.ordinal, content, artifact_ref, checksum,
@@ -221,8 +221,8 @@ const INSERT_VERSION: &str = "
         RETURNING version_label
      )";
 
-const MADE: &str = "(SELECT count(*) = 1 FROM made)";
-const ASSIGNED_LABEL: &str = "(SELECT version_label FROM made) AS version_label";
+const IS_INSERTED: &str = "(SELECT count(*) = 1 FROM inserted_version)";
+const ASSIGNED_LABEL: &str = "(SELECT version_label FROM inserted_version) AS version_label";
 
 /// Creates an asset with its first version. If the label is `vN` and N fits into `bigint`, the label counter starts
 /// at N.
@@ -242,7 +242,7 @@ pub(super) static CREATE_WITH_VERSION: GuardedCommit = GuardedCommit::of_parts(
         ",",
         INSERT_ATTACHMENTS,
     ],
-    MADE,
+    IS_INSERTED,
     ASSIGNED_LABEL,
 );
 
@@ -272,7 +272,7 @@ pub(super) async fn insert_version(
             ",",
             INSERT_ATTACHMENTS,
         ],
-        MADE,
+        IS_INSERTED,
         ASSIGNED_LABEL,
     );
     let ChangeRecord { next, expected_revision: _, fact } = &**change;
@@ -354,20 +354,14 @@ impl BatchCommitter for VersionCommitter {
         pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
         let versions = || pending.iter().map(|pending| &pending.change.next);
         let input = Input::many()
-            .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-            .with_column_values("asset_version_id", versions().map(|version| version.asset_version_id.uuid()).collect())
-            .with_column_values("asset_id", versions().map(|version| version.asset_id.uuid()).collect())
-            .with_column_values("content", versions().map(|version| version.canonical.text()).collect())
-            .with_column_values("artifact_ref", versions().map(|version| version.artifact_ref.as_str()).collect())
-            .with_column_values("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
-            .with_column_values(
-                "version_created_at",
-                versions().map(|version| version.created_at.to_datetime()).collect(),
-            )
-            .with_column_values(
-                "version_created_by",
-                versions().map(|version| version.created_by.to_string()).collect(),
-            );
+            .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+            .with_column("asset_version_id", versions().map(|version| version.asset_version_id.uuid()).collect())
+            .with_column("asset_id", versions().map(|version| version.asset_id.uuid()).collect())
+            .with_column("content", versions().map(|version| version.canonical.text()).collect())
+            .with_column("artifact_ref", versions().map(|version| version.artifact_ref.as_str()).collect())
+            .with_column("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
+            .with_column("version_created_at", versions().map(|version| version.created_at.to_datetime()).collect())
+            .with_column("version_created_by", versions().map(|version| version.created_by.to_string()).collect());
         let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH.text(&input)?, &input.params()).await? else {
             return Ok(None);

@@ -188,9 +188,9 @@ impl Database {
         let RowSizeMeasure { key, sql: bytes, largest } = measured;
         let measured_page = || MeasuredPage { rows: rows(bounds), key, bytes };
         let (counts, pages) = ([CappedCount(all()), CappedCount(all())], [measured_page(), measured_page()]);
-        let row_bytes = PageByteLimit::Measured { sql: bytes, largest };
+        let byte_limit = PageByteLimit::Measured { sql: bytes, largest };
         Box::pin(async move {
-            let bytes = row_bytes.max_page_bytes(page.limit);
+            let bytes = byte_limit.max_page_bytes(page.limit);
             let _permit = self.list_permits.acquire(bytes, CONNECTION_WAIT).await?;
             let total = require_decoded("count", self.load_prebuilt(label, counts).await?.pop())?;
             let found: Vec<(U, i64, i64, i64)> = self.load_prebuilt(label, pages).await?;

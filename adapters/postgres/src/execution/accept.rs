@@ -257,7 +257,7 @@ fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>
         facts.push_fact_or_nulls(pending.scope, admission.fact);
     }
     let limits = admissions.iter().map(|admission| admission.queue_limit).collect();
-    let input = facts.add_to_input(input.with_column_values("queue_limit", limits));
+    let input = facts.add_to_input(input.with_column("queue_limit", limits));
     Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
 }
 
@@ -271,53 +271,53 @@ fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns
     let seconds = |duration: Duration| duration.as_secs_f64();
     let admission = || admissions.iter();
     Input::many()
-        .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_column_values("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
-        .with_column_values("environment", runs().map(|run| run.environment.as_str()).collect())
-        .with_column_values("expected_deployment", expected().map(|expected| expected.deployment.get()).collect())
-        .with_column_values("expected_workload", expected().map(|expected| expected.workload.get()).collect())
-        .with_column_values("expected_access", expected().map(|expected| expected.access.get()).collect())
-        .with_column_values("execution_id", runs().map(|run| run.execution_id.uuid()).collect())
-        .with_column_values("workspace_id", runs().map(|run| run.workspace_id.uuid()).collect())
-        .with_column_values("release_id", runs().map(|run| run.release_id.uuid()).collect())
-        .with_column_values("lane", runs().map(|run| run.lane.as_str()).collect())
-        .with_column_values("submitter", runs().map(|run| run.submitter.to_string()).collect())
-        .with_column_values("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
-        .with_column_values("input_digest", runs().map(|run| run.inputs.digest().to_vec()).collect())
-        .with_column_values("status", admission().map(|admission| admission.status).collect())
-        .with_column_values("outcome", admission().map(|admission| admission.outcome).collect())
-        .with_column_values("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
-        .with_column_values("finished_at", admission().map(|admission| admission.finished_at).collect())
-        .with_column_values("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
-        .with_column_values("body", runs().map(|run| &*run.inputs.body).collect())
-        .with_column_values("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
-        .with_column_values("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
-        .with_column_values("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
-        .with_column_values("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column_values(
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_column("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
+        .with_column("environment", runs().map(|run| run.environment.as_str()).collect())
+        .with_column("expected_deployment", expected().map(|expected| expected.deployment.get()).collect())
+        .with_column("expected_workload", expected().map(|expected| expected.workload.get()).collect())
+        .with_column("expected_access", expected().map(|expected| expected.access.get()).collect())
+        .with_column("execution_id", runs().map(|run| run.execution_id.uuid()).collect())
+        .with_column("workspace_id", runs().map(|run| run.workspace_id.uuid()).collect())
+        .with_column("release_id", runs().map(|run| run.release_id.uuid()).collect())
+        .with_column("lane", runs().map(|run| run.lane.as_str()).collect())
+        .with_column("submitter", runs().map(|run| run.submitter.to_string()).collect())
+        .with_column("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
+        .with_column("input_digest", runs().map(|run| run.inputs.digest().to_vec()).collect())
+        .with_column("status", admission().map(|admission| admission.status).collect())
+        .with_column("outcome", admission().map(|admission| admission.outcome).collect())
+        .with_column("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
+        .with_column("finished_at", admission().map(|admission| admission.finished_at).collect())
+        .with_column("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
+        .with_column("body", runs().map(|run| &*run.inputs.body).collect())
+        .with_column("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
+        .with_column("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
+        .with_column("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
+        .with_column("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
+        .with_column(
             "decision_lists",
             decisions()
                 .map(|decision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) }))
                 .collect(),
         )
-        .with_column_values("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
-        .with_column_values("lease_token", admission().map(|admission| admission.lease.map(|(token, ..)| token)).collect())
-        .with_column_values("lease_seconds", admission().map(|admission| admission.lease.map(|lease| seconds(lease.1))).collect())
-        .with_column_values(
+        .with_column("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
+        .with_column("lease_token", admission().map(|admission| admission.lease.map(|(token, ..)| token)).collect())
+        .with_column("lease_seconds", admission().map(|admission| admission.lease.map(|lease| seconds(lease.1))).collect())
+        .with_column(
             "deadline_seconds",
             admission().map(|admission| admission.lease.map(|lease| seconds(lease.2))).collect(),
         )
-        .with_column_values("is_script", admission().map(|admission| admission.is_script).collect())
-        .with_column_values("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
-        .with_column_values(
+        .with_column("is_script", admission().map(|admission| admission.is_script).collect())
+        .with_column("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
+        .with_column(
             "result_token",
             access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())).collect(),
         )
-        .with_column_values("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)).collect())
-        .with_column_values("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
-        .with_column_values("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
-        .with_column_values("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
-        .with_column_values("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
+        .with_column("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)).collect())
+        .with_column("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
+        .with_column("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
+        .with_column("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
+        .with_column("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
 }
 
 /// A run's request context as it is stored.

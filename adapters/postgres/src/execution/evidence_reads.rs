@@ -174,7 +174,7 @@ impl EvidenceLoader {
             return Ok(());
         }
         let input = batch_of_runs(&runs)
-            .with_column_values("artifact_id", artifacts)
+            .with_column("artifact_id", artifacts)
             .with_param("retention", self.retention.as_secs_f64());
         for row in read(&self.pool, READ_QUERIES.text(&input)?, &input.params()).await? {
             let body: QueryBody = parse_json(row.column("body")?)?;

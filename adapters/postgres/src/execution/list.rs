@@ -157,7 +157,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
         columns: COLUMNS,
         key: KEY,
         post_join: Some(post_join),
-        row_bytes: PageByteLimit::Small,
+        byte_limit: PageByteLimit::Small,
         arms,
         values,
         is_append_only,

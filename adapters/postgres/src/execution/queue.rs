@@ -182,9 +182,9 @@ async fn read_claimed(
     static READ_CLAIMED: Query = Query::from_fn(claimed_sql);
     let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
     let input = Input::many()
-        .with_column_values("tenant_id", tenants)
-        .with_column_values("execution_id", runs)
-        .with_column_values("round_position", round_positions)
+        .with_column("tenant_id", tenants)
+        .with_column("execution_id", runs)
+        .with_column("round_position", round_positions)
         .with_param("token", lease)
         .with_param("first_execution", first)
         .with_param("last_execution", last)

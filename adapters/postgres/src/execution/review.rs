@@ -127,7 +127,7 @@ impl ReviewStore for Database {
             .with("error_code", error.map(|error| error.code.as_str()))
             .with("error_message", error.map(|error| error.message.as_str()))
             .with("finished_at", end.finished_at.to_datetime())
-            .with_column_values("obligations", obligations)
+            .with_list("obligations", obligations)
             .with("artifact_id", document.map(|document| document.artifact_id.uuid()))
             .with("artifact_kind", document.map(|document| document.kind))
             .with("storage_ref", document.map(|document| ArtifactPath::as_str(&document.storage_ref)))

@@ -22,8 +22,7 @@ fn numbers_the_columns_of_one_row() {
 #[test]
 fn unnests_the_columns_of_many_rows() {
     static LOAD: Query = Query::new("found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
-    let input =
-        Input::many().with_column_values("thing_id", vec![Uuid::nil()]).with_column_values("label", vec![Some("a")]);
+    let input = Input::many().with_column("thing_id", vec![Uuid::nil()]).with_column("label", vec![Some("a")]);
     insta::assert_snapshot!(LOAD.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS input (thing_id, label)), found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
 }
 
@@ -45,14 +44,14 @@ fn fact() -> Fact {
 #[test]
 fn ends_every_commit_in_fairway_commit() {
     static CHANGE: GuardedCommit = GuardedCommit::returning(
-        "changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
-        "(SELECT count(*) = 1 FROM changed)",
+        "updated_thing AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
+        "(SELECT count(*) = 1 FROM updated_thing)",
         "(SELECT 7) AS answer",
     );
     static ONCE: GuardedCommit = GuardedCommit::when("NOT EXISTS (SELECT FROM fact)", "", "true");
     let input = Input::new(scope()).with("name", "a");
     let (sql, input) = CHANGE.prepare(scope(), &fact(), None, input).unwrap();
-    insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM changed), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
+    insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), updated_thing AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM updated_thing), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
     assert_eq!(input.params().len(), 13);
     let (sql, _) = ONCE.prepare(scope(), &fact(), None, Input::new(scope())).unwrap();
     insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::uuid AS fact_id, $3::uuid AS fact_workspace_id, $4::text AS fact_kind, $5::bytea AS fact_leaf_hash, $6::bytea AS fact_body, $7::text AS key_caller, $8::text AS key_route, $9::text AS key_name, $10::bytea AS key_digest, $11::smallint AS key_status, $12::uuid AS key_resource) SELECT fairway_commit(true, tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource) FROM input WHERE NOT EXISTS (SELECT FROM fact)");
@@ -64,7 +63,7 @@ fn writes_facts_only_of_rows_that_passed_their_guard() {
         GuardedBatchCommit::new("passed AS (SELECT * FROM input)", "passed", "SELECT fact_id FROM passed");
     let mut facts = FactColumns::default();
     facts.push(scope(), &fact());
-    let input = facts.add_to_input(Input::many().with_column_values("tenant_id", vec![Uuid::nil()]));
+    let input = facts.add_to_input(Input::many().with_column("tenant_id", vec![Uuid::nil()]));
     insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), passed AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM passed), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM passed) SELECT fact_id FROM passed");
 }
 
@@ -84,11 +83,11 @@ fn numbers_row_sets_before_parameters() {
          SELECT * FROM counted WHERE thing_id >= {first} LIMIT {limit}",
     );
     let input = Input::many()
-        .with_column_values("thing_id", vec![Uuid::nil()])
+        .with_column("thing_id", vec![Uuid::nil()])
         .with_param("first", Uuid::nil())
         .with_row_set("part")
-        .with_column_values("thing_id", vec![Uuid::nil()])
-        .with_column_values("name", vec!["a"])
+        .with_column("thing_id", vec![Uuid::nil()])
+        .with_column("name", vec!["a"])
         .with_param("limit", 5_i64);
     insta::assert_snapshot!(on_one_line(COUNT.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[]) AS input (thing_id)), part AS (SELECT * FROM unnest($2::uuid[], $3::text[]) AS part (thing_id, name)), counted AS (SELECT thing_id, count(*) FROM part JOIN input USING (thing_id) GROUP BY 1) SELECT * FROM counted WHERE thing_id >= $4::uuid LIMIT $5::bigint");
     assert_eq!(input.params().len(), 5);

@@ -67,8 +67,8 @@ pub(super) async fn contract_states(
         ORDER BY number",
     );
     let input = Input::new(scope)
-        .with_column_values("assets", contracts.iter().map(|(asset, _)| asset.uuid()).collect())
-        .with_column_values("contracts", contracts.iter().map(|(_, name)| name.as_str()).collect());
+        .with_list("assets", contracts.iter().map(|(asset, _)| asset.uuid()).collect())
+        .with_list("contracts", contracts.iter().map(|(_, name)| name.as_str()).collect());
     let rows = database.fetch(&READ, input).await?;
     rows.iter()
         .map(|row| {
@@ -97,7 +97,7 @@ pub(super) async fn revoke(
                 AND contract.asset_id IS NOT DISTINCT FROM input.asset_id
             RETURNING 1
          ),
-         made AS (
+         inserted_contract_revocation AS (
             INSERT INTO contract_revocation (tenant_id, contract_id, asset_id, revocation_id, revoked_at, revoked_by)
             SELECT tenant_id, contract_id, asset_id, revocation_id, revoked_at, revoked_by FROM input, revoked_contract
             ON CONFLICT (tenant_id, contract_id) DO NOTHING
@@ -105,9 +105,9 @@ pub(super) async fn revoke(
          ),
          reasoned AS (
             INSERT INTO contract_revocation_reason (tenant_id, revocation_id, body)
-            SELECT tenant_id, revocation_id, reason FROM input, made WHERE reason IS NOT NULL
+            SELECT tenant_id, revocation_id, reason FROM input, inserted_contract_revocation WHERE reason IS NOT NULL
          )",
-        "(SELECT count(*) = 1 FROM made)",
+        "(SELECT count(*) = 1 FROM inserted_contract_revocation)",
     );
     let ChangeRecord { next, expected_revision: _, fact } = change.into_record();
     let input = Input::new(scope)

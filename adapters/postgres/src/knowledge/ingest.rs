@@ -163,15 +163,15 @@ impl<'a> DocumentColumns<'a> {
         'a: 'v,
     {
         input
-            .with_column_values("entry_ids", self.entries)
-            .with_column_values("document_ids", self.document_ids)
-            .with_column_values("document_digests", self.digests)
-            .with_column_values("text_lengths", self.lengths)
-            .with_column_values("chunk_counts", self.chunk_counts)
-            .with_column_values("titles", self.titles)
-            .with_column_values("source_refs", self.sources)
-            .with_column_values("metadata_texts", self.metadata)
-            .with_column_values("document_texts", self.texts)
+            .with_list("entry_ids", self.entries)
+            .with_list("document_ids", self.document_ids)
+            .with_list("document_digests", self.digests)
+            .with_list("text_lengths", self.lengths)
+            .with_list("chunk_counts", self.chunk_counts)
+            .with_list("titles", self.titles)
+            .with_list("source_refs", self.sources)
+            .with_list("metadata_texts", self.metadata)
+            .with_list("document_texts", self.texts)
     }
 }
 
@@ -226,19 +226,19 @@ impl<'a> ChunkColumns<'a> {
     {
         let (words, counts): (Vec<&str>, Vec<i64>) = self.words.into_iter().unzip();
         input
-            .with_column_values("chunk_ids", self.ids)
-            .with_column_values("chunk_entries", self.entries)
-            .with_column_values("chunk_documents", self.document_ids)
-            .with_column_values("positions", self.positions)
-            .with_column_values("starts_at", self.starts)
-            .with_column_values("ends_at", self.ends)
-            .with_column_values("token_counts", self.tokens)
-            .with_column_values("chunk_digests", self.digests)
-            .with_column_values("chunk_words", self.lexemes)
-            .with_column_values("chunk_texts", self.texts)
-            .with_column_values("embeddings", self.vectors)
-            .with_column_values("distinct_words", words)
-            .with_column_values("word_chunks", counts)
+            .with_list("chunk_ids", self.ids)
+            .with_list("chunk_entries", self.entries)
+            .with_list("chunk_documents", self.document_ids)
+            .with_list("positions", self.positions)
+            .with_list("starts_at", self.starts)
+            .with_list("ends_at", self.ends)
+            .with_list("token_counts", self.tokens)
+            .with_list("chunk_digests", self.digests)
+            .with_list("chunk_words", self.lexemes)
+            .with_list("chunk_texts", self.texts)
+            .with_list("embeddings", self.vectors)
+            .with_list("distinct_words", words)
+            .with_list("word_chunks", counts)
     }
 }
 

@@ -116,9 +116,9 @@ pub(super) async fn commit_reembedding(
         .with("embedded_by", model_name(Some(&next.embedded_by)))
         .with("created_at", next.created_at.to_datetime())
         .with("created_by", next.created_by.to_string())
-        .with_column_values("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
-        .with_column_values("chunk_ids", next.vectors.iter().map(|new| new.chunk_id.uuid()).collect())
-        .with_column_values("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
+        .with_list("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
+        .with_list("chunk_ids", next.vectors.iter().map(|new| new.chunk_id.uuid()).collect())
+        .with_list("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
     let (sql, input) = REEMBED.prepare(scope, fact, key, input)?;
     let rows = database.commit_ingest(scope, sql, &input.params()).await?;
     let revision = require_decoded("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;

@@ -55,7 +55,7 @@ impl StoredAnnouncement {
 }
 
 static CREATE: GuardedCommit = GuardedCommit::new(
-    "made AS (
+    "inserted_announcement AS (
         INSERT INTO announcement (tenant_id, announcement_id, title, body, text_salt, audience_roles,
             audience_workspaces, created_at, created_by)
         SELECT tenant_id, announcement_id, title, body, text_salt, roles, workspaces, created_at, created_by FROM input
@@ -66,7 +66,7 @@ static CREATE: GuardedCommit = GuardedCommit::new(
                 WHERE workspace.tenant_id = input.tenant_id AND workspace.workspace_id = requested_id))
         RETURNING 1
      )",
-    "(SELECT count(*) = 1 FROM made)",
+    "(SELECT count(*) = 1 FROM inserted_announcement)",
 );
 
 #[async_trait]
@@ -89,8 +89,8 @@ impl AnnouncementStore for Database {
             .with("title", next.title.as_str())
             .with("body", next.body.as_str())
             .with("text_salt", next.text_salt.map(|salt| salt.to_vec()))
-            .with_list("roles", Some(next.audience.roles.iter().map(|role| role.as_str()).collect()))
-            .with_list("workspaces", Some(next.audience.workspaces.iter().map(|id: &WorkspaceId| id.uuid()).collect()))
+            .with_list("roles", next.audience.roles.iter().map(|role| role.as_str()).collect())
+            .with_list("workspaces", next.audience.workspaces.iter().map(|id: &WorkspaceId| id.uuid()).collect())
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string());
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())

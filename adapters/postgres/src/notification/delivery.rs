@@ -162,7 +162,7 @@ impl DeliveryStore for Database {
             columns: COLUMNS,
             key: SortKey::Id("delivery_id", "delivery_id"),
             post_join: Some(PRESENT_STATUS.concat()),
-            row_bytes: PageByteLimit::Small,
+            byte_limit: PageByteLimit::Small,
             arms,
             values,
             is_append_only: false,

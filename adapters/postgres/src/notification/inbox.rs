@@ -107,14 +107,14 @@ static MARK_BATCH: Query = Query::of_parts(&[MARKED, " SELECT count(*) AS count 
 static MARK_ALL: GuardedCommit = GuardedCommit::of_parts(&[MARKED], "(SELECT count(*) >= 0 FROM marked)", "");
 
 static SET_STATUS: GuardedCommit = GuardedCommit::new(
-    "changed AS (
+    "updated_notification AS (
         UPDATE notification SET status = input.status, read_at = input.read_at, revision = input.revision
         FROM input
         WHERE notification.tenant_id = input.tenant_id AND notification.notification_id = input.notification_id
             AND notification.recipient = input.recipient AND notification.revision = input.expected_revision
         RETURNING 1
      )",
-    "(SELECT count(*) = 1 FROM changed)",
+    "(SELECT count(*) = 1 FROM updated_notification)",
 );
 
 #[async_trait]

@@ -212,8 +212,8 @@ impl Database {
             return Ok(found);
         }
         let input = Input::many()
-            .with_column_values("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()).collect())
-            .with_column_values("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()).collect())
+            .with_column("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()).collect())
+            .with_column("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()).collect())
             .with_param("limit", MAX_LINES);
         for row in &self.fetch(&LINES, input).await? {
             let digest = found.entry(row.id("delivery_id")?).or_default();
@@ -278,9 +278,9 @@ impl OutboxStore for Database {
 
     async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
         let input = Input::many()
-            .with_column_values("tenant_id", claimed.iter().map(|(tenant, ..)| tenant.uuid()).collect())
-            .with_column_values("delivery_id", claimed.iter().map(|(_, delivery, _)| delivery.uuid()).collect())
-            .with_column_values("claim_id", claimed.iter().map(|(.., claim)| *claim).collect());
+            .with_column("tenant_id", claimed.iter().map(|(tenant, ..)| tenant.uuid()).collect())
+            .with_column("delivery_id", claimed.iter().map(|(_, delivery, _)| delivery.uuid()).collect())
+            .with_column("claim_id", claimed.iter().map(|(.., claim)| *claim).collect());
         self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(|_| ())
     }
 

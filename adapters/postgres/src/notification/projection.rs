@@ -256,16 +256,16 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
     };
     let environments = facts.iter().map(|fact| fact.detail.get("environment").and_then(Value::as_str));
     Input::many()
-        .with_column_values("tenant_id", vec![scope.tenant().uuid(); facts.len()])
-        .with_column_values("number", (0_i64..).take(facts.len()).collect())
-        .with_column_values("execution_id", subject_of("execution"))
-        .with_column_values("release_id", subject_of("release"))
-        .with_column_values("asset_version_id", subject_of("asset_version"))
-        .with_column_values("workload_id", or_detail("workload", "workload_id"))
-        .with_column_values("asset_id", subject_of("asset"))
-        .with_column_values("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_column_values("environment", environments.collect())
-        .with_column_values("announcement_id", subject_of("announcement"))
+        .with_column("tenant_id", vec![scope.tenant().uuid(); facts.len()])
+        .with_column("number", (0_i64..).take(facts.len()).collect())
+        .with_column("execution_id", subject_of("execution"))
+        .with_column("release_id", subject_of("release"))
+        .with_column("asset_version_id", subject_of("asset_version"))
+        .with_column("workload_id", or_detail("workload", "workload_id"))
+        .with_column("asset_id", subject_of("asset"))
+        .with_column("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_column("environment", environments.collect())
+        .with_column("announcement_id", subject_of("announcement"))
         .with_param("max_people", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
 
@@ -397,8 +397,8 @@ impl ProjectionStore for Database {
         let (kinds, references) = binding_scopes(positions).into_iter().unzip();
         let input = Input::of_params(scope)
             .with_row_set("scope_key")
-            .with_column_values::<&str>("scope_kind", kinds)
-            .with_column_values("scope_ref", references)
+            .with_column::<&str>("scope_kind", kinds)
+            .with_column("scope_ref", references)
             .with_list_param("acting_roles", ACTING_ROLES.clone())
             .with_list_param("people", people.iter().map(ToString::to_string).collect());
         let mut held_roles = HeldRoles::default();

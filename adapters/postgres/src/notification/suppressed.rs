@@ -78,7 +78,7 @@ impl SuppressedDecisionStore for Database {
             columns: COLUMNS,
             key: SortKey::Id("suppressed_decision_id", "suppressed_decision_id"),
             post_join: None,
-            row_bytes: PageByteLimit::Small,
+            byte_limit: PageByteLimit::Small,
             arms,
             values,
             is_append_only: true,

@@ -55,12 +55,12 @@ async fn computes_the_size_of_each_row_once() {
     let database = Database::new(&options).unwrap();
     let mut values = StatementParams::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-    let row_bytes = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
+    let byte_limit = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
     let query = ListQuery::single(
         "thing_id, content",
         SortKey::Id("thing_id", "thing_id"),
         "FROM thing",
-        row_bytes,
+        byte_limit,
         conditions,
         values,
     );

@@ -154,15 +154,15 @@ pub(super) async fn commit_lane_change(
         .with("restricted", holder(next.restricted))
         .with("guided", holder(next.guided))
         .with("standard", holder(next.standard))
-        .with_column_values("soaking", next.soaking.iter().map(|lane| lane.as_str()).collect())
+        .with_list("soaking", next.soaking.iter().map(|lane| lane.as_str()).collect())
         .with("assigns_lane", assigns_lane(change))
         .with("supersedes", holder(change.release.supersedes_release_id))
-        .with_column_values("superseded", ids(&change.superseded))
-        .with_column_values("stopped", ids(&change.stopped_rollouts))
-        .with_column_values("reinstated", ids(&change.reinstated))
-        .with_column_values("moved_lanes", change.moves.iter().map(|lane_move| lane_move.lane.as_str()).collect())
-        .with_column_values("moved_from", change.moves.iter().map(|lane_move| holder(lane_move.from)).collect())
-        .with_column_values("moved_to", change.moves.iter().map(|lane_move| holder(lane_move.to)).collect())
+        .with_list("superseded", ids(&change.superseded))
+        .with_list("stopped", ids(&change.stopped_rollouts))
+        .with_list("reinstated", ids(&change.reinstated))
+        .with_list("moved_lanes", change.moves.iter().map(|lane_move| lane_move.lane.as_str()).collect())
+        .with_list("moved_from", change.moves.iter().map(|lane_move| holder(lane_move.from)).collect())
+        .with_list("moved_to", change.moves.iter().map(|lane_move| holder(lane_move.to)).collect())
         .with("reason", change.reason.as_str())
         .with("actor", change.fact.actor.to_string())
         .with("artifact_id", evidence.map(|artifact| artifact.artifact_id.uuid()))
@@ -307,33 +307,30 @@ fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
             .collect()
     };
     let input = Input::many()
-        .with_column_values("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_column_values("release_id", releases().map(|release| release.release_id.uuid()).collect())
-        .with_column_values(
-            "expected_revision",
-            changes().map(|change| change.expected_release_revision.get()).collect(),
-        )
-        .with_column_values("state", releases().map(|release| release.state.name().as_str()).collect())
-        .with_column_values(
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_column("release_id", releases().map(|release| release.release_id.uuid()).collect())
+        .with_column("expected_revision", changes().map(|change| change.expected_release_revision.get()).collect())
+        .with_column("state", releases().map(|release| release.state.name().as_str()).collect())
+        .with_column(
             "bindings_digest",
             releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
         )
-        .with_column_values("revision", releases().map(|release| release.revision.get()).collect())
-        .with_column_values("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect())
-        .with_column_values("supersedes", releases().map(|release| holder(release.supersedes_release_id)).collect())
-        .with_column_values("workload_id", deployments().map(|next| next.workload_id.uuid()).collect())
-        .with_column_values("environment", deployments().map(|next| next.environment.as_str()).collect())
-        .with_column_values(
+        .with_column("revision", releases().map(|release| release.revision.get()).collect())
+        .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect())
+        .with_column("supersedes", releases().map(|release| holder(release.supersedes_release_id)).collect())
+        .with_column("workload_id", deployments().map(|next| next.workload_id.uuid()).collect())
+        .with_column("environment", deployments().map(|next| next.environment.as_str()).collect())
+        .with_column(
             "expected_lanes_revision",
             changes().map(|change| change.expected_deployment_revision.get()).collect(),
         )
-        .with_column_values("restricted", deployments().map(|next| holder(next.restricted)).collect())
-        .with_column_values("guided", deployments().map(|next| holder(next.guided)).collect())
-        .with_column_values("standard", deployments().map(|next| holder(next.standard)).collect())
-        .with_column_values("lanes_revision", deployments().map(|next| next.revision.get()).collect())
-        .with_column_values("assigns_lane", changes().map(assigns_lane).collect())
-        .with_column_values("reason", changes().map(|change| change.reason.as_str()).collect())
-        .with_column_values("actor", changes().map(|change| change.fact.actor.to_string()).collect())
-        .with_column_values("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
+        .with_column("restricted", deployments().map(|next| holder(next.restricted)).collect())
+        .with_column("guided", deployments().map(|next| holder(next.guided)).collect())
+        .with_column("standard", deployments().map(|next| holder(next.standard)).collect())
+        .with_column("lanes_revision", deployments().map(|next| next.revision.get()).collect())
+        .with_column("assigns_lane", changes().map(assigns_lane).collect())
+        .with_column("reason", changes().map(|change| change.reason.as_str()).collect())
+        .with_column("actor", changes().map(|change| change.fact.actor.to_string()).collect())
+        .with_column("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
     facts.add_to_input(input)
 }

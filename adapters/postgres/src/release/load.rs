@@ -42,7 +42,7 @@ impl BatchLoader for ReleaseLoader {
                 JOIN deployment USING (tenant_id, workload_id, environment)",
         ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let input = Input::many().with_column_values("tenant_id", tenants).with_column_values("release_id", ids);
+        let input = Input::many().with_column("tenant_id", tenants).with_column("release_id", ids);
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

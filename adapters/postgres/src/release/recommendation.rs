@@ -23,14 +23,14 @@ impl RecommendationStore for Database {
 
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
         static RECOMMEND: GuardedCommit = GuardedCommit::new(
-            "changed AS (
+            "updated_release AS (
                 UPDATE release SET rollback_advised = input.is_advised
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
                     AND state = 'active' AND rollback_advised <> input.is_advised
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT count(*) = 1 FROM updated_release)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input =

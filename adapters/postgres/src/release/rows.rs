@@ -204,13 +204,13 @@ pub(super) fn add_rollout_columns<'v>(input: Input<'v>, change: &'v DeploymentCh
     let holds = |rollout: &'v Rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect();
     input
         .with("rollout_status", rollout.map(|rollout| rollout.status.as_str()))
-        .with_list("rollout_lanes", rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()))
+        .with_optional_list("rollout_lanes", rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()))
         // The conversion cannot fail: the domain limits a soak to one month.
         .with("soak_minutes", rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)))
         .with("auto_advance", rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic))
         .with("rollout_index", rollout.map(|rollout| i16::from(rollout.current_index)))
         .with("rollout_since", rollout.map(|rollout| rollout.since_revision.get()))
-        .with_column_values("rollout_holds", rollout.map_or_else(Vec::new, holds))
+        .with_list("rollout_holds", rollout.map_or_else(Vec::new, holds))
         .with("starts_soak", starts_soak)
         .with("requires_ended_soak", change.requires_ended_soak)
 }
@@ -297,11 +297,11 @@ impl<'a> ReferenceRows<'a> {
         'a: 'v,
     {
         input
-            .with_column_values("from_versions", self.from_versions)
-            .with_column_values("slugs", self.slugs)
-            .with_column_values("labels", self.labels)
-            .with_column_values("to_versions", self.to_versions)
-            .with_column_values("referenced_assets", self.assets)
+            .with_list("from_versions", self.from_versions)
+            .with_list("slugs", self.slugs)
+            .with_list("labels", self.labels)
+            .with_list("to_versions", self.to_versions)
+            .with_list("referenced_assets", self.assets)
     }
 }
 

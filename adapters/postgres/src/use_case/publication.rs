@@ -19,25 +19,26 @@ use fairway_domain::{
 
 /// The CTE that inserts access requests. It follows the CTE `changed`.
 const INSERT_REQUESTS: &str = "
-     requested AS (
+     inserted_requests AS (
         INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
             requested_by, created_at, revision)
         SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor, next_updated_at, 1
-        FROM input, changed, unnest(request_ids, request_names) AS request (id, name)
+        FROM input, updated_use_case, unnest(request_ids, request_names) AS request (id, name)
         RETURNING 1
      )";
 
 /// Publishes a use case whose assets, workload and release exist from an earlier publication.
 static REPUBLISH: GuardedCommit = GuardedCommit::of_parts(
-    &["changed AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
-    "(SELECT count(*) = 1 FROM changed)",
+    &["updated_use_case AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
+    "(SELECT count(*) = 1 FROM updated_use_case)",
     "",
 );
 
-/// Publishes a use case for the first time. Rows are locked in the order workload, deployment, release, asset.
+/// Publishes a use case for the first time. The statement locks the use case and then the reused assets, in the order of
+/// their identifiers. All other rows are new.
 static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &[
-        "changed AS (
+        "updated_use_case AS (
             UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,
                 updated_at = next_updated_at, pieces = new_pieces, workload_id = new_workload_id,
                 release_id = new_release_id
@@ -46,59 +47,59 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
                 AND use_case.revision = expected_revision
             RETURNING 1
          ),
-         made_workload AS (
+         inserted_workload AS (
             INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode,
                 revision, management_source, interface_config, search, workspace_id, created_at, created_by, updated_at)
             SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
                 management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
                 created_at
-            FROM input, changed
+            FROM input, updated_use_case
             RETURNING 1
          ),
-         made_deployment AS (
+         inserted_deployment AS (
             INSERT INTO deployment (tenant_id, workload_id, environment, revision)
-            SELECT tenant_id, workload_id, environment, 1 FROM input, changed
+            SELECT tenant_id, workload_id, environment, 1 FROM input, updated_use_case
          ),
-         made_release AS (
+         inserted_release AS (
             INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
                 policy_bundle_id, revision, created_at, created_by, updated_at)
             SELECT tenant_id, new_release_id, workload_id, workspace_id, environment, target_lane, 'draft',
                 policy_bundle_id, 1, created_at, created_by, created_at
-            FROM input, changed
+            FROM input, updated_use_case
             RETURNING 1
          ),
-         reused AS (
-            SELECT FROM changed, input JOIN asset USING (tenant_id)
+         locked_assets AS (
+            SELECT FROM updated_use_case, input JOIN asset USING (tenant_id)
             WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
             ORDER BY asset.asset_id
             FOR SHARE OF asset
          ),
-         made_asset AS (
+         inserted_asset AS (
             INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
                 workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
             SELECT tenant_id, piece.id, piece.slug, piece.kind, owner_ref, 'active', 'workspace', workspace_id,
                 new_namespace_id, 1, 1, 1, created_at, created_by
-            FROM input, changed, unnest(asset_ids, asset_slugs, asset_kinds) AS piece (id, slug, kind)
+            FROM input, updated_use_case, unnest(asset_ids, asset_slugs, asset_kinds) AS piece (id, slug, kind)
             RETURNING 1
          ),
-         made_version AS (
+         inserted_version AS (
             INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
                 artifact_ref, checksum, created_at, created_by)
             SELECT tenant_id, piece.version, piece.id, piece.label, 1, piece.content, piece.artifact, piece.checksum,
                 created_at, created_by
-            FROM input, changed, unnest(version_ids, asset_ids, version_labels, contents, artifact_refs, checksums)
+            FROM input, updated_use_case, unnest(version_ids, asset_ids, version_labels, contents, artifact_refs, checksums)
                 AS piece (version, id, label, content, artifact, checksum)
             RETURNING 1
          ),
-         made_binding AS (
+         inserted_bindings AS (
             INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by)
             SELECT tenant_id, binding.id, new_release_id, binding.role, binding.version, created_at, created_by
-            FROM input, changed, unnest(binding_ids, binding_roles, bound_versions) AS binding (id, role, version)
+            FROM input, updated_use_case, unnest(binding_ids, binding_roles, bound_versions) AS binding (id, role, version)
             RETURNING 1
          ),",
         INSERT_REQUESTS,
     ],
-    "(SELECT count(*) = 1 FROM changed) AND (SELECT count(*) FROM reused) = cardinality(reused_assets)",
+    "(SELECT count(*) = 1 FROM updated_use_case) AND (SELECT count(*) FROM locked_assets) = cardinality(reused_assets)",
     "",
 );
 
@@ -113,8 +114,8 @@ pub(super) async fn commit(
     let input = Input::new(scope)
         .with("actor", fact.actor.to_string())
         .with("request_workspace_id", use_case.workspace_id.uuid())
-        .with_column_values("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
-        .with_column_values("request_names", requests.iter().map(name_of).collect());
+        .with_list("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
+        .with_list("request_names", requests.iter().map(name_of).collect());
     let input = add_change_columns(input, &use_case, expected_revision);
     let Some(created) = &created else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
@@ -141,19 +142,16 @@ fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedResources) -> In
         .with("environment", release.environment.as_str())
         .with("target_lane", release.target_lane.as_str())
         .with("policy_bundle_id", release.policy_bundle_id.map(AssetId::uuid))
-        .with_column_values("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
-        .with_column_values("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
-        .with_column_values("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
-        .with_column_values("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
-        .with_column_values("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
-        .with_column_values("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
-        .with_column_values("contents", versions().map(|version| version.canonical.text()).collect())
-        .with_column_values("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
-        .with_column_values("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
-        .with_column_values("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
-        .with_column_values("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
-        .with_column_values(
-            "bound_versions",
-            release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect(),
-        )
+        .with_list("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
+        .with_list("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
+        .with_list("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
+        .with_list("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
+        .with_list("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
+        .with_list("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
+        .with_list("contents", versions().map(|version| version.canonical.text()).collect())
+        .with_list("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
+        .with_list("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
+        .with_list("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
+        .with_list("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
+        .with_list("bound_versions", release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect())
 }

@@ -11,7 +11,7 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorKind, ActorRef},
-    execution::dispatch::DispatchSetting,
+    execution::dispatch::DispatchPolicy,
     redaction::NationalId,
     secret::ServerSecretRef,
     slug::Slug,
@@ -143,8 +143,8 @@ pub(super) fn memory_limit(text: &str) -> Result<usize, String> {
     mebibytes.map(|limit| limit << 20).ok_or_else(refusal)
 }
 
-pub(super) fn dispatch(text: &str) -> Result<DispatchSetting, String> {
-    DispatchSetting::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
+pub(super) fn dispatch(text: &str) -> Result<DispatchPolicy, String> {
+    DispatchPolicy::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
 }
 
 pub(super) fn generator_provisioning(text: &str) -> Result<ProvisioningMode, String> {

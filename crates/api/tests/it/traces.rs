@@ -53,7 +53,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     let routes = ["POST /v1/assets/{asset_id}/versions", "POST /v1/workloads/by-slug/{slug}/execute"];
     assert_eq!(roots, BTreeSet::from(routes));
     let span_names: BTreeSet<&str> = spans.iter().map(|span| span.name.as_str()).collect();
-    for call in ["statement", "together", "chat", "artifact put"] {
+    for call in ["statement", "batch wait", "chat", "artifact put"] {
         assert!(span_names.contains(call), "{call}: {span_names:?}");
     }
     let attributes = |span: &Span| format!("{:?}", span.attributes);

@@ -20,7 +20,7 @@ pub const MAX_RECLAIMS: u16 = 5;
 
 /// The dispatch setting of a deployment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DispatchSetting {
+pub enum DispatchPolicy {
     /// The accepting process runs each request. There is no queue.
     Inline,
     /// Workers run all requests.
@@ -29,7 +29,7 @@ pub enum DispatchSetting {
     Hybrid,
 }
 
-impl DispatchSetting {
+impl DispatchPolicy {
     /// Every setting.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Queued, Self::Hybrid];
 
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn only_policies_with_workers_queue_runs() {
-        let all = DispatchSetting::ALL.map(|dispatch| {
+        let all = DispatchPolicy::ALL.map(|dispatch| {
             (dispatch.should_queue(DispatchMode::Synchronous), dispatch.should_queue(DispatchMode::Queued))
         });
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
-        for dispatch in DispatchSetting::ALL {
-            assert_eq!(DispatchSetting::parse(dispatch.as_str()), Some(dispatch));
+        for dispatch in DispatchPolicy::ALL {
+            assert_eq!(DispatchPolicy::parse(dispatch.as_str()), Some(dispatch));
             assert_eq!(dispatch.has_workers(), dispatch.should_queue(DispatchMode::Queued).is_some());
         }
     }
