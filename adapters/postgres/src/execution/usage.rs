@@ -56,8 +56,12 @@ fn sums() -> String {
 }
 
 fn summaries_sql() -> String {
+    // `OFFSET 0` makes PostgreSQL read the run first. Otherwise it may look up each run once for each workload.
     let joins = format!(
-        "JOIN workload ON workload.tenant_id = execution.tenant_id AND workload.workload_id = execution.workload_id
+        "CROSS JOIN LATERAL (
+            SELECT slug FROM workload
+            WHERE workload.tenant_id = execution.tenant_id AND workload.workload_id = execution.workload_id OFFSET 0
+         ) AS workload
          CROSS JOIN LATERAL (SELECT {} FROM {} OFFSET 0) AS used",
         sums(),
         model_calls(&RunSelector::Batch.condition("artifact"))
