@@ -12,6 +12,7 @@ use crate::{
     },
     metrics::Metrics,
     portal::Portal,
+    release::active_release_bodies::ActiveReleaseBodies,
     runtime_info::ProviderPlugin,
 };
 pub use adapters::{AccessStoreDecorator, Adapters};
@@ -59,6 +60,8 @@ pub struct Api {
     /// The provider accounts, without credentials.
     pub(crate) provider_plugins: Arc<[ProviderPlugin]>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Response bodies of active releases, shared by all worker threads.
+    pub(crate) active_release_bodies: ActiveReleaseBodies,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -129,6 +132,7 @@ pub struct Process {
     dispatch: DispatchPolicy,
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
+    active_release_bodies: ActiveReleaseBodies,
     cursor_key: Arc<OnceCell<CursorKey>>,
     shutdown: ShutdownSignal,
     /// Data derived from the OpenAPI document.
@@ -288,6 +292,7 @@ impl Process {
             dispatch: settings.dispatch,
             metrics,
             provider_plugins: provider_plugins(&settings.providers),
+            active_release_bodies: ActiveReleaseBodies::new(),
             cursor_key: Arc::default(),
             shutdown: ShutdownSignal::default(),
             openapi: OpenApiData::new()?,
@@ -335,6 +340,7 @@ impl Process {
             load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
             provider_plugins: Arc::clone(&self.provider_plugins),
             clock: Arc::clone(&self.clock),
+            active_release_bodies: self.active_release_bodies.clone(),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })

@@ -1,5 +1,6 @@
 //! Routes of releases.
 
+pub(crate) mod active_release_bodies;
 pub(crate) mod evidence_artifact;
 pub(crate) mod request;
 pub(crate) mod rollback;
@@ -25,6 +26,7 @@ use crate::{
     response::ResourceResponse,
     rollout,
 };
+use active_release_bodies::{BodyKey, CachedBody};
 use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{BindingId, ReleaseId, WorkloadId},
@@ -33,10 +35,12 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure,
+    access::Claims,
     release::{ActiveReleaseQuery, ReleaseDraft, ReleaseQuery, Transition},
 };
 use request::{NewApproval, NewBinding, NewRelease, TransitionRequest};
 use serde::Deserialize;
+use std::sync::Arc;
 use utoipa::IntoParams;
 use uuid::Uuid;
 use view::{ApprovalView, BindingView, GateView, LaneView, ReleaseDetail, ReleaseView, TransitionView};
@@ -185,15 +189,26 @@ pub(crate) async fn read_active_release(
         (fields.check(parse_environment(&query.environment)), fields.check(parse_lane(query.lane.as_deref())));
     let (environment, lane) = fields.finish(|| Some((environment?, lane?)))?;
     let query = ActiveReleaseQuery { workload: *workload, environment: &environment, lane };
-    let body = api
-        .services
-        .releases
-        .active_release(api.mode, &claims.0, request_id(), &query, |active| {
-            serde_json::to_string(&ReleaseDetail::of(&active.release))
-                .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))
-        })
-        .await?;
+    let body = active_release_body(&api, &claims.0, &query).await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(body.to_string()))
+}
+
+/// The body of an active release, from the cache if it is current.
+async fn active_release_body(api: &Api, claims: &Claims, query: &ActiveReleaseQuery<'_>) -> Result<Arc<str>, ApiError> {
+    let releases = &api.services.releases;
+    let key = BodyKey::new(claims, query);
+    if let Some(cached) = api.active_release_bodies.get(&key) {
+        if releases.is_current(&cached.version).await? {
+            return Ok(cached.text);
+        }
+        api.active_release_bodies.remove(&key);
+    }
+    let (active, version) = releases.active_release(api.mode, claims, request_id(), query).await?;
+    let text = serde_json::to_string(&ReleaseDetail::of(&active.release))
+        .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))?;
+    let body = CachedBody { text: text.into(), version: Arc::new(version) };
+    api.active_release_bodies.insert(key, body.clone());
+    Ok(body.text)
 }
 
 /// Reads a release with its bindings.

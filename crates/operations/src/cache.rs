@@ -1,4 +1,4 @@
-//! Caches of the operations. Each cache has a limit on the bytes of its entries.
+//! Caches with a limit on the bytes of their entries, and the limits of the caches of the operations.
 //!
 //! Callers choose many of the keys and thereby their size, so a limit on the number of entries would not limit
 //! memory. [`CACHE_BYTE_LIMITS`] lists every cache with its share of the process's memory
@@ -20,10 +20,6 @@ pub(crate) struct CacheByteLimits {
     pub(crate) entries: u64,
     /// Callers with their rights.
     pub(crate) callers: u64,
-    /// Active releases, rendered as responses.
-    pub(crate) active_releases: u64,
-    /// Tenants of the callers that read active releases.
-    pub(crate) active_release_tenants: u64,
     /// Namespaces of workspaces.
     pub(crate) namespaces: u64,
     /// Summaries of versions for the activation checks.
@@ -44,13 +40,11 @@ pub(crate) struct CacheByteLimits {
     pub(crate) log_tiles: u64,
 }
 
-/// Limits of all caches, 81 MiB in total.
+/// Limits of all caches, 74 MiB in total.
 pub(crate) const CACHE_BYTE_LIMITS: CacheByteLimits = CacheByteLimits {
     plans: 40 << 20,
     entries: 6 << 20,
     callers: 5 << 20,
-    active_releases: 6 << 20,
-    active_release_tenants: 1 << 20,
     namespaces: 2 << 20,
     summaries: 2 << 20,
     refused_clients: 3 << 20,
@@ -72,7 +66,7 @@ const ENTRY_OVERHEAD: usize = 384;
 
 /// Returns the builder of a cache whose entries occupy at most `max_bytes` in total. `bytes` estimates the heap
 /// memory of a key and its value.
-pub(crate) fn weighted_cache<K, V>(
+pub fn weighted_cache<K, V>(
     max_bytes: u64,
     bytes: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
 ) -> CacheBuilder<K, V, Cache<K, V>>
@@ -93,7 +87,7 @@ pub(crate) struct PendingLoads<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> fmt::Debug for PendingLoads<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StatementsInFlight")
+        f.write_str("PendingLoads")
     }
 }
 
@@ -132,7 +126,7 @@ where
 const ACTOR_BYTES: usize = 96;
 
 /// Estimates the heap memory of identity claims, in bytes.
-pub(crate) const fn claims_bytes(claims: &Claims) -> usize {
+pub const fn claims_bytes(claims: &Claims) -> usize {
     claims.groups.len().saturating_add(1).saturating_mul(ACTOR_BYTES)
 }
 

@@ -9,7 +9,7 @@ mod asset_kind;
 pub mod audit;
 mod blocking;
 pub mod builtin_tool;
-mod cache;
+pub mod cache;
 mod commit_context;
 pub mod connection;
 pub mod demo;

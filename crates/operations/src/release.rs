@@ -16,7 +16,7 @@ mod use_case_origin;
 mod vector_checks;
 
 pub(crate) use activation_checks::CheckScope;
-pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseResponseCache};
+pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseVersion};
 pub(crate) use evaluated_content::EvaluatedContent;
 pub use lane_history::LaneHistory;
 pub use rollback::RollbackResult;
@@ -95,7 +95,6 @@ pub struct ReleaseQuery {
 #[derive(Clone)]
 pub struct Releases {
     context: CommitContext,
-    active_releases: Arc<ActiveReleaseResponseCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<EvaluatedContent>>,
@@ -130,7 +129,6 @@ impl Releases {
     ) -> Self {
         Self {
             context: shared.context.clone(),
-            active_releases: Arc::clone(&shared.active_releases),
             settings: Arc::clone(&shared.settings),
             provider: Arc::clone(&shared.provider),
             summaries: shared.summaries.clone(),

@@ -1,23 +1,19 @@
-//! The active release of a workload. Its rendered response is cached, and one point query verifies the revisions of
-//! the cached response.
+//! The active release of a workload, and the verification of an earlier read by one point query.
 
 use crate::{
     Failure,
     access::{Claims, IdentityMode, Operation},
-    cache::{CACHE_BYTE_LIMITS, claims_bytes, weighted_cache},
     idempotency::MAX_ATTEMPTS,
     release::Releases,
 };
 use fairway_domain::{
     access::Caller,
-    id::{RequestId, TenantId, WorkloadId},
+    id::{RequestId, WorkloadId},
     release::{lane::Lane, ports::ReleaseWithDeployment},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
 };
-use moka::sync::Cache;
-use std::sync::Arc;
 
 /// The release that serves, with the lane on which it was found.
 #[derive(Clone, Debug)]
@@ -28,42 +24,15 @@ pub struct ActiveRelease {
     pub lane: Lane,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct ActiveReleaseKey {
-    claims: Claims,
-    tenant: TenantId,
+/// The state from which an active release was read. While it is current, the same caller gets the same release for the
+/// same query.
+#[derive(Clone, Debug)]
+pub struct ActiveReleaseVersion {
+    scope: TenantScope,
     workload: WorkloadId,
     environment: Slug,
-    lane: Option<Lane>,
-}
-
-/// A rendered response with the two revisions on which it depends. While both revisions are unchanged, the same
-/// caller receives the same response.
-#[derive(Clone)]
-struct CachedResponse {
     deployment: Revision,
     access: Revision,
-    body: Arc<str>,
-}
-
-/// Rendered responses by caller and query.
-pub struct ActiveReleaseResponseCache {
-    responses: Cache<ActiveReleaseKey, CachedResponse>,
-    scopes: Cache<Claims, TenantScope>,
-}
-
-impl ActiveReleaseResponseCache {
-    pub(crate) fn new() -> Self {
-        let response_bytes = |key: &ActiveReleaseKey, response: &CachedResponse| {
-            let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
-            key_bytes.saturating_add(response.body.len())
-        };
-        let scope_bytes = |claims: &Claims, _: &TenantScope| claims_bytes(claims);
-        Self {
-            responses: weighted_cache(CACHE_BYTE_LIMITS.active_releases, response_bytes).build(),
-            scopes: weighted_cache(CACHE_BYTE_LIMITS.active_release_tenants, scope_bytes).build(),
-        }
-    }
 }
 
 /// Query for the release that serves a workload.
@@ -78,11 +47,8 @@ pub struct ActiveReleaseQuery<'q> {
 }
 
 impl Releases {
-    /// Returns the release that serves a workload in an environment, rendered by `render`.
-    ///
-    /// The response is cached with the revisions of the deployment and of the tenant's access. One point query
-    /// verifies both. After a change, the rights of the caller and the response are read again. A revoked role or a
-    /// reassigned lane therefore takes effect with the next request.
+    /// Returns the release that serves a workload in an environment, and the state from which it was read. The caller
+    /// may cache the result, and verify it by [`Self::is_current`].
     ///
     /// # Errors
     /// Not found when the caller does not see the workload's releases, or no release holds a requested lane.
@@ -92,41 +58,29 @@ impl Releases {
         claims: &Claims,
         request_id: RequestId,
         query: &ActiveReleaseQuery<'_>,
-        render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
-    ) -> Result<Arc<str>, Failure> {
+    ) -> Result<(ActiveRelease, ActiveReleaseVersion), Failure> {
         let &ActiveReleaseQuery { workload, environment, lane } = query;
-        if let Some(scope) = self.active_releases.scopes.get(claims) {
-            let tenant = scope.tenant();
-            let key =
-                ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
-            if let Some(cached) = self.active_releases.responses.get(&key) {
-                let revisions = self.deployment_store.current_revisions(scope, workload, environment).await?;
-                if revisions
-                    .is_some_and(|current| current.deployment == cached.deployment && current.access == cached.access)
-                {
-                    return Ok(cached.body);
-                }
-                self.active_releases.responses.invalidate(&key);
-            }
-        }
         let caller = self.identities.resolve_caller(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
-        let body: Arc<str> = render(&active)?.into();
-        let cached = CachedResponse {
-            deployment: active.release.deployment.revision,
-            access: caller.access_revision,
-            body: Arc::clone(&body),
-        };
-        self.active_releases.scopes.insert(claims.clone(), TenantScope::for_caller(&caller));
-        let key = ActiveReleaseKey {
-            claims: claims.clone(),
-            tenant: caller.tenant,
+        let version = ActiveReleaseVersion {
+            scope: TenantScope::for_caller(&caller),
             workload,
             environment: environment.clone(),
-            lane,
+            deployment: active.release.deployment.revision,
+            access: caller.access_revision,
         };
-        self.active_releases.responses.insert(key, cached);
-        Ok(body)
+        Ok((active, version))
+    }
+
+    /// Whether the deployment and the access of the tenant are unchanged since a read, by one point query. A revoked
+    /// role or a reassigned lane therefore takes effect with the next request.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn is_current(&self, version: &ActiveReleaseVersion) -> Result<bool, Failure> {
+        let ActiveReleaseVersion { scope, workload, environment, deployment, access } = version;
+        let revisions = self.deployment_store.current_revisions(*scope, *workload, environment).await?;
+        Ok(revisions.is_some_and(|current| current.deployment == *deployment && current.access == *access))
     }
 
     async fn find_active(

@@ -12,7 +12,7 @@ use crate::{
     },
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
-    release::{ActiveReleaseResponseCache, EvaluatedContent},
+    release::EvaluatedContent,
     transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,
 };
@@ -51,7 +51,6 @@ pub(crate) struct SharedState {
     pub(crate) plans: Arc<PlanCache>,
     /// Callers by their claims. The accept statement verifies the access revision of a cached caller.
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
-    pub(crate) active_releases: Arc<ActiveReleaseResponseCache>,
     /// The namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Summaries of version content for the activation checks. A version never changes.
@@ -100,7 +99,6 @@ impl SharedState {
                 claims_bytes(claims).saturating_add(caller_bytes(caller))
             })
             .build(),
-            active_releases: Arc::new(ActiveReleaseResponseCache::new()),
             namespaces: weighted_cache(CACHE_BYTE_LIMITS.namespaces, |_, _| 0).build(),
             summaries: weighted_cache(CACHE_BYTE_LIMITS.summaries, |_, summary: &Arc<EvaluatedContent>| {
                 summary.bytes()

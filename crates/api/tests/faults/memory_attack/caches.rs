@@ -30,7 +30,7 @@ enum Cache {
     Workloads,
     /// Callers with unknown names, who request unknown slugs.
     Callers,
-    /// Rendered active releases, and the tenants of the callers that read them.
+    /// Response bodies of active releases.
     ActiveReleases,
     /// Clients that the rate limit has refused.
     RefusedClients,
@@ -53,7 +53,8 @@ impl Cache {
         Self::Lists,
     ];
 
-    /// Memory limit of the cache, in KiB: `CACHE_BYTE_LIMITS` in `crates/operations`.
+    /// Memory limit of the cache, in KiB: `CACHE_BYTE_LIMITS` in `crates/operations`, or `MAX_BYTES` in
+    /// `crates/api/src/release/active_release_bodies.rs`.
     const fn limit_kib(self) -> u64 {
         match self {
             Self::Workloads => 12 << 10,
