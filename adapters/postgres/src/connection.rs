@@ -16,8 +16,8 @@ use fairway_domain::{
     access::ActorRef,
     connection::{
         CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot,
-        ConnectionStatus, ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS,
-        MAX_SECRET_BINDINGS, SecretBindings,
+        ConnectionStatus, ConnectionStore, ConnectionTaskStore, ConnectorKind, DueCheck, Health, HealthState,
+        MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
         expiry_notice::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
@@ -302,7 +302,10 @@ impl ConnectionStore for Database {
             .with("checked_by", check.checked_by.to_string());
         self.commit_guarded(&CHECK, scope, &fact, key, add_connection_columns(input, &connection)).await.map(|_| ())
     }
+}
 
+#[async_trait]
+impl ConnectionTaskStore for Database {
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {
         // This statement is text, so that it runs on a point connection. The settings of point connections make the
         // planner use the partial index `connection_by_check` even without statistics.

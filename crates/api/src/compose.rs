@@ -202,6 +202,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         workloads: shared.clone(),
         share_links: shared.clone(),
         connections: shared.clone(),
+        connection_tasks: shared.clone(),
         access_requests: shared.clone(),
         use_cases: shared.clone(),
         rate_limits: shared.clone(),

@@ -18,7 +18,7 @@ use crate::{
     use_case::bundle::{REDACTED_CONNECTION, has_markup},
 };
 pub use kind_and_status::{ConnectionStatus, ConnectorKind, HealthState};
-pub use ports::{CHECK_INTERVAL, ConnectionStore, DueCheck};
+pub use ports::{CHECK_INTERVAL, ConnectionStore, ConnectionTaskStore, DueCheck};
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -17,7 +17,8 @@ use crate::{
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     connection::{
-        Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, MAX_LISTED_CHECKS, NewConnection,
+        Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, ConnectionTaskStore, MAX_LISTED_CHECKS,
+        NewConnection,
         probe::{EndpointProbe, Probe, ProbeError, health_of},
     },
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
@@ -32,6 +33,7 @@ use std::sync::Arc;
 pub struct Connections {
     context: CommitContext,
     connection_store: Arc<dyn ConnectionStore>,
+    connection_task_store: Arc<dyn ConnectionTaskStore>,
     tenant_store: Arc<dyn TenantStore>,
     endpoint_probe: Arc<dyn EndpointProbe>,
     scope_resolver: Arc<ScopeResolver>,
@@ -43,6 +45,7 @@ impl Connections {
         Self {
             context: shared.context.clone(),
             connection_store: Arc::clone(&stores.connections),
+            connection_task_store: Arc::clone(&stores.connection_tasks),
             tenant_store: Arc::clone(&stores.tenants),
             endpoint_probe: Arc::clone(&shared.endpoint_probe),
             scope_resolver: Arc::clone(&common.scope_resolver),

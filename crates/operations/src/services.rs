@@ -54,7 +54,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::AuditStore,
-    connection::{ConnectionStore, probe::EndpointProbe},
+    connection::{ConnectionStore, ConnectionTaskStore, probe::EndpointProbe},
     environment::{EnvironmentStore, is_production},
     erasure::ErasureStore,
     execution::{
@@ -142,6 +142,8 @@ pub struct Stores {
     pub rate_limits: Arc<dyn RateLimitStore>,
     /// Connections.
     pub connections: Arc<dyn ConnectionStore>,
+    /// Connections for which a background task has work.
+    pub connection_tasks: Arc<dyn ConnectionTaskStore>,
     /// Access requests.
     pub access_requests: Arc<dyn AccessRequestStore>,
     /// Use cases.

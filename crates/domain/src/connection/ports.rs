@@ -1,4 +1,4 @@
-//! The store port of connections.
+//! The store ports of connections.
 
 use super::{
     CheckedConnection, Connection, ConnectionCheck, ConnectionSnapshot,
@@ -72,6 +72,11 @@ pub trait ConnectionStore: Send + Sync {
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+}
+
+/// Finds the connections for which a background task has work, and stores notices of expiry.
+#[async_trait]
+pub trait ConnectionTaskStore: Send + Sync {
     /// Active connections with an endpoint, in all tenants, whose last check or change is at least [`CHECK_INTERVAL`]
     /// old by the database's clock. The oldest comes first.
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError>;

@@ -35,7 +35,7 @@ impl Connections {
     pub async fn create_due_notices(&self) -> Result<u64, Failure> {
         let mut created = 0_u64;
         loop {
-            let due = self.connection_store.due_expiry_notices(PAGE).await?;
+            let due = self.connection_task_store.due_expiry_notices(PAGE).await?;
             let created_before = created;
             for notice in &due {
                 match self.create_notice(*notice).await {
@@ -66,7 +66,7 @@ impl Connections {
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let Some(change) = connection.notify_expiry(due.days, &stamp) else { return Ok(false) };
-        match self.connection_store.commit_expiry_notice(scope, change).await {
+        match self.connection_task_store.commit_expiry_notice(scope, change).await {
             Err(CommitError::Stale) => Ok(false),
             committed => {
                 committed?;

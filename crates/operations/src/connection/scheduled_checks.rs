@@ -44,7 +44,7 @@ impl Connections {
     /// # Errors
     /// When the due connections cannot be read.
     pub async fn run_due_checks(&self) -> Result<u64, Failure> {
-        let due = self.connection_store.due_checks(PAGE).await?;
+        let due = self.connection_task_store.due_checks(PAGE).await?;
         let check_count = AtomicU64::new(0);
         let check = async |due: DueCheck| match self.record_due_check(due).await {
             Ok(is_recorded) => {

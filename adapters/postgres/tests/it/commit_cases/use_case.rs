@@ -7,8 +7,8 @@ use fairway_domain::{
     access_request::{AccessRequest, AccessRequestStore, GrantedSettings},
     asset::kind::AssetKind,
     connection::{
-        Connection, ConnectionPatch, ConnectionStatus, ConnectionStore, ConnectorKind, HealthState, NewConnection,
-        SecretBindings,
+        Connection, ConnectionPatch, ConnectionStatus, ConnectionStore, ConnectionTaskStore, ConnectorKind,
+        HealthState, NewConnection, SecretBindings,
     },
     store::{Change, Conflict},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE},
@@ -103,7 +103,7 @@ pub(super) async fn expiry_notice(fixture: &Fixture) -> Decision {
          SELECT tenant_id, connection_id, expires_at, 3, now() FROM connection WHERE connection_id = '{id}'"
     );
     let store = store(fixture);
-    Decision::new(async move |_| ConnectionStore::commit_expiry_notice(&*store, scope(), change).await)
+    Decision::new(async move |_| ConnectionTaskStore::commit_expiry_notice(&*store, scope(), change).await)
         .stale_after(increment_revision("connection", id))
         .stale_after(notice_insert)
 }
