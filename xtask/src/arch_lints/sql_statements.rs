@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The list of statements that are SQL texts instead of typed queries, one on each line: file and name. Every new
-/// entry needs a deliberate decision, because the compiler checks only typed queries.
+/// The list of statements that are SQL texts instead of typed queries, one on each line: file, and the name of the static
+/// or of the function that builds the text. Every new entry needs a deliberate decision, because the compiler checks only typed queries.
 const LIST: &str = "adapters/postgres/text_statements.txt";
 /// Tests of the statement builders, which are exempt because they compare generated texts with numbered parameters.
 const BUILDER_TESTS: [&str; 2] =
     ["adapters/postgres/src/guarded_commit/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
 /// The Rust types of statements that are SQL texts.
 const TYPES: [&str; 3] = ["Query", "GuardedCommit", "GuardedBatchCommit"];
+/// Expressions that build SQL text within a function. The list has the name of the function.
+const BUILDERS: [&str; 5] = [" ListQuery {", "ListQuery::single(", " sql::<", "(sql::<", ".push_sql("];
 
 /// Sources with hand-numbered parameters, and differences between the list and the defined statements.
 ///
@@ -33,6 +35,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
             format!("{}:{line}: name the parameter; the builder in `guarded_commit.rs` numbers it", relative.display())
         }));
         if relative.starts_with("adapters/postgres/src") && !relative.ends_with("tests.rs") {
+            statements.extend(building_functions(&text).map(|name| format!("{} {name}", relative.display())));
             for name in names(&text) {
                 let statement = format!("{} {name}", relative.display());
                 if statements.contains(&statement) {
@@ -68,6 +71,20 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The names of the functions that build SQL text. A function may occur several times.
+fn building_functions(text: &str) -> impl Iterator<Item = &str> {
+    let mut function = None;
+    text.lines().filter_map(move |line| {
+        let code = line.trim_start();
+        if let Some((_, declaration)) = code.split_once("fn ").filter(|_| !code.starts_with("//")) {
+            function = declaration.split(['(', '<']).next();
+        }
+        let is_declaration = code.contains("-> ListQuery {") || code.starts_with("impl ") || code.contains("struct ");
+        let builds_text = !is_declaration && BUILDERS.iter().any(|builder| line.contains(builder));
+        function.filter(|_| builds_text)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +111,16 @@ mod tests {
             let source = format!("{visibility}static SAVE: GuardedCommit = GuardedCommit::new(\"\", \"true\");\n");
             let found = project(&source, "").unwrap();
             assert!(matches!(&found[..], [problem] if problem.contains("SAVE")), "{visibility}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn lists_functions_that_build_text() {
+        for text in ["let query = ListQuery {", "ListQuery::single(COLUMNS)", "all.filter(sql::<Bool>(READY))"] {
+            let source = format!("pub(super) async fn list(scope: Scope) -> ListQuery {{\n    {text}\n}}\n");
+            let found = project(&source, "").unwrap();
+            assert!(matches!(&found[..], [problem] if problem.contains("thing.rs list")), "{text}: {found:?}");
+            assert!(project(&source, "adapters/postgres/src/thing.rs list\n").unwrap().is_empty(), "{text}");
         }
     }
 
