@@ -327,23 +327,17 @@ impl Notifications {
             Operation::ChangeWorkloadPreferences,
             Operation::ChangeEnvironmentPreferences,
         ];
-        let (scope, preference_scope) = self.authorize_preferences(caller, requested_scope, operations).await?;
+        let (scope, target) = self.authorize_preferences(caller, requested_scope, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let stored_set = self.find_set(scope, caller, &preference_scope).await?;
-            match &stored_set {
-                Some(stored_set) => expected.check(stored_set.revision)?,
+            let stored = self.find_set(scope, caller, &target).await?;
+            match &stored {
+                Some(stored) => expected.check(stored.revision)?,
                 None => expected.check_absent()?,
             }
             let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
-            let change = PreferenceSet::upsert(
-                id,
-                stored_set.as_ref(),
-                &caller.actor,
-                preference_scope.clone(),
-                preferences,
-                &stamp,
-            )?;
-            let Some(change) = change else { return Ok(ExplicitSettings::of_set(stored_set.as_ref())) };
+            let change =
+                PreferenceSet::upsert(id, stored.as_ref(), &caller.actor, target.clone(), preferences, &stamp)?;
+            let Some(change) = change else { return Ok(ExplicitSettings::of_set(stored.as_ref())) };
             let changed_set = change.next.clone();
             match self.preference_store.commit_set(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {

@@ -280,15 +280,9 @@ impl Releases {
                         // The version is read in each attempt, because the asset may have been retired or archived
                         // meanwhile.
                         let bindable = self.bindable_version(caller, &position, version).await?;
-                        let (_, _, release_with_deployment) =
-                            self.authorize_release(caller, Operation::BindVersion, id).await?;
+                        let (_, _, current) = self.authorize_release(caller, Operation::BindVersion, id).await?;
                         let binding_id: BindingId = self.context.new_id();
-                        let change = release_with_deployment.release.bind(
-                            binding_id,
-                            role,
-                            &bindable,
-                            &self.context.stamp(caller),
-                        )?;
+                        let change = current.release.bind(binding_id, role, &bindable, &self.context.stamp(caller))?;
                         let release = change.next.clone();
                         let binding = release.bindings.last().cloned();
                         let outcome = keyed_outcome(key, 201, binding_id.uuid());

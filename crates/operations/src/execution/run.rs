@@ -306,13 +306,8 @@ impl ActiveRun {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
-    fn build_end(
-        &self,
-        run_outcome: RunOutcome,
-        progress: Option<ProgressRecord>,
-        finished_at: Timestamp,
-    ) -> FinishRecord {
-        let output = run_outcome.output.map(|(output, metadata)| Payload {
+    fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
+        let output = ended.output.map(|(output, metadata)| Payload {
             // The output may be large, so it is moved instead of copied.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
             salt: self.engine.context.ids.salt(),
@@ -326,7 +321,7 @@ impl ActiveRun {
             environment: &acceptance.environment,
             input_digest: self.input_digest,
         };
-        let actor = match run_outcome.outcome {
+        let actor = match ended.outcome {
             ExecutionOutcome::Cancelled => self.cancelled_by.get().unwrap_or(&acceptance.submitter),
             ExecutionOutcome::Success
             | ExecutionOutcome::Failure
@@ -340,34 +335,33 @@ impl ActiveRun {
             actor: actor.clone(),
             request_id: acceptance.request_context.request_id,
         };
-        let awaits_review = run_outcome.status == Status::AwaitingReview;
-        let mut fact = match (run_outcome.outcome, run_outcome.decisions.last()) {
+        let awaits_review = ended.status == Status::AwaitingReview;
+        let mut fact = match (ended.outcome, ended.decisions.last()) {
             (ExecutionOutcome::Denied, Some(decision)) => run.denied_fact(decision, &stamp),
             _ if awaits_review => run.review_requested_fact(output.as_ref(), &stamp),
             (outcome, _) => {
-                let code = run_outcome.error.as_ref().map(|error| error.code.as_str());
+                let code = ended.error.as_ref().map(|error| error.code.as_str());
                 run.ended_fact(outcome, code, output.as_ref(), &stamp)
             }
         };
-        let decisions = self.earlier_decisions.iter().chain([&acceptance.decision]).chain(&run_outcome.decisions);
-        fact =
-            fact.with_records_digest(&RunRecords::for_commit(decisions, &run_outcome.artifacts, &run_outcome.lineage));
-        if run_outcome.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
+        let decisions = self.earlier_decisions.iter().chain([&acceptance.decision]).chain(&ended.decisions);
+        fact = fact.with_records_digest(&RunRecords::for_commit(decisions, &ended.artifacts, &ended.lineage));
+        if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
             fact = fact.notifying_owner(&self.policy_attributes.owner_ref);
         }
         FinishRecord {
             execution_id: acceptance.execution_id,
             lease: self.lease,
-            status: run_outcome.status,
-            outcome: run_outcome.outcome,
+            status: ended.status,
+            outcome: ended.outcome,
             review_timeout: awaits_review.then_some(self.engine.settings.review_deadline),
-            error: run_outcome.error,
+            error: ended.error,
             output,
-            steps: run_outcome.steps,
-            decisions: run_outcome.decisions,
-            artifacts: run_outcome.artifacts,
-            lineage: run_outcome.lineage,
-            fulfilled: run_outcome.fulfilled,
+            steps: ended.steps,
+            decisions: ended.decisions,
+            artifacts: ended.artifacts,
+            lineage: ended.lineage,
+            fulfilled: ended.fulfilled,
             progress,
             writeback: None,
             finished_at,

@@ -164,24 +164,18 @@ pub struct RunWorker {
 
 impl RunWorker {
     /// Creates a claim for the free slots.
-    fn new_claim(
-        &self,
-        free_slots: u16,
-        lost_claims: &mut LostClaims,
-        after_tenant: Option<TenantId>,
-        counts: &RunCounts,
-    ) -> Claim {
+    fn new_claim(&self, free_slots: u16, lost: &mut LostClaims, after: Option<TenantId>, counts: &RunCounts) -> Claim {
         let large_claims = self.large_runs.allowed_claims();
         let mut saturated = saturated_tenants(counts);
         saturated.extend(large_claims.saturated);
         Claim {
             lease: self.context.ids.new_id(),
-            lost_leases: lost_claims.tokens(),
+            lost_leases: lost.tokens(),
             lease_for: self.settings.lease,
             deadline_after: self.settings.execution_deadline,
             limit: free_slots.min(CLAIM_LIMIT),
             per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
-            after_tenant,
+            after_tenant: after,
             saturated,
             max_input_bytes: SMALL_RUN_BYTES,
             takes_large: large_claims.is_allowed,
@@ -287,10 +281,8 @@ impl RunWorker {
             self.run_plans.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
         let decision = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let policy_attributes = policy_attributes(&caller, &entry, &run.environment, run.lane);
-        let first_decision =
-            claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let acceptance =
-            self.current_acceptance(claimed, inputs, request_context, run.release_id, run.lane, first_decision);
+        let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let acceptance = self.current_acceptance(claimed, inputs, request_context, run.release_id, run.lane, first);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope: claimed.scope,
@@ -361,8 +353,7 @@ impl RunWorker {
             let denial = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
             return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denial }));
         }
-        let accepted_decision =
-            combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
         let acceptance = self.current_acceptance(claimed, inputs, request_context, release_id, lane, recorded);
         Ok(NextAction::Run(Box::new(ActiveRun {
@@ -370,7 +361,7 @@ impl RunWorker {
             scope,
             policy_attributes: attributes,
             lease: claimed.lease,
-            decision: policy::stricter_decision(accepted_decision, decision),
+            decision: policy::stricter_decision(accepted, decision),
             earlier_decisions: claimed.decisions.clone(),
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
