@@ -196,7 +196,7 @@ impl AccessRequestStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static DENY: GuardedCommit = GuardedCommit::of_parts(
-            &["decided AS (", UPDATE_REQUEST, " RETURNING 1)"],
+            &["updated_request AS (", UPDATE_REQUEST, " RETURNING 1)"],
             "(SELECT count(*) = 1 FROM updated_request)",
             "",
         );
