@@ -290,7 +290,7 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
     let ask = || server.post(setup.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
-    proxy.set_fault(ProxyFault::Matching("contract.revoked"));
+    proxy.set_fault(ProxyFault::Matching("coalesce(contract.revoked"));
     let response = ask().await;
     proxy.set_fault(ProxyFault::None);
     let run = response.expect(200);
