@@ -41,13 +41,17 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
     let earlier_server = paths.target.join("upgrade").join(format!("fairway-server-{commit}"));
     if !earlier_server.is_file() {
+        // Cargo names the crates of both checkouts alike, so that in one target directory it takes those of one for
+        // those of the other.
+        let target = paths.target.join("upgrade").join("target");
         let mut build = paths.programs_build_command(Profile::Dev);
-        build.current_dir(&checkout);
+        build.current_dir(&checkout).env("CARGO_TARGET_DIR", &target);
         let built = children::run(build, &signals)?;
         if !built.success() {
             return Ok(children::exit_code(built));
         }
-        fs::copy(paths.server_executable(Profile::Dev), &earlier_server).context("copying the earlier server")?;
+        fs::copy(target.join(Profile::Dev.folder()).join("fairway-server"), &earlier_server)
+            .context("copying the earlier server")?;
     }
     let built = children::run(paths.programs_build_command(Profile::Dev), &signals)?;
     if !built.success() {
