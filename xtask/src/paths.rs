@@ -113,7 +113,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    fn folder(self) -> &'static str {
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Profile::Dev => "debug",
             Profile::Release => "release",
