@@ -59,7 +59,8 @@ enum Verb {
     Up(up::Arguments),
     /// Run all tests, or those selected by nextest arguments, with a managed PostgreSQL and an S3 server
     Test(test::Arguments),
-    /// Run the long forms of tests: histories compared with their model, lanes under load, the matrix of the runtime pages
+    /// Run the long forms of tests: histories compared with their model, lanes under load, the matrix of the runtime
+    /// pages
     Model(model::Arguments),
     /// Run everything that a change must pass: `check`, the README's test command, `check-api`, `browser`, `sign-in`
     /// and `verifiers`

@@ -2,8 +2,8 @@
 //!
 //! A check chooses the address of a server before the server binds it, because other settings contain the address. In
 //! between, the kernel must not give the port to an outgoing connection, which includes an attempt to connect to that
-//! port: such a connection connects to itself. The ports are therefore below Linux's default range of ports for outgoing
-//! connections, which begins at 32768.
+//! port: such a connection connects to itself. The ports are therefore below Linux's default range of ports for
+//! outgoing connections, which begins at 32768.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

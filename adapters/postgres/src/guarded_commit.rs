@@ -7,8 +7,8 @@
 //! braces.
 //!
 //! A [`GuardedCommit`] ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
-//! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatchCommit`] writes the facts of the rows
-//! whose guard holds. Only these two write facts.
+//! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatchCommit`] writes the facts of the
+//! rows whose guard holds. Only these two write facts.
 
 use crate::{
     param::{Param, ParamValue, SqlValue},

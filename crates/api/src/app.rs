@@ -13,7 +13,7 @@ use crate::{
         outermost_middleware::outermost_middleware,
         response_memory::reserve_response_memory,
         site_guard::site_guard,
-        unknown_query_parameters::{KnownQueries, unknown_query_parameters},
+        unknown_query_parameters::{KnownQueries, refuse_unknown_query_parameters},
     },
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
@@ -298,7 +298,7 @@ pub fn app(
         .configure(portal::routes::configure)
         .service(embeddable_page::embeddable_page_route())
         .default_service(web::to(fallback))
-        .wrap(from_fn(unknown_query_parameters))
+        .wrap(from_fn(refuse_unknown_query_parameters))
         .wrap(from_fn(shed_load))
         .wrap(from_fn(authenticate))
         .wrap(from_fn(site_guard))

@@ -2,8 +2,9 @@
 //!
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
 //! [`response_memory::reserve_response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
-//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`unknown_query_parameters::unknown_query_parameters`]. They
-//! read their settings from the app data, `web::Data<HttpState>`; without it every request is a 500.
+//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`],
+//! [`unknown_query_parameters::refuse_unknown_query_parameters`]. They read their settings from the app data,
+//! `web::Data<HttpState>`; without it every request is a 500.
 
 pub mod authentication;
 pub mod body;

@@ -80,8 +80,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit code: 1 refused or failed, 2 usage error or out of sync, 3 unreachable, 5 the run or the watched release
-    /// continues. Scripts rely on the codes.
+    /// The exit code: 1 refused or failed, 2 usage error or out of sync, 3 unreachable, 5 the run or the watched
+    /// release continues. Scripts rely on the codes.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.exit_status())
     }

@@ -56,8 +56,8 @@ fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v
     items.iter().filter(|item| is_prefix && string_or_empty(item, member).starts_with(&prefix)).collect()
 }
 
-/// Resolves a reference to a run: an id, the unique beginning of an id, or `latest`. Short references are resolved among
-/// the newest runs that the caller may see.
+/// Resolves a reference to a run: an id, the unique beginning of an id, or `latest`. Short references are resolved
+/// among the newest runs that the caller may see.
 ///
 /// # Errors
 /// When no run or more than one run matches; the failure lists the candidates.

@@ -38,8 +38,8 @@ fn documented_enforcement_matches_the_schemas() {
             let field = cells[0].trim_end_matches('`');
             let property = property_at(schema, field);
             assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
-            // If a field that is only recorded claims to fail closed, the table must name the code with which its use is
-            // refused.
+            // If a field that is only recorded claims to fail closed, the table must name the code with which its use
+            // is refused.
             let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
             assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
             fields.insert(field.split('.').next().unwrap().to_owned());

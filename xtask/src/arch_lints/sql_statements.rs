@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The list of statements that are SQL texts instead of typed queries, one on each line: file, and the name of the static
-/// or of the function that builds the text. Every new entry needs a deliberate decision, because the compiler checks only typed queries.
+/// The list of statements that are SQL texts instead of typed queries, one on each line: file, and the name of the
+/// static or of the function that builds the text. Every new entry needs a deliberate decision, because the compiler
+/// checks only typed queries.
 const LIST: &str = "adapters/postgres/text_statements.txt";
 /// Tests of the statement builders, which are exempt because they compare generated texts with numbered parameters.
 const BUILDER_TESTS: [&str; 2] =

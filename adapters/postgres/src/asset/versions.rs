@@ -193,7 +193,8 @@ pub(super) fn add_version_columns<'v>(input: Input<'v>, version: &'v NewVersion)
         .with_list("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
 }
 
-/// CTEs that insert the source text, change note and references of the version that the CTE `inserted_version` inserted.
+/// CTEs that insert the source text, change note and references of the version that the CTE `inserted_version`
+/// inserted.
 const INSERT_ATTACHMENTS: &str = "
      inserted_source AS (
         INSERT INTO asset_version_source (tenant_id, asset_version_id, body)

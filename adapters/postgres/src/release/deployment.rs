@@ -29,9 +29,10 @@ use uuid::Uuid;
 
 /// Commits a lane change in one statement.
 ///
-/// Rows are locked in the order that the documentation of `release.rs` defines. The CTE `locked_releases` depends on the
-/// update of the deployment, and all later parts depend on that CTE. A release to which a lane returns must still be `superseded`. The shared lock on the
-/// workload serializes the change with a retirement of the workload, after which no release receives a lane.
+/// Rows are locked in the order that the documentation of `release.rs` defines. The CTE `locked_releases` depends on
+/// the update of the deployment, and all later parts depend on that CTE. A release to which a lane returns must still
+/// be `superseded`. The shared lock on the workload serializes the change with a retirement of the workload, after
+/// which no release receives a lane.
 static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
     "locked_workload AS (
         SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'

@@ -34,8 +34,8 @@ static REPUBLISH: GuardedCommit = GuardedCommit::of_parts(
     "",
 );
 
-/// Publishes a use case for the first time. The statement locks the use case and then the reused assets, in the order of
-/// their identifiers. All other rows are new.
+/// Publishes a use case for the first time. The statement locks the use case and then the reused assets, in the order
+/// of their identifiers. All other rows are new.
 static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &[
         "updated_use_case AS (

@@ -1,4 +1,5 @@
-//! A case for every commit method of the ports: a decision that is ready to commit, and statements that invalidate its guard.
+//! A case for every commit method of the ports: a decision that is ready to commit, and statements that invalidate its
+//! guard.
 
 mod asset;
 mod erasure;

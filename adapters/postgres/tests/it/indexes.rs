@@ -308,8 +308,9 @@ async fn plans_of_a_new_server_use_selective_indexes() {
     let start = Instant::now();
     work().await;
     while new_store.sequence().await.unwrap() > 0 {}
-    // A connection discards its plans whenever its age doubles (`plan_generation` in the pool). This wait is longer than
-    // the age of the connections, so that they discard the plans that they made while the tables had no statistics.
+    // A connection discards its plans whenever its age doubles (`plan_generation` in the pool). This wait is longer
+    // than the age of the connections, so that they discard the plans that they made while the tables had no
+    // statistics.
     tokio::time::sleep(start.elapsed() + Duration::from_secs(1)).await;
     let fill = FILL.strip_suffix("ANALYZE;").unwrap();
     fixture.owner.batch_execute(fill).await.unwrap();

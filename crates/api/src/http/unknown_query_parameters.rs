@@ -66,7 +66,7 @@ fn query_parameters(operation: &Operation) -> BTreeSet<String> {
 ///
 /// # Errors
 /// The errors of the inner service.
-pub async fn unknown_query_parameters<B: MessageBody + 'static>(
+pub async fn refuse_unknown_query_parameters<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
@@ -123,7 +123,7 @@ mod tests {
             .service(web::resource("/v1/things").to(handler))
             .service(web::resource("/pages").to(handler))
             .default_service(web::to(|| async { HttpResponse::NotFound().finish() }))
-            .wrap(from_fn(unknown_query_parameters));
+            .wrap(from_fn(refuse_unknown_query_parameters));
         let app = test::init_service(app).await;
         for (method, uri, status) in [
             ("GET", "/v1/things", 200),

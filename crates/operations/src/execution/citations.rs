@@ -162,8 +162,8 @@ impl CitedChunks {
     }
 }
 
-/// Describes a cited document with the texts that the caller may read. `readable_chunks` is `None` if the caller may not read
-/// the document.
+/// Describes a cited document with the texts that the caller may read. `readable_chunks` is `None` if the caller may
+/// not read the document.
 fn describe(document_id: String, chunk_ids: &[ChunkId], readable_chunks: Option<&[RetrievedChunk]>) -> CitedDocument {
     let Some(readable_chunks) = readable_chunks else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };

@@ -90,7 +90,8 @@ impl ScriptedResponse {
         self
     }
 
-    /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before each part except the first.
+    /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before each part except
+    /// the first.
     #[must_use]
     pub fn with_pauses(mut self) -> Self {
         let mut parts = Vec::new();
