@@ -344,9 +344,14 @@ export async function console_keyboard() {
   await tabTo("Approve");
   equal(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "solid", "the focus is visible");
   await page.keyboard.press("Enter");
-  await page.getByRole("dialog").waitFor();
-  await page.getByLabel("Comment").focus();
+  const dialog = page.getByRole("dialog");
+  await dialog.waitFor();
+  // The dialog takes the focus after it appears. Before that, its close button could receive the typed keys.
+  await until(() => dialog.evaluate((element) => element.contains(document.activeElement)), "the dialog has the focus");
+  const comment = dialog.getByLabel("Comment");
+  await comment.focus();
   await page.keyboard.type("By keys.");
+  equal(await comment.inputValue(), "By keys.");
   await tabTo("Approve");
   await page.keyboard.press("Enter");
   await page.getByText("to the bindings of now").waitFor();
@@ -354,7 +359,7 @@ export async function console_keyboard() {
   await page.keyboard.press("Control+k");
   await page.getByRole("combobox", { name: "Command palette" }).waitFor();
   await page.keyboard.press("Escape");
-  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await dialog.waitFor({ state: "detached" });
   await close(page);
 }
 

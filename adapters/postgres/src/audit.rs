@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
     row::{Row, read_count, require_decoded},
     schema::fact,
 };
@@ -97,13 +97,13 @@ impl AuditStore for Database {
         // The join with `fact` follows the page limit, so it runs for the rows of the page only.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
-        let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
+        let mut values = Input::of_params(scope);
+        let mut conditions = vec!["tenant_id = {tenant_id}".to_owned()];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(subject) = filter.subject {
-            conditions.push(format!("subject_id = {}", values.bind(subject)));
+            conditions.push(format!("subject_id = {}", values.bind("subject_id", subject)));
         }
         let (with, arms) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

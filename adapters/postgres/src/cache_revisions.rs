@@ -50,25 +50,11 @@ impl BatchLoader for DeploymentRevisionLoader {
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
-        // Most loads have one deployment. Their input is a plain row, which saves an `unnest`.
-        static FIND_REVISIONS: Query = Query::new(
-            "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
-            FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
-        );
-        let (statement, input) = if let [(tenant, workload, environment)] = keys {
-            let input = Input::one()
-                .with("tenant_id", *tenant)
-                .with("workload_id", *workload)
-                .with("environment", environment.as_str());
-            (&FIND_REVISIONS, input)
-        } else {
-            let input = Input::many()
-                .with_column("tenant_id", keys.iter().map(|(tenant, _, _)| *tenant).collect())
-                .with_column("workload_id", keys.iter().map(|(_, workload, _)| *workload).collect())
-                .with_column("environment", keys.iter().map(|(_, _, environment)| environment.as_str()).collect());
-            (&LOAD_REVISIONS, input)
-        };
-        let rows = read(&self.0, statement.text(&input)?, &input.params()).await?;
+        let input = Input::many()
+            .with_column("tenant_id", keys.iter().map(|(tenant, _, _)| *tenant).collect())
+            .with_column("workload_id", keys.iter().map(|(_, workload, _)| *workload).collect())
+            .with_column("environment", keys.iter().map(|(_, _, environment)| environment.as_str()).collect());
+        let rows = read(&self.0, LOAD_REVISIONS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let key = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);

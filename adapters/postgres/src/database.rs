@@ -350,6 +350,11 @@ impl Database {
         self.commit(sql, &input.params()).await
     }
 
+    /// The pool of point reads and commits, for a commit that a batch would also send, such as one with a key.
+    pub(crate) const fn point_pool(&self) -> &StatementPool {
+        &self.point_pool
+    }
+
     /// Sends a read of at most one row, and returns the row if any.
     pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())

@@ -76,51 +76,31 @@ const JOINED_REASON_CODE: &str = "(SELECT reason_code FROM policy_decision AS de
     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
     LIMIT 1) AS reason_code";
 
-/// How a statement selects its runs.
-#[derive(Clone, Copy)]
-enum RunSelector {
-    /// One run, whose identifier is a parameter. PostgreSQL opens only the monthly partition that contains the run.
-    Single,
-    /// All runs of the input rows. Parameters with the first and the last identifier let PostgreSQL prune monthly
-    /// partitions.
-    Batch,
+/// The condition that a row of `table` belongs to a run of the input. Parameters with the first and the last
+/// identifier let PostgreSQL prune monthly partitions.
+fn run_condition(table: &str) -> String {
+    format!(
+        "{table}.tenant_id = input.tenant_id AND {table}.execution_id = input.execution_id
+            AND {table}.execution_id >= {{first_execution}} AND {table}.execution_id <= {{last_execution}}"
+    )
 }
 
-impl RunSelector {
-    /// The condition that a row of `table` belongs to a selected run. Names in braces are parameters of the
-    /// statement.
-    fn condition(self, table: &str) -> String {
-        match self {
-            Self::Single => {
-                format!("{table}.tenant_id = {{tenant_id}} AND {table}.execution_id = {{execution_id}}")
-            }
-            Self::Batch => format!(
-                "{table}.tenant_id = input.tenant_id AND {table}.execution_id = input.execution_id
-                    AND {table}.execution_id >= {{first_execution}} AND {table}.execution_id <= {{last_execution}}"
-            ),
-        }
-    }
-
-    /// A `SELECT` of `columns` for the selected runs.
-    fn select(self, columns: &str, joins: &str) -> String {
-        let condition = self.condition("execution");
-        match self {
-            Self::Single => format!("SELECT {columns} FROM execution {joins} WHERE {condition}"),
-            Self::Batch => format!(
-                "SELECT found.* FROM input, LATERAL (
-                    SELECT {columns} FROM execution {joins} WHERE {condition} OFFSET 0) AS found"
-            ),
-        }
-    }
+/// A `SELECT` of `columns` for the runs of the input.
+fn select_runs(columns: &str, joins: &str) -> String {
+    let condition = run_condition("execution");
+    format!(
+        "SELECT found.* FROM input, LATERAL (
+            SELECT {columns} FROM execution {joins} WHERE {condition} OFFSET 0) AS found"
+    )
 }
 
-/// The input of a read of one run, for [`RunSelector::Single`].
-fn single_run<'v>(tenant: Uuid, run: Uuid) -> Input<'v> {
-    Input::without_rows().with_param("tenant_id", tenant).with_param("execution_id", run)
+/// The parameters of a read of one run.
+fn run_params<'v>(scope: TenantScope, run: ExecutionId) -> Input<'v> {
+    Input::of_params(scope).with_param("execution_id", run.uuid())
 }
 
-/// The input of a read of several runs, for [`RunSelector::Batch`].
-fn batch_of_runs<'v>(keys: &[(Uuid, Uuid)]) -> Input<'v> {
+/// The input of a read of runs by [`select_runs`].
+fn input_of_runs<'v>(keys: &[(Uuid, Uuid)]) -> Input<'v> {
     let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
     let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
     Input::many()

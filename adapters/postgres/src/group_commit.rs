@@ -81,7 +81,7 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
 
 /// Adapts a [`BatchCommitter`] to a [`BatchOperation`], with permits for large commits.
 pub(crate) struct GroupCommit<C> {
-    pub(crate) committer: C,
+    committer: C,
     large_permits: Semaphore,
     shared_large_permits: LargeCommitPermits,
 }

@@ -10,14 +10,13 @@
 
 use crate::{
     database::Database,
+    guarded_commit::Input,
     list_permits::MAX_PAGE_MEMORY_BYTES,
-    param::{Param, ParamValue, SqlValue},
     row::{Row, read_count},
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
     store::{Cursor, Page, PageRequest, PageStart, StoreError},
-    tenant::TenantScope,
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -69,46 +68,6 @@ impl PageByteLimit {
     }
 }
 
-/// The parameters of a statement, in the order of their placeholders. The first is the tenant.
-#[derive(Default)]
-pub(crate) struct StatementParams(Vec<ParamValue<'static>>);
-
-/// The placeholder of the parameter with this number.
-fn placeholder(number: usize) -> String {
-    format!("${number}")
-}
-
-impl StatementParams {
-    /// The values of a list of one tenant.
-    pub(crate) fn of_tenant(scope: TenantScope) -> Self {
-        Self(vec![ParamValue::new(scope.tenant().uuid())])
-    }
-
-    /// The placeholder of the tenant identifier, which is always the first parameter.
-    pub(crate) fn tenant_placeholder(&self) -> String {
-        placeholder(1)
-    }
-
-    /// Binds a value and returns its placeholder.
-    pub(crate) fn bind(&mut self, value: impl SqlValue + 'static) -> String {
-        self.push(ParamValue::new(value))
-    }
-
-    /// Binds an array and returns its placeholder.
-    pub(crate) fn bind_array<T: SqlValue + 'static>(&mut self, values: Vec<T>) -> String {
-        self.push(ParamValue::array(values))
-    }
-
-    fn push(&mut self, value: ParamValue<'static>) -> String {
-        self.0.push(value);
-        placeholder(self.0.len())
-    }
-
-    pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        self.0.iter().map(ParamValue::param).collect()
-    }
-}
-
 /// The sort key of a list.
 #[derive(Clone, Copy)]
 pub(crate) enum SortKey {
@@ -138,10 +97,10 @@ impl SortKey {
         }
     }
 
-    fn bind(self, cursor: Cursor, values: &mut StatementParams) -> String {
+    fn bind(self, cursor: Cursor, values: &mut Input<'static>) -> String {
         match self {
-            Self::Id(..) => values.bind(cursor.uuid()),
-            Self::Position(..) => values.bind(cursor.index()),
+            Self::Id(..) => values.bind("cursor", cursor.uuid()),
+            Self::Position(..) => values.bind("cursor", cursor.index()),
         }
     }
 }
@@ -171,7 +130,7 @@ pub(crate) struct ListQuery {
     /// Disjoint arms: each row is in at most one of them.
     pub(crate) arms: Vec<UnionArm>,
     /// The parameters of the arms.
-    pub(crate) values: StatementParams,
+    pub(crate) values: Input<'static>,
     /// Whether the list is append-only: its rows are never removed or reordered.
     pub(crate) is_append_only: bool,
     /// A statement whose column `count` has a stored total, to be used instead of counting the rows.
@@ -208,7 +167,7 @@ impl ListQuery {
         from: &str,
         byte_limit: PageByteLimit,
         conditions: Vec<String>,
-        values: StatementParams,
+        values: Input<'static>,
     ) -> Self {
         let arm = UnionArm { from: from.to_owned(), conditions, lateral: None };
         Self {
@@ -288,7 +247,7 @@ impl ListQuery {
     }
 }
 
-/// The bounds of a page, as placeholders in its statement. With literal numbers, every connection would prepare a
+/// The bounds of a page, as names of parameters in its statement. With literal numbers, every connection would prepare a
 /// statement for each page size.
 struct PageBounds {
     /// The page's row limit plus one.
@@ -301,33 +260,32 @@ struct PageBounds {
 }
 
 impl PageBounds {
-    fn bind(page: PageRequest, key: SortKey, plan_mode: PlanMode, values: &mut StatementParams) -> Self {
+    fn bind(page: PageRequest, key: SortKey, plan_mode: PlanMode, values: &mut Input<'static>) -> Self {
         let (offset, after) = match page.start {
             PageStart::Skip(rows) => (rows, None),
             PageStart::After(cursor) => (0, Some(key.bind(cursor, values))),
         };
         let (rows, offset) = (i64::from(page.limit).saturating_add(1), i64::from(offset));
         let arm_limit = match (plan_mode, page.start) {
-            (PlanMode::Custom, _) => values.bind(rows.saturating_add(offset)),
+            (PlanMode::Custom, _) => values.bind("arm_rows", rows.saturating_add(offset)),
             // The limit is a literal: for a parameter, the generic plan would assume a tenth of the rows and sort
             // all of them.
             (PlanMode::Generic, PageStart::After(_) | PageStart::Skip(0)) => SCAN_LIMIT.to_string(),
             (PlanMode::Generic, PageStart::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
-        Self { rows: values.bind(rows), arm_limit, offset: values.bind(offset), after }
+        Self { rows: values.bind("page_rows", rows), arm_limit, offset: values.bind("skipped_rows", offset), after }
     }
 }
 
 /// A `WITH` clause with the CTE `visible_workspace (visible_id)`: the workspaces that the scopes include.
-pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut StatementParams) -> String {
+pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut Input<'static>) -> String {
     let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
     format!(
         "WITH visible_workspace AS MATERIALIZED (SELECT workspace_id AS visible_id FROM workspace
-            WHERE tenant_id = {} AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
-        values.tenant_placeholder(),
-        values.bind_array(namespaces),
-        values.bind_array(workspaces)
+            WHERE tenant_id = {{tenant_id}} AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
+        values.bind_list("visible_namespaces", namespaces),
+        values.bind_list("visible_workspaces", workspaces)
     )
 }
 
@@ -339,12 +297,12 @@ pub(crate) fn visible_arms(
     workspace: &str,
     workload: &str,
     conditions: &[String],
-    values: &mut StatementParams,
+    values: &mut Input<'static>,
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let visible_workloads =
-        format!("(SELECT DISTINCT unnest({}::uuid[]) AS visible_id) AS visible_workload", values.bind_array(workloads));
+    let visible_workloads = values.bind_list("visible_workloads", workloads);
+    let visible_workloads = format!("(SELECT DISTINCT unnest({visible_workloads}) AS visible_id) AS visible_workload");
     let workload_conditions = [
         format!("{workload} = visible_workload.visible_id"),
         format!("NOT EXISTS (SELECT FROM visible_workspace WHERE visible_id = {workspace})"),
@@ -382,7 +340,7 @@ impl Database {
         plan_mode: PlanMode,
         bytes: usize,
         sql: &str,
-        values: &StatementParams,
+        values: &Input<'static>,
     ) -> Result<Vec<Row>, StoreError> {
         match plan_mode {
             PlanMode::Custom => self.read_list(bytes, sql, &values.params()).await,
@@ -415,10 +373,10 @@ impl Database {
     }
 
     async fn count_rows(&self, query: &ListQuery, plan_mode: PlanMode) -> Result<u64, StoreError> {
-        let sql = query.count_sql();
+        let sql = query.values.number_names(query.count_sql())?;
         // The digest includes the parameters, because other callers and filter values mean other lists.
         let list_digest: Option<[u8; 32]> =
-            query.is_append_only.then(|| Sha256::digest(format!("{sql} {:?}", query.values.0)).into());
+            query.is_append_only.then(|| Sha256::digest(format!("{sql} {:?}", query.values.params())).into());
         if list_digest.as_ref().is_some_and(|list_digest| self.capped_counts.contains(list_digest)) {
             return Ok(u64::from(COUNT_LIMIT));
         }
@@ -438,7 +396,7 @@ impl Database {
     ) -> Result<Page<T>, StoreError> {
         let total = self.count_rows(&query, plan_mode).await?;
         let bounds = PageBounds::bind(page, query.key, plan_mode, &mut query.values);
-        let sql = query.page_sql(&bounds);
+        let sql = query.values.number_names(query.page_sql(&bounds))?;
         let bytes = query.byte_limit.max_page_bytes(page.limit);
         let mut found = self.query_list(plan_mode, bytes, &sql, &query.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);

@@ -27,7 +27,7 @@ mod transition;
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
     row::require_decoded,
     schema,
 };
@@ -83,19 +83,19 @@ impl ReleaseStore for Database {
         page: PageRequest,
     ) -> Result<Page<Release>, StoreError> {
         const FROM: &str = "FROM release";
-        let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
+        let mut values = Input::of_params(scope);
+        let mut conditions = vec!["tenant_id = {tenant_id}".to_owned()];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(workload) = filter.workload {
-            conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
+            conditions.push(format!("workload_id = {}", values.bind("workload_id", workload.uuid())));
         }
         if let Some(environment) = &filter.environment {
-            conditions.push(format!("environment = {}", values.bind(environment.to_string())));
+            conditions.push(format!("environment = {}", values.bind("environment", environment.to_string())));
         }
         if let Some(state) = filter.state {
-            conditions.push(format!("state = {}", values.bind(state.as_str())));
+            conditions.push(format!("state = {}", values.bind("state", state.as_str())));
         }
         if filter.excludes_builtin {
             conditions.push(NOT_BUILTIN.to_owned());
@@ -322,9 +322,7 @@ impl ReleaseStore for Database {
         match key {
             None => self.transitions.commit(PendingTransition { scope, change }).await,
             Some(_) => {
-                self.in_flight()
-                    .track(transition::commit_transition(&self.transitions.operation.committer.0, scope, &change, key))
-                    .await
+                self.in_flight().track(transition::commit_transition(self.point_pool(), scope, &change, key)).await
             }
         }
     }
@@ -420,10 +418,10 @@ impl DeploymentStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
-        let mut values = StatementParams::of_tenant(scope);
+        let mut values = Input::of_params(scope);
         let conditions = vec![
-            format!("tenant_id = {}", values.tenant_placeholder()),
-            format!("release_id = {}", values.bind(release.uuid())),
+            "tenant_id = {tenant_id}".to_owned(),
+            format!("release_id = {}", values.bind("release_id", release.uuid())),
         ];
         let key = SortKey::Id("artifact_id", "artifact_id");
         let query = ListQuery::single(
@@ -472,14 +470,7 @@ impl DeploymentStore for Database {
         match key {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => {
-                self.in_flight()
-                    .track(deployment::commit_lane_change(
-                        &self.lane_changes.operation.committer.0,
-                        scope,
-                        &change,
-                        key,
-                    ))
-                    .await
+                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), scope, &change, key)).await
             }
         }
     }

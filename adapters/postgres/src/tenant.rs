@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams},
+    pagination::{ListQuery, PageByteLimit, SortKey},
     row::{Row, require_decoded},
     schema::{namespace, tenant_public_host, workspace},
     workload::add_workload_columns,
@@ -64,7 +64,7 @@ impl TenantStore for Database {
                 "FROM tenant",
                 PageByteLimit::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
                 conditions,
-                StatementParams::default(),
+                Input::without_rows(),
             ),
             page,
             tenant,

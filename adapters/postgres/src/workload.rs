@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, StoredRow},
     guarded_commit::{GuardedCommit, Input},
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, visible_arms},
     row::{Row, require_decoded},
     schema,
 };
@@ -83,7 +83,7 @@ fn prefix_query(scope: TenantScope, words: &WordSet) -> String {
 fn list_query(
     conditions: Vec<String>,
     visible_scopes: Option<&VisibleScopes>,
-    mut values: StatementParams,
+    mut values: Input<'static>,
 ) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, arms) = match visible_scopes {
@@ -208,22 +208,25 @@ impl WorkloadStore for Database {
         filter: &RuntimeFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = StatementParams::of_tenant(scope);
+        let mut values = Input::of_params(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.tenant_placeholder()),
+            "workload.tenant_id = {tenant_id}".to_owned(),
             "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workload.workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(mode) = filter.presentation_mode {
-            conditions.push(format!("interface_config ->> 'presentation_mode' = {}", values.bind(mode.as_str())));
+            conditions.push(format!(
+                "interface_config ->> 'presentation_mode' = {}",
+                values.bind("presentation_mode", mode.as_str())
+            ));
         }
         if let Some(owner) = &filter.owner {
-            conditions.push(format!("owner_ref = {}", values.bind(owner.as_str().to_owned())));
+            conditions.push(format!("owner_ref = {}", values.bind("owner_ref", owner.as_str().to_owned())));
         }
         if let Some(words) = &filter.words {
-            conditions.push(format!("search @@ {}::text::tsquery", values.bind(prefix_query(scope, words))));
+            conditions.push(format!("search @@ {}::tsquery", values.bind("words", prefix_query(scope, words))));
         }
         self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, decode_workload).await
     }
@@ -242,17 +245,17 @@ impl WorkloadStore for Database {
         filter: &WorkloadFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = StatementParams::of_tenant(scope);
+        let mut values = Input::of_params(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.tenant_placeholder()),
+            "workload.tenant_id = {tenant_id}".to_owned(),
             // Built-in workloads are left out, because they belong to no workspace of a user.
             "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workload.workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(status) = filter.status {
-            conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
+            conditions.push(format!("workload.status = {}", values.bind("status", status.as_str())));
         }
         self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, decode_workload).await
     }

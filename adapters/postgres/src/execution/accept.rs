@@ -27,14 +27,13 @@ use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The CTE with the runs whose expected revisions are current. It locks no rows, so that runs of one workload do
-/// not wait for each other.
-const CURRENT: &str = "current AS MATERIALIZED (
-        SELECT input.* FROM input
+/// Selects the runs whose expected revisions are current. It locks no rows, so that runs of one workload do not wait
+/// for each other.
+const SELECT_CURRENT: &str = "SELECT input.* FROM input
         JOIN deployment USING (tenant_id, workload_id, environment)
         JOIN workload USING (tenant_id, workload_id)
         JOIN tenant USING (tenant_id)
-        WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
+        WHERE deployment.revision = deployment_revision AND workload.revision = expected_workload
             AND workload.status = 'registered' AND tenant.access_revision = expected_access";
 
 /// The CTE with the tenants whose queue is full. It checks the limit once for each tenant, because counting a long
@@ -48,41 +47,50 @@ const FULL_QUEUES: &str = "full_queue AS MATERIALIZED (
      ),
      ";
 
-/// The CTEs that insert admitted runs with their inputs, decisions and leases. A run is admitted if its idempotency
-/// key was claimed or if it has none.
-const INSERT_RUNS: &str = "admitted AS MATERIALIZED (
-        SELECT current.* FROM current WHERE key_name IS NULL
-        UNION ALL
-        SELECT current.* FROM current JOIN claimed USING (execution_id)
-     ),
-     run AS (
-        INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
-            deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
-            share_link_id, result_token, delegate)
-        SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
-            expected_deployment, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
-            share_link_id, result_token, delegate
-        FROM admitted
-     ),
-     inputs AS (
-        INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
-        SELECT tenant_id, execution_id, salt, body, sender FROM admitted
-     ),
-     decision AS (
-        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
-            evaluated_at)
-        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
-        FROM admitted
-     ),
-     lease AS (
-        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
-        SELECT tenant_id, execution_id, lease_token, make_interval(secs => lease_seconds),
-            fairway_now() + make_interval(secs => lease_seconds),
-            fairway_now() + make_interval(secs => deadline_seconds), is_script
-        FROM admitted WHERE lease_token IS NOT NULL
-     )";
+/// The CTEs that claim the keys of current runs and admit the runs whose key was claimed, and those without a key.
+fn admit_by_key() -> String {
+    format!(
+        "{CLAIM_KEYS},
+         admitted AS MATERIALIZED (
+            SELECT current.* FROM current WHERE key_name IS NULL
+            UNION ALL
+            SELECT current.* FROM current JOIN claimed USING (execution_id)
+         )"
+    )
+}
+
+/// The CTEs that insert the admitted runs with their inputs, decisions and leases. `run_columns` and `lease_columns`
+/// are columns that only some runs have, each with a comma before it.
+fn insert_runs(run_columns: &str, lease_columns: &str) -> String {
+    format!(
+        "run AS (
+            INSERT INTO execution ({RUN_COLUMNS}{run_columns}) SELECT {RUN_COLUMNS}{run_columns} FROM admitted
+         ),
+         inputs AS (
+            INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
+            SELECT tenant_id, execution_id, salt, body, sender FROM admitted
+         ),
+         decision AS (
+            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
+                rules, evaluated_at)
+            SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code, obligations::text[],
+                rules::text[], evaluated_at
+            FROM admitted
+         ),
+         lease AS (
+            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at
+                {lease_columns})
+            SELECT tenant_id, execution_id, lease_token, make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => deadline_seconds){lease_columns}
+            FROM admitted WHERE lease_token IS NOT NULL
+         )"
+    )
+}
+
+/// The columns of `execution` that every run has when it is accepted.
+const RUN_COLUMNS: &str = "tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane, \
+    deployment_revision, submitter, snapshot, input_digest, status, started_at";
 
 /// The CTEs for the parts that only some runs have: the use of a share link, the queue entry, and the facts of
 /// denials and scripts. A link is used after the key is claimed, so a repeated request counts no second use. If the
@@ -105,30 +113,37 @@ const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
         WHERE fact_id IS NOT NULL
      )";
 
-/// The statement for batches in which all runs start immediately. It omits the rare parts, because each additional
-/// CTE costs time for the whole batch.
-static ACCEPT: Query = Query::of_parts(&[
-    CURRENT,
-    "),
-     ",
-    CLAIM_KEYS,
-    INSERT_RUNS,
-    " SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full
-      FROM current LEFT JOIN admitted USING (execution_id)",
-]);
+/// The statement for batches in which all runs start immediately, without idempotency keys and without rare parts.
+/// Each additional CTE and column costs time for the whole batch, so other batches have other statements.
+static ACCEPT: Query = Query::from_fn(|| {
+    format!(
+        "admitted AS MATERIALIZED ({SELECT_CURRENT}), {}
+         SELECT execution_id, true AS is_admitted, false AS is_queue_full FROM admitted",
+        insert_runs("", "")
+    )
+});
+
+/// Like [`ACCEPT`], for runs with idempotency keys.
+static ACCEPT_WITH_KEYS: Query = Query::from_fn(|| {
+    format!(
+        "current AS MATERIALIZED ({SELECT_CURRENT}), {}, {}
+         SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full
+         FROM current LEFT JOIN admitted USING (execution_id)",
+        admit_by_key(),
+        insert_runs("", "")
+    )
+});
 
 /// The statement for all other batches.
-static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::of_parts(
-    &[
-        FULL_QUEUES,
-        CURRENT,
-        " AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))
-         ),
-         ",
-        CLAIM_KEYS,
-        INSERT_RUNS,
-        INSERT_RARE_PARTS,
-    ],
+static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
+    || {
+        format!(
+            "{FULL_QUEUES} current AS MATERIALIZED ({SELECT_CURRENT}
+                AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))), {}, {}{INSERT_RARE_PARTS}",
+            admit_by_key(),
+            insert_runs(", outcome, finished_at, share_link_id, result_token, delegate", ", script")
+        )
+    },
     "recorded",
     "SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full,
         (SELECT count(*) FROM used_link) AS used_links
@@ -244,37 +259,36 @@ impl<'a> AdmissionColumns<'a> {
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
-    let starts_immediately =
-        |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.share_link.is_none();
+    let is_plain = |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.is_empty();
     let admissions: Vec<AdmissionColumns<'v>> =
         pending.iter().map(|pending| AdmissionColumns::of(&pending.run)).collect();
-    let input = batch_input(pending, &admissions);
-    if pending.iter().all(|pending| starts_immediately(&pending.run)) {
-        return Ok((ACCEPT.text(&input)?, input));
+    let input = started_input(pending, &admissions);
+    let is_any_keyed = pending.iter().any(|pending| pending.key.is_some());
+    match (pending.iter().all(|pending| is_plain(&pending.run)), is_any_keyed) {
+        (true, false) => Ok((ACCEPT.text(&input)?, input)),
+        (true, true) => {
+            let input = add_key_columns(input, pending);
+            Ok((ACCEPT_WITH_KEYS.text(&input)?, input))
+        }
+        (false, _) => {
+            let input = add_rare_columns(add_key_columns(input, pending), pending, &admissions);
+            Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
+        }
     }
-    let mut facts = FactColumns::default();
-    for (pending, admission) in pending.iter().zip(&admissions) {
-        facts.push_fact_or_nulls(pending.scope, admission.fact);
-    }
-    let limits = admissions.iter().map(|admission| admission.queue_limit).collect();
-    let input = facts.add_to_input(input.with_column("queue_limit", limits));
-    Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
 }
 
-/// Builds the input columns of a batch of accepts.
-fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns<'v>]) -> Input<'v> {
+/// The input of a batch whose runs all start immediately.
+fn started_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns<'v>]) -> Input<'v> {
     let runs = || pending.iter().map(|pending| &pending.run);
     let expected = || pending.iter().map(|pending| pending.expected);
     let decisions = || runs().map(|run| &run.decision);
-    let access = || runs().map(|run| &run.delegated_access);
-    let keys = || pending.iter().map(|pending| pending.key.as_ref());
     let seconds = |duration: Duration| duration.as_secs_f64();
-    let admission = || admissions.iter();
+    let leases = || admissions.iter().map(|admission| admission.lease);
     Input::many()
         .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
         .with_column("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
         .with_column("environment", runs().map(|run| run.environment.as_str()).collect())
-        .with_column("expected_deployment", expected().map(|expected| expected.deployment.get()).collect())
+        .with_column("deployment_revision", expected().map(|expected| expected.deployment.get()).collect())
         .with_column("expected_workload", expected().map(|expected| expected.workload.get()).collect())
         .with_column("expected_access", expected().map(|expected| expected.access.get()).collect())
         .with_column("execution_id", runs().map(|run| run.execution_id.uuid()).collect())
@@ -284,40 +298,59 @@ fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns
         .with_column("submitter", runs().map(|run| run.submitter.to_string()).collect())
         .with_column("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
         .with_column("input_digest", runs().map(|run| run.inputs.digest().to_vec()).collect())
-        .with_column("status", admission().map(|admission| admission.status).collect())
-        .with_column("outcome", admission().map(|admission| admission.outcome).collect())
+        .with_column("status", admissions.iter().map(|admission| admission.status).collect())
         .with_column("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
-        .with_column("finished_at", admission().map(|admission| admission.finished_at).collect())
         .with_column("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
         .with_column("body", runs().map(|run| &*run.inputs.body).collect())
         .with_column("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
         .with_column("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
         .with_column("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
         .with_column("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column(
-            "decision_lists",
-            decisions()
-                .map(|decision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) }))
-                .collect(),
-        )
+        .with_column("obligations", decisions().map(stored_decision::obligations_literal).collect())
+        .with_column("rules", decisions().map(stored_decision::rules_literal).collect())
         .with_column("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
-        .with_column("lease_token", admission().map(|admission| admission.lease.map(|(token, ..)| token)).collect())
-        .with_column("lease_seconds", admission().map(|admission| admission.lease.map(|lease| seconds(lease.1))).collect())
-        .with_column(
-            "deadline_seconds",
-            admission().map(|admission| admission.lease.map(|lease| seconds(lease.2))).collect(),
-        )
-        .with_column("is_script", admission().map(|admission| admission.is_script).collect())
+        .with_column("lease_token", leases().map(|lease| lease.map(|(token, ..)| token)).collect())
+        .with_column("lease_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.1))).collect())
+        .with_column("deadline_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.2))).collect())
+}
+
+/// Adds the idempotency keys.
+fn add_key_columns<'v>(input: Input<'v>, pending: &[&'v PendingAccept]) -> Input<'v> {
+    let keys = || pending.iter().map(|pending| pending.key.as_ref());
+    input
+        .with_column("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
+        .with_column("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
+        .with_column("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
+        .with_column("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
+        // A run's key has no status, because the response is computed from the run.
+        .with_column("key_status", keys().map(|_| None::<i16>).collect())
+}
+
+/// Adds the parts that only some runs have: delegated access, the end of a denied run, the limit of the queue, and
+/// facts.
+fn add_rare_columns<'v>(
+    input: Input<'v>,
+    pending: &[&'v PendingAccept],
+    admissions: &[AdmissionColumns<'v>],
+) -> Input<'v> {
+    let access = || pending.iter().map(|pending| &pending.run.delegated_access);
+    let admission = || admissions.iter();
+    let mut facts = FactColumns::default();
+    for (pending, admission) in pending.iter().zip(admissions) {
+        facts.push_fact_or_nulls(pending.scope, admission.fact);
+    }
+    let input = input
+        .with_column("outcome", admission().map(|admission| admission.outcome).collect())
+        .with_column("finished_at", admission().map(|admission| admission.finished_at).collect())
         .with_column("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
         .with_column(
             "result_token",
             access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())).collect(),
         )
         .with_column("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)).collect())
-        .with_column("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
-        .with_column("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
-        .with_column("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
-        .with_column("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
+        .with_column("script", admission().map(|admission| admission.is_script).collect())
+        .with_column("queue_limit", admission().map(|admission| admission.queue_limit).collect());
+    facts.add_to_input(input)
 }
 
 /// A run's request context as it is stored.

@@ -1,7 +1,7 @@
 //! Reads the evidence of an execution in one statement, and single evidence documents.
 
 use super::{
-    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run,
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, input_of_runs, run_condition, run_params, select_runs,
     stored_decision::StoredDecision,
 };
 use crate::{
@@ -47,22 +47,22 @@ struct QueryBody {
     query: String,
 }
 
-fn decisions(selector: RunSelector) -> String {
+fn decisions() -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision WHERE {}) AS decisions",
-        selector.condition("decision")
+        run_condition("decision")
     )
 }
 
-fn artifacts(selector: RunSelector) -> String {
+fn artifacts() -> String {
     format!(
         "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at,
         'retrieval', CASE WHEN artifact_kind = 'retrieval_event' THEN artifact.body::json END) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact WHERE {}) AS artifacts",
-        selector.condition("artifact")
+        run_condition("artifact")
     )
 }
 
@@ -83,17 +83,17 @@ fn json_rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Resul
 }
 
 /// The columns with the evidence of a run, for a `SELECT` from `execution`.
-fn evidence_columns(selector: RunSelector) -> String {
+fn evidence_columns() -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, erasure_id, erased_at, {CHAIN_COLUMN},
             {}, {}, {HAS_NOTES_COLUMN}",
-        decisions(selector),
-        artifacts(selector),
+        decisions(),
+        artifacts(),
     )
 }
 
-fn evidence_sql(selector: RunSelector) -> String {
-    selector.select(&evidence_columns(selector), "")
+fn evidence_sql() -> String {
+    select_runs(&evidence_columns(), "")
 }
 
 /// Loads the evidence of runs by tenant and identifier.
@@ -110,13 +110,9 @@ impl BatchLoader for EvidenceLoader {
     const LABEL: &'static str = "evidence of runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
-        static READ_ONE: Query = Query::from_fn(|| evidence_sql(RunSelector::Single));
-        static READ_MANY: Query = Query::from_fn(|| evidence_sql(RunSelector::Batch));
-        let (query, input) = match keys {
-            [(tenant, run)] => (&READ_ONE, single_run(*tenant, *run)),
-            _ => (&READ_MANY, batch_of_runs(keys)),
-        };
-        let rows = read(&self.pool, query.text(&input)?, &input.params()).await?;
+        static READ: Query = Query::from_fn(evidence_sql);
+        let input = input_of_runs(keys);
+        let rows = read(&self.pool, READ.text(&input)?, &input.params()).await?;
         let mut records = HashMap::with_capacity(rows.len());
         for row in &rows {
             let record = record(row)?;
@@ -133,7 +129,7 @@ impl EvidenceLoader {
     /// which is the common case.
     async fn add_fulfilments(&self, records: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         static READ_FULFILMENT: Query = Query::from_fn(|| {
-            let condition = RunSelector::Batch.condition("fulfilment");
+            let condition = run_condition("fulfilment");
             format!(
                 "SELECT found.* FROM input, LATERAL (
                     SELECT tenant_id, execution_id, obligation, fulfilled_at FROM obligation_fulfilment AS fulfilment
@@ -147,7 +143,7 @@ impl EvidenceLoader {
         if runs_with_obligations.is_empty() {
             return Ok(());
         }
-        let input = batch_of_runs(&runs_with_obligations);
+        let input = input_of_runs(&runs_with_obligations);
         for row in read(&self.pool, READ_FULFILMENT.text(&input)?, &input.params()).await? {
             if let Some(record) = records.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
                 record.fulfilled.push((row.column("obligation")?, row.timestamp("fulfilled_at")?));
@@ -173,7 +169,7 @@ impl EvidenceLoader {
         if runs.is_empty() {
             return Ok(());
         }
-        let input = batch_of_runs(&runs)
+        let input = input_of_runs(&runs)
             .with_column("artifact_id", artifacts)
             .with_param("retention", self.retention.as_secs_f64());
         for row in read(&self.pool, READ_QUERIES.text(&input)?, &input.params()).await? {
@@ -192,7 +188,7 @@ impl EvidenceLoader {
 
 /// The statement that reads the retrieval queries that may be disclosed and have not expired.
 fn queries_sql() -> String {
-    let (run, payload) = (RunSelector::Batch.condition("execution"), RunSelector::Batch.condition("payload"));
+    let (run, payload) = (run_condition("execution"), run_condition("payload"));
     format!(
         "SELECT found.* FROM input, LATERAL (
             SELECT payload.tenant_id, payload.execution_id, payload.artifact_id, payload.body
@@ -317,7 +313,7 @@ pub(super) async fn find_artifact(
     artifact: ArtifactId,
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     static READ_ARTIFACT: Query = Query::from_fn(artifact_sql);
-    let input = single_run(scope.tenant().uuid(), id.uuid())
+    let input = run_params(scope, id)
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());
     let Some(row) = database.fetch_one(&READ_ARTIFACT, input).await? else { return Ok(None) };
@@ -355,7 +351,7 @@ async fn read_large_payload(
             AND execution.finished_at + make_interval(secs => {retention}) > fairway_now()",
     );
     let large = LargeRead::acquire(scope, bytes).await?;
-    let input = single_run(scope.tenant().uuid(), id.uuid())
+    let input = run_params(scope, id)
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());
     let (rows, _permit) = large.rows(database, READ_PAYLOAD.text(&input)?, &input.params()).await?;

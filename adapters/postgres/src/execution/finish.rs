@@ -74,9 +74,8 @@ const INSERT_EVENTS: &str = ", events AS (
 const INSERT_RARE_PARTS: &str = ", decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
-        SELECT ended.tenant_id, execution_id, decision_id, decision.outcome, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+        SELECT ended.tenant_id, execution_id, decision_id, decision.outcome, reason_code, obligations::text[],
+            rules::text[], evaluated_at
         FROM decision JOIN ended USING (execution_id)
      ),
      fulfilments AS (
@@ -107,10 +106,11 @@ const RESULT: &str = "SELECT execution_id FROM ended";
 /// CTE costs time for the whole batch, so other runs have other statements.
 static FINISH: GuardedBatchCommit = GuardedBatchCommit::new(END, "ended", RESULT);
 /// Like [`FINISH`], for runs with progress events.
-static FINISH_WITH_EVENTS: GuardedBatchCommit = GuardedBatchCommit::of_parts(&[END, INSERT_EVENTS], "ended", RESULT);
+static FINISH_WITH_EVENTS: GuardedBatchCommit =
+    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS].concat(), "ended", RESULT);
 /// The statement for all other runs.
 static FINISH_WITH_ALL_PARTS: GuardedBatchCommit =
-    GuardedBatchCommit::of_parts(&[END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS], "ended", RESULT);
+    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS].concat(), "ended", RESULT);
 
 /// Group commit of the ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) StatementPool);

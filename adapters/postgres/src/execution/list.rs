@@ -11,7 +11,8 @@
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms, visible_workspaces_cte},
+    guarded_commit::Input,
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, visible_arms, visible_workspaces_cte},
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
@@ -127,16 +128,16 @@ pub(super) async fn list(
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let scan = ScanTable::of(filter);
     let run_alias = scan.run_alias();
-    let mut values = StatementParams::of_tenant(scope);
-    let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant_placeholder())];
+    let mut values = Input::of_params(scope);
+    let mut conditions = vec!["entry.tenant_id = {tenant_id}".to_owned()];
     if let Some(since) = filter.since {
-        conditions.push(format!("entry.execution_id >= {}", values.bind(smallest_uuid_v7_at(since))));
+        conditions.push(format!("entry.execution_id >= {}", values.bind("since", smallest_uuid_v7_at(since))));
     }
     if let Some(until) = filter.until {
-        conditions.push(format!("entry.execution_id < {}", values.bind(smallest_uuid_v7_at(until))));
+        conditions.push(format!("entry.execution_id < {}", values.bind("until", smallest_uuid_v7_at(until))));
     }
     if let Some(status) = filter.status.filter(|_| !scan.has_single_status()) {
-        conditions.push(format!("{run_alias}.status = {}", values.bind(status.as_str())));
+        conditions.push(format!("{run_alias}.status = {}", values.bind("status", status.as_str())));
     }
     let details = detail_conditions(filter, scan.detail_alias(), &mut values);
     let mut from = format!("FROM {} AS entry", scan.table());
@@ -148,8 +149,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let arms = by_status(arms, scan.scanned_statuses(filter), &mut values);
     let post_join = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
-            WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true",
-        values.tenant_placeholder()
+            WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true"
     );
     let is_append_only = scan.is_append_only(filter.status);
     ListQuery {
@@ -166,7 +166,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
 }
 
 /// The conditions of the filters that have no index.
-fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut StatementParams) -> Vec<String> {
+fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Input<'static>) -> Vec<String> {
     let ExecutionFilter { environment, lane, error_code, submitter, .. } = filter;
     let texts = [
         ("environment", environment.as_ref().map(ToString::to_string)),
@@ -175,16 +175,18 @@ fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Stateme
         ("submitter", submitter.as_ref().map(ToString::to_string)),
     ];
     let requested = texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
-    requested.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(text))).collect()
+    requested.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(column, text))).collect()
 }
 
 /// Repeats the arms for each status, because the index orders only entries of the same status.
-fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut StatementParams) -> Vec<UnionArm> {
+fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut Input<'static>) -> Vec<UnionArm> {
     if statuses.is_empty() {
         return arms;
     }
-    let conditions: Vec<String> =
-        statuses.iter().map(|status| format!("entry.status = {}", values.bind(status.as_str()))).collect();
+    let conditions: Vec<String> = statuses
+        .iter()
+        .map(|status| format!("entry.status = {}", values.bind(status.as_str(), status.as_str())))
+        .collect();
     let of_status = |condition: &String| {
         let with_status = |arm: &UnionArm| UnionArm {
             from: arm.from.clone(),
@@ -204,15 +206,15 @@ pub(super) fn visible_list_arms(
     from: &str,
     run_alias: &str,
     mut conditions: Vec<String>,
-    values: &mut StatementParams,
+    values: &mut Input<'static>,
 ) -> (String, Vec<UnionArm>) {
     let id_filter = match (filter.release, filter.workload) {
-        (Some(release), _) => Some(("release", release.uuid())),
-        (None, Some(workload)) => Some(("workload", workload.uuid())),
+        (Some(release), _) => Some(("release", "release_id", release.uuid())),
+        (None, Some(workload)) => Some(("workload", "workload_id", workload.uuid())),
         (None, None) => None,
     };
     let single_arm = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, lateral: None }]);
-    let Some((table, id)) = id_filter else {
+    let Some((table, column, id)) = id_filter else {
         return match &filter.visible_scopes {
             None => single_arm(String::new(), conditions),
             Some(visible_scopes) if run_alias == ScanTable::Runs.run_alias() => {
@@ -225,12 +227,11 @@ pub(super) fn visible_list_arms(
             }
         };
     };
-    let id = values.bind(id);
-    conditions.push(format!("{run_alias}.{table}_id = {id}"));
-    let mut table_conditions =
-        vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{table}_id = {id}")];
+    let id = values.bind(column, id);
+    conditions.push(format!("{run_alias}.{column} = {id}"));
+    let mut table_conditions = vec!["tenant_id = {tenant_id}".to_owned(), format!("{column} = {id}")];
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
-        table_conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
+        table_conditions.push(format!("workload_id = {}", values.bind("workload_id", workload.uuid())));
     }
     let with = filter.visible_scopes.as_ref().map(|visible_scopes| {
         let with = visible_workspaces_cte(visible_scopes, values);
@@ -243,9 +244,9 @@ pub(super) fn visible_list_arms(
     single_arm(with.unwrap_or_default(), conditions)
 }
 
-fn visible_condition(visible_scopes: &VisibleScopes, table: &str, values: &mut StatementParams) -> String {
+fn visible_condition(visible_scopes: &VisibleScopes, table: &str, values: &mut Input<'static>) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let workloads = values.bind_array(workloads);
+    let workloads = values.bind_list("visible_workloads", workloads);
     format!(
         "({table}.workspace_id IN (SELECT visible_id FROM visible_workspace) OR {table}.workload_id = ANY({workloads}))"
     )
@@ -282,10 +283,7 @@ mod tests {
         }
         assert_eq!(
             arms_sql(&ExecutionFilter::default()),
-            format!(
-                "FROM execution AS entry WHERE entry.tenant_id = {} EACH None",
-                StatementParams::default().tenant_placeholder()
-            )
+            "FROM execution AS entry WHERE entry.tenant_id = {tenant_id} EACH None"
         );
     }
 

@@ -1,6 +1,6 @@
 //! Reads runs by identifier, with their outputs until the outputs expire.
 
-use super::{EXECUTION_COLUMNS, RunSelector, batch_of_runs, execution, single_run};
+use super::{EXECUTION_COLUMNS, execution, input_of_runs, run_condition, run_params, select_runs};
 use crate::{
     Database,
     batch_load::BatchLoader,
@@ -24,8 +24,8 @@ use uuid::Uuid;
 /// An output is present until it expires by the database's clock. If it is large, the row has its length instead of
 /// the text, because a batch could otherwise return many large outputs. The reason code is that of the run's
 /// strictest decision; of equally strict decisions, the last one counts.
-fn runs_sql(selector: RunSelector) -> String {
-    let (result, decision) = (selector.condition("result"), selector.condition("decision"));
+fn runs_sql() -> String {
+    let (result, decision) = (run_condition("result"), run_condition("decision"));
     let columns = format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes,
             (SELECT reason_code FROM policy_decision AS decision WHERE {decision}
@@ -40,11 +40,8 @@ fn runs_sql(selector: RunSelector) -> String {
             WHERE {result} AND execution.finished_at + make_interval(secs => {{retention}}) > fairway_now() OFFSET 0
          ) AS result ON true"
     );
-    selector.select(&columns, &output)
+    select_runs(&columns, &output)
 }
-
-static FIND_ONE: Query = Query::from_fn(|| runs_sql(RunSelector::Single));
-static FIND_MANY: Query = Query::from_fn(|| runs_sql(RunSelector::Batch));
 
 /// A run as loaded in a batch, without its output if the output is large.
 #[derive(Clone)]
@@ -74,12 +71,9 @@ impl BatchLoader for RunLoader {
     const LABEL: &'static str = "runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), FoundRun>, StoreError> {
-        let (query, input) = match keys {
-            [(tenant, run)] => (&FIND_ONE, single_run(*tenant, *run)),
-            _ => (&FIND_MANY, batch_of_runs(keys)),
-        };
-        let input = input.with_param("retention", self.retention.as_secs_f64());
-        let rows = read(&self.pool, query.text(&input)?, &input.params()).await?;
+        static FIND: Query = Query::from_fn(runs_sql);
+        let input = input_of_runs(keys).with_param("retention", self.retention.as_secs_f64());
+        let rows = read(&self.pool, FIND.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found_run(row)?))).collect()
     }
 }
@@ -115,8 +109,7 @@ async fn read_large_output(
             AND execution.finished_at + make_interval(secs => {retention}) > fairway_now()",
     );
     let large = LargeRead::acquire(scope, bytes).await?;
-    let input =
-        single_run(scope.tenant().uuid(), id.uuid()).with_param("retention", database.result_retention.as_secs_f64());
+    let input = run_params(scope, id).with_param("retention", database.result_retention.as_secs_f64());
     let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
     rows.first().map(|row| row.column::<&str>("body").map(Into::into)).transpose()
 }

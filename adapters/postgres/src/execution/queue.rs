@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     database::Database,
-    guarded_commit::{Input, Query},
+    guarded_commit::{CLAIM_KEYS, Input, Query},
     row::{Row, parse_json, require_decoded},
 };
 use fairway_domain::{
@@ -286,7 +286,7 @@ pub(super) async fn read_inputs(
 
 /// Cancels a run. If a lease with this token exists, an earlier attempt wrote the lease and the idempotency key,
 /// and its response was lost. The statement then reports success again.
-static CANCEL: Query = Query::new(
+static CANCEL: Query = Query::of_parts(&[
     "dequeued AS (
         DELETE FROM execution_queue USING input
         WHERE execution_queue.tenant_id = input.tenant_id AND execution_queue.execution_id = input.execution_id
@@ -313,21 +313,12 @@ static CANCEL: Query = Query::new(
      current AS (
         SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
      ),
-     claimed AS (
-        INSERT INTO idempotency_key AS existing
-            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-        SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
-        FROM current WHERE key_name IS NOT NULL
-        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
-        SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
-            created_at = excluded.created_at
-        WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
-        RETURNING 1
-     )
-     SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
+     ",
+    CLAIM_KEYS,
+    " SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
         EXISTS (SELECT FROM notified) AS is_notified,
         EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
-);
+]);
 
 /// Cancels a run. A queued run leaves the queue, and the caller receives its lease. For a run in progress, the
 /// lease is marked as cancelled, so that its worker ends the run.

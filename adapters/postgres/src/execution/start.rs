@@ -9,13 +9,11 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    evidence::RecordedDecision,
     execution::dispatch::{LeaseRef, QueuedStart, StartOutcome},
     id::ShareLinkId,
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
-use serde_json::json;
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -50,9 +48,8 @@ static START: Query = Query::new(
      decision AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
-        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
+        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code, obligations::text[],
+            rules::text[], evaluated_at
         FROM started
      ),
      progress AS (
@@ -138,7 +135,6 @@ fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
     let progress = || pending.iter().map(|pending| &pending.progress);
     let executions: Vec<Uuid> = runs().map(|run| run.execution_id.uuid()).collect();
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
-    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     Input::many()
         .with_column("tenant_id", progress().map(|progress| progress.scope.tenant().uuid()).collect())
         .with_column("execution_id", executions)
@@ -154,7 +150,8 @@ fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
         .with_column("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
         .with_column("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
         .with_column("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column("decision_lists", decisions().map(lists).collect())
+        .with_column("obligations", decisions().map(stored_decision::obligations_literal).collect())
+        .with_column("rules", decisions().map(stored_decision::rules_literal).collect())
         .with_column("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
         .with_column("position", progress().map(|progress| progress.position).collect())
         .with_column("events", progress().map(|progress| progress.events.as_str()).collect())

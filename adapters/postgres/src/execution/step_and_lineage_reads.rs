@@ -1,6 +1,6 @@
 //! Steps, context lineage and evidence documents of runs.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, input_of_runs, run_condition, select_runs};
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
@@ -62,7 +62,7 @@ pub(crate) struct LineagePageKey {
 pub(crate) struct LineageLoader(pub(crate) StatementPool);
 
 fn page_sql() -> String {
-    let [decision, inputs, item] = ["decision", "inputs", "item"].map(|table| RunSelector::Batch.condition(table));
+    let [decision, inputs, item] = ["decision", "inputs", "item"].map(|table| run_condition(table));
     let columns = format!(
         "input.number, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, matching.total, matching.items,
             (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
@@ -84,7 +84,7 @@ fn page_sql() -> String {
                 SELECT * FROM matching ORDER BY lineage_id DESC LIMIT input.page_limit OFFSET input.page_offset) AS page) AS items
         ) AS matching"
     );
-    RunSelector::Batch.select(&columns, &items)
+    select_runs(&columns, &items)
 }
 
 #[async_trait]
@@ -96,7 +96,7 @@ impl BatchLoader for LineageLoader {
     async fn load_batch(&self, keys: &[LineagePageKey]) -> Result<HashMap<LineagePageKey, LineagePage>, StoreError> {
         static READ_PAGES: Query = Query::from_fn(page_sql);
         let runs: Vec<(Uuid, Uuid)> = keys.iter().map(|key| (key.tenant, key.run)).collect();
-        let input = batch_of_runs(&runs)
+        let input = input_of_runs(&runs)
             .with_column("origin", keys.iter().map(|key| key.origin).collect())
             .with_column("influence_role", keys.iter().map(|key| key.role).collect())
             .with_column("action_class", keys.iter().map(|key| key.class).collect())

@@ -41,8 +41,36 @@ impl StoredDecision {
     }
 }
 
+/// The obligations of a decision, as a PostgreSQL array literal.
+pub(super) fn obligations_literal(decision: &RecordedDecision) -> String {
+    array_literal(&decision.obligations)
+}
+
+/// The encoded rules of a decision, as a PostgreSQL array literal.
+pub(super) fn rules_literal(decision: &RecordedDecision) -> String {
+    array_literal(&encode_rules(decision))
+}
+
+/// Encodes texts as the literal of a `text[]`. A column of lists cannot be an array parameter, because `unnest`
+/// would flatten it, and PostgreSQL reads literals faster than the elements of JSON arrays.
+fn array_literal(texts: &[String]) -> String {
+    let mut literal = String::from("{");
+    for (position, text) in texts.iter().enumerate() {
+        literal.push_str(if position == 0 { "\"" } else { ",\"" });
+        for character in text.chars() {
+            if matches!(character, '"' | '\\') {
+                literal.push('\\');
+            }
+            literal.push(character);
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
 /// Encodes the rules of a decision.
-pub(super) fn encode_rules(decision: &RecordedDecision) -> Vec<String> {
+fn encode_rules(decision: &RecordedDecision) -> Vec<String> {
     let failed = decision.failed_rules.iter().map(|FailedRule { rule, missing_field }| match missing_field {
         Some(field) => format!("!{rule} {field}"),
         None => format!("!{rule}"),
@@ -67,6 +95,13 @@ fn decode_rules(stored: Vec<String>) -> (Vec<String>, Vec<FailedRule>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_texts_in_array_literals() {
+        assert_eq!(array_literal(&[]), "{}");
+        let texts = ["a", "", "NULL", r#"{b, "c\"}"#].map(str::to_owned);
+        assert_eq!(array_literal(&texts), r#"{"a","","NULL","{b, \"c\\\"}"}"#);
+    }
 
     #[test]
     fn decodes_what_it_encodes() {

@@ -4,14 +4,15 @@
 //! day, so that its duration does not depend on the length of the report.
 
 use super::{
-    RunSelector, batch_of_runs,
+    input_of_runs,
     list::{smallest_uuid_v7_at, visible_list_arms},
+    run_condition, select_runs,
 };
 use crate::{
     database::Database,
-    guarded_commit::Query,
+    guarded_commit::{Input, Query},
     list_permits::MAX_PAGE_MEMORY_BYTES,
-    pagination::{MAX_UNMEASURED_ROW_BYTES, StatementParams, UnionArm},
+    pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -64,10 +65,9 @@ fn summaries_sql() -> String {
          ) AS workload
          CROSS JOIN LATERAL (SELECT {} FROM {} OFFSET 0) AS used",
         sums(),
-        model_calls(&RunSelector::Batch.condition("artifact"))
+        model_calls(&run_condition("artifact"))
     );
-    RunSelector::Batch
-        .select("execution.execution_id, workload.slug AS workload_slug, tokens_in, tokens_out, cost_micros", &joins)
+    select_runs("execution.execution_id, workload.slug AS workload_slug, tokens_in, tokens_out, cost_micros", &joins)
 }
 
 pub(super) async fn run_summaries(
@@ -80,7 +80,7 @@ pub(super) async fn run_summaries(
         return Ok(HashMap::new());
     }
     let keys: Vec<(Uuid, Uuid)> = ids.iter().map(|id| (scope.tenant().uuid(), id.uuid())).collect();
-    let input = batch_of_runs(&keys);
+    let input = input_of_runs(&keys);
     let rows = match ids.len() {
         1 => database.fetch(&SUMMARIZE, input).await?,
         // A page of runs uses a list connection under its permit, so that one caller cannot occupy the connections
@@ -122,6 +122,7 @@ impl UsageStore for Database {
         limit: u32,
     ) -> Result<Vec<UsageCount>, StoreError> {
         let (sql, values) = usage_sql(scope, filter, day, grouping, limit);
+        let sql = values.number_names(sql)?;
         let rows = self.read_partitioned_list(MAX_PAGE_MEMORY_BYTES, &sql, &values.params()).await?;
         let key = |row: &Row| {
             let workload = match row.optional_id("workload_id")? {
@@ -151,18 +152,21 @@ fn usage_sql(
     day: TimeRange,
     grouping: UsageGrouping,
     limit: u32,
-) -> (String, StatementParams) {
-    let mut values = StatementParams::of_tenant(scope);
-    let tenant = values.tenant_placeholder();
-    let (first, end) = (values.bind(smallest_uuid_v7_at(day.since)), values.bind(smallest_uuid_v7_at(day.until)));
+) -> (String, Input<'static>) {
+    let mut values = Input::of_params(scope);
+    let first = values.bind("first_execution", smallest_uuid_v7_at(day.since));
+    let end = values.bind("end_execution", smallest_uuid_v7_at(day.until));
     let in_time_range = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
-    let mut conditions =
-        vec![format!("entry.tenant_id = {tenant}"), in_time_range("entry"), "entry.outcome IS NOT NULL".to_owned()];
+    let mut conditions = vec![
+        "entry.tenant_id = {tenant_id}".to_owned(),
+        in_time_range("entry"),
+        "entry.outcome IS NOT NULL".to_owned(),
+    ];
     if let Some(workspace) = filter.workspace {
-        conditions.push(format!("entry.workspace_id = {}", values.bind(workspace.uuid())));
+        conditions.push(format!("entry.workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
     }
     if let Some(environment) = &filter.environment {
-        conditions.push(format!("entry.environment = {}", values.bind(environment.to_string())));
+        conditions.push(format!("entry.environment = {}", values.bind("environment", environment.to_string())));
     }
     let list_filter = ExecutionFilter {
         workload: filter.workload,
@@ -172,7 +176,7 @@ fn usage_sql(
     let (with, arms) = visible_list_arms(&list_filter, "FROM execution AS entry", "entry", conditions, &mut values);
     let runs = arms.iter().map(run_rows).collect::<Vec<_>>().join(" UNION ALL ");
     let of_run = format!(
-        "artifact.tenant_id = {tenant} AND artifact.execution_id = run.execution_id AND {}",
+        "artifact.tenant_id = {{tenant_id}} AND artifact.execution_id = run.execution_id AND {}",
         in_time_range("artifact")
     );
     let (model, by_model) = match grouping.by_model {
@@ -180,10 +184,10 @@ fn usage_sql(
         false => ("NULL::text", ""),
     };
     let workload = if grouping.by_workload { "run.workload_id" } else { "NULL::uuid" };
-    let (sums, calls, limit) = (sums(), model_calls(&of_run), values.bind(i64::from(limit)));
+    let (sums, calls, limit) = (sums(), model_calls(&of_run), values.bind("max_rows", i64::from(limit)));
     let sql = format!(
         "{with} SELECT total.*, (SELECT slug FROM workload
-                WHERE workload.tenant_id = {tenant} AND workload.workload_id = total.workload_id) AS workload_slug
+                WHERE workload.tenant_id = {{tenant_id}} AND workload.workload_id = total.workload_id) AS workload_slug
          FROM (
             SELECT {workload} AS workload_id, used.model,
                 round({doubling} * log(2, greatest(run.duration_ms, 1)))::int AS bucket,

@@ -4,7 +4,7 @@ use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, visible_arms},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -139,16 +139,16 @@ impl DeliveryStore for Database {
         page: PageRequest,
     ) -> Result<Page<Delivery>, StoreError> {
         const FROM: &str = "FROM notification_delivery";
-        let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
+        let mut values = Input::of_params(scope);
+        let mut conditions = vec!["tenant_id = {tenant_id}".to_owned()];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(status) = filter.status {
-            conditions.push(status_condition(status, &values.bind(status.as_str())));
+            conditions.push(status_condition(status, &values.bind("status", status.as_str())));
         }
         if let Some(destination) = filter.destination {
-            conditions.push(format!("destination_id = {}", values.bind(destination.uuid())));
+            conditions.push(format!("destination_id = {}", values.bind("destination_id", destination.uuid())));
         }
         let (with, arms) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

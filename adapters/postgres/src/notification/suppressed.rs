@@ -2,7 +2,8 @@
 
 use crate::{
     database::Database,
-    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
+    guarded_commit::Input,
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, visible_arms},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -55,16 +56,16 @@ impl SuppressedDecisionStore for Database {
         const COLUMNS: &str = "suppressed_decision_id, recipient, category, event_kind, event_id, reason_code, \
             deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id, workload_id, \
             created_at";
-        let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
+        let mut values = Input::of_params(scope);
+        let mut conditions = vec!["tenant_id = {tenant_id}".to_owned()];
         if let Some(workspace) = filter.workspace {
-            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+            conditions.push(format!("workspace_id = {}", values.bind("workspace_id", workspace.uuid())));
         }
         if let Some(recipient) = &filter.recipient {
-            conditions.push(format!("recipient = {}", values.bind(recipient.to_string())));
+            conditions.push(format!("recipient = {}", values.bind("recipient", recipient.to_string())));
         }
         if let Some(event) = filter.source_event {
-            conditions.push(format!("event_id = {}", values.bind(event.uuid())));
+            conditions.push(format!("event_id = {}", values.bind("event_id", event.uuid())));
         }
         let (with, arms) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

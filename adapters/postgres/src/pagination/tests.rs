@@ -6,8 +6,9 @@ use fairway_testkit::TestDatabase;
 use std::time::Duration;
 
 fn things_query(lateral: Option<&str>) -> ListQuery {
-    let mut values = StatementParams::default();
-    let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
+    let mut values = Input::without_rows();
+    let conditions =
+        vec![format!("tenant_id = {}", values.bind("tenant_id", 1)), format!("kind = {}", values.bind("kind", "x"))];
     let mut query = ListQuery::single(
         "thing_id, name",
         SortKey::Id("thing_id", "thing_id"),
@@ -23,14 +24,14 @@ fn things_query(lateral: Option<&str>) -> ListQuery {
 #[test]
 fn places_limits_and_cursors_inside_each_arm() {
     let bounds = |after: Option<&str>| PageBounds {
-        rows: "$4".to_owned(),
-        arm_limit: "$5".to_owned(),
-        offset: "$6".to_owned(),
+        rows: "{page_rows}".to_owned(),
+        arm_limit: "{arm_rows}".to_owned(),
+        offset: "{skipped_rows}".to_owned(),
         after: after.map(str::to_owned),
     };
-    insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
-    insta::assert_snapshot!(things_query(Some("visible_workspace")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM visible_workspace CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
-    insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
+    insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = {tenant_id} AND kind = {kind} ORDER BY thing_id DESC LIMIT {arm_rows})) AS found ORDER BY thing_id DESC LIMIT {page_rows} OFFSET {skipped_rows}");
+    insta::assert_snapshot!(things_query(Some("visible_workspace")).page_sql(&bounds(Some("{cursor}"))).trim(), @"SELECT * FROM ((SELECT item.* FROM visible_workspace CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = {tenant_id} AND kind = {kind} AND thing_id < {cursor} ORDER BY thing_id DESC LIMIT {arm_rows}) AS item)) AS found ORDER BY thing_id DESC LIMIT {page_rows} OFFSET {skipped_rows}");
+    insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = {tenant_id} AND kind = {kind} LIMIT 10001)) AS found LIMIT 10001) AS few");
 }
 
 /// The test's SQL function is declared `IMMUTABLE`, like the size expressions of real lists.
@@ -53,8 +54,8 @@ async fn computes_the_size_of_each_row_once() {
     owner.batch_execute(things).await.unwrap();
     let options = DatabaseOptions { url: clone.url(), connections: 2, result_retention: Duration::from_secs(600) };
     let database = Database::new(&options).unwrap();
-    let mut values = StatementParams::default();
-    let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
+    let mut values = Input::without_rows();
+    let conditions = vec![format!("tenant_id = {}", values.bind("tenant_id", 1_i32))];
     let byte_limit = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
     let query = ListQuery::single(
         "thing_id, content",

@@ -25,43 +25,37 @@ pub(super) async fn commit_transition(
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    static MOVE: GuardedCommit = GuardedCommit::new(
-        "updated_release AS (
+    const UPDATE: &str = "updated_release AS (
             UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
                 updated_at = input.updated_at
             FROM input
             WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
                 AND release.revision = expected_revision
             RETURNING 1
-         )",
-        "(SELECT count(*) = 1 FROM updated_release)",
-    );
-    static FREEZE: GuardedCommit = GuardedCommit::new(
-        "updated_release AS (
-            UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
-                updated_at = input.updated_at
-            FROM input
-            WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                AND release.revision = expected_revision
-            RETURNING 1
-         ),
-         locked_assets AS (
-            SELECT FROM updated_release, input JOIN asset USING (tenant_id)
-            WHERE asset.asset_id = ANY(referenced_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
-            ORDER BY asset.asset_id
-            FOR SHARE OF asset
-         ),
-         inserted_references AS (
-            INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
-                to_version_id)
-            SELECT tenant_id, release_id, bindings_digest, reference.from_id, reference.slug, reference.label,
-                reference.to_id
-            FROM updated_release, input, unnest(from_versions, slugs, labels, to_versions)
-                AS reference (from_id, slug, label, to_id)
-            ON CONFLICT DO NOTHING
-         )",
+         )";
+    static MOVE: GuardedCommit = GuardedCommit::new(UPDATE, "(SELECT count(*) = 1 FROM updated_release)");
+    static FREEZE: GuardedCommit = GuardedCommit::of_parts(
+        &[
+            UPDATE,
+            ", locked_assets AS (
+                SELECT FROM updated_release, input JOIN asset USING (tenant_id)
+                WHERE asset.asset_id = ANY(referenced_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
+                ORDER BY asset.asset_id
+                FOR SHARE OF asset
+             ),
+             inserted_references AS (
+                INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
+                    to_version_id)
+                SELECT tenant_id, release_id, bindings_digest, reference.from_id, reference.slug, reference.label,
+                    reference.to_id
+                FROM updated_release, input, unnest(from_versions, slugs, labels, to_versions)
+                    AS reference (from_id, slug, label, to_id)
+                ON CONFLICT DO NOTHING
+             )",
+        ],
         "(SELECT count(*) = 1 FROM updated_release)
             AND (SELECT count(*) FROM locked_assets) = (SELECT cardinality(referenced_assets) FROM input)",
+        "",
     );
     let ChangeRecord { next, fact, .. } = &**change;
     let frozen = ReferenceRows::of(next);

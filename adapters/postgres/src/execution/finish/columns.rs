@@ -156,13 +156,13 @@ pub(super) fn add_rare_rows<'v>(
 
 fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
     let records = || decisions.iter().map(|(_, decision)| *decision);
-    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     input
         .with_row_set("decision")
         .with_column("execution_id", ids(decisions))
         .with_column("decision_id", records().map(|decision| decision.decision_id.uuid()).collect())
         .with_column("outcome", records().map(|decision| decision.outcome.as_str()).collect())
         .with_column("reason_code", records().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column("lists", records().map(lists).collect())
+        .with_column("obligations", records().map(stored_decision::obligations_literal).collect())
+        .with_column("rules", records().map(stored_decision::rules_literal).collect())
         .with_column("evaluated_at", records().map(|decision| decision.evaluated_at.to_datetime()).collect())
 }
