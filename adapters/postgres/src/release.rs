@@ -41,7 +41,10 @@ use fairway_domain::{
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
-        ports::{DeploymentStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
+        ports::{
+            DeploymentStore, ReleaseArtifactStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
+            ServingReleaseStore, TenantRelease,
+        },
         recommendation::EndedRuns,
         review::{ReviewedRelease, ReviewerVerdict},
         rollback::ReleaseEvidenceDocument,
@@ -401,6 +404,23 @@ impl DeploymentStore for Database {
         self.deployment_revisions.load(key).await
     }
 
+    async fn commit_lane_change(
+        &self,
+        scope: TenantScope,
+        change: DeploymentChange,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Option<Timestamp>, CommitError> {
+        match key {
+            None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
+            Some(_) => {
+                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), scope, &change, key)).await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ReleaseArtifactStore for Database {
     async fn find_artifact(
         &self,
         scope: TenantScope,
@@ -434,7 +454,10 @@ impl DeploymentStore for Database {
         );
         self.fetch_page(query, page, rows::decode_artifact).await
     }
+}
 
+#[async_trait]
+impl ServingReleaseStore for Database {
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, limit: u32) -> Result<EndedRuns, StoreError> {
         static COUNT: Query = Query::new(
             "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
@@ -459,19 +482,5 @@ impl DeploymentStore for Database {
             ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
         );
         self.releases_after(&SERVING, after, limit).await
-    }
-
-    async fn commit_lane_change(
-        &self,
-        scope: TenantScope,
-        change: DeploymentChange,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<Option<Timestamp>, CommitError> {
-        match key {
-            None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
-            Some(_) => {
-                self.in_flight().track(deployment::commit_lane_change(self.point_pool(), scope, &change, key)).await
-            }
-        }
     }
 }

@@ -208,6 +208,8 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         rate_limits: shared.clone(),
         releases: shared.clone(),
         deployments: shared.clone(),
+        release_artifacts: shared.clone(),
+        serving_releases: shared.clone(),
         recommendations: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),

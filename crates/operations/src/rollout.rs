@@ -20,7 +20,7 @@ use fairway_domain::{
         ReleaseRefusal,
         advance_rollout::AdvanceTrigger,
         lane::Lane,
-        ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
+        ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment, ServingReleaseStore},
     },
     rollout::{AdvanceInputs, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
@@ -66,6 +66,7 @@ pub struct Rollouts {
     context: CommitContext,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
+    serving_release_store: Arc<dyn ServingReleaseStore>,
     rollout_store: Arc<dyn RolloutStore>,
     keyed_requests: Arc<KeyedRequests>,
     workloads: Arc<Workloads>,
@@ -84,6 +85,7 @@ impl Rollouts {
             context: shared.context.clone(),
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
+            serving_release_store: Arc::clone(&stores.serving_releases),
             rollout_store: Arc::clone(&stores.rollouts),
             keyed_requests: Arc::clone(&common.keyed_requests),
             workloads: Arc::clone(workloads),
@@ -219,7 +221,7 @@ impl Rollouts {
         let Some(soak_status) = self.rollout_store.soak_status(scope, release.release_id, sample_size).await? else {
             return Ok(None);
         };
-        let runs = self.deployment_store.ended_runs(scope, release.release_id, sample_size).await?;
+        let runs = self.serving_release_store.ended_runs(scope, release.release_id, sample_size).await?;
         let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&report, rule);

@@ -82,7 +82,7 @@ use fairway_domain::{
     },
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
-    release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
+    release::ports::{DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseStore, ServingReleaseStore},
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
     slug::Slug,
@@ -152,6 +152,10 @@ pub struct Stores {
     pub releases: Arc<dyn ReleaseStore>,
     /// Deployments.
     pub deployments: Arc<dyn DeploymentStore>,
+    /// Artifacts of releases.
+    pub release_artifacts: Arc<dyn ReleaseArtifactStore>,
+    /// Serving releases and the results of their runs.
+    pub serving_releases: Arc<dyn ServingReleaseStore>,
     /// Recommendations of the rollback advisor.
     pub recommendations: Arc<dyn RecommendationStore>,
     /// Rollouts.

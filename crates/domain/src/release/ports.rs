@@ -174,6 +174,20 @@ pub trait DeploymentStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Revisions>, StoreError>;
+    /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
+    /// releases, the history, and the evidence. Returns the start of the current lane's soak if the release has a
+    /// rollout.
+    async fn commit_lane_change(
+        &self,
+        scope: TenantScope,
+        change: DeploymentChange,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Option<Timestamp>, CommitError>;
+}
+
+/// Reads the artifacts of releases.
+#[async_trait]
+pub trait ReleaseArtifactStore: Send + Sync {
     /// Finds an artifact of a release.
     async fn find_artifact(
         &self,
@@ -188,19 +202,15 @@ pub trait DeploymentStore: Send + Sync {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceDocument>, StoreError>;
+}
+
+/// Reads the releases that serve and the results of their runs, for rollouts and the rollback advisor.
+#[async_trait]
+pub trait ServingReleaseStore: Send + Sync {
     /// Counts the runs and the failures among the newest ended runs of a release, at most `newest`.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// Lists releases of all tenants that hold lanes, in a stable order, starting after the given release.
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
-    /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
-    /// releases, the history, and the evidence. Returns the start of the current lane's soak if the release has a
-    /// rollout.
-    async fn commit_lane_change(
-        &self,
-        scope: TenantScope,
-        change: DeploymentChange,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<Option<Timestamp>, CommitError>;
 }
 
 /// Stores recommendations of the rollback advisor.

@@ -43,7 +43,7 @@ impl Releases {
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
         let mut last_release = None;
         loop {
-            let page = self.deployment_store.list_serving(last_release, PAGE).await?;
+            let page = self.serving_release_store.list_serving(last_release, PAGE).await?;
             for serving_release in &page {
                 if let Err(error) = self.advise_release(*serving_release).await {
                     // A failure must not stop the evaluation of other releases.
@@ -90,7 +90,7 @@ impl Releases {
         release: &Release,
     ) -> Result<RollbackRecommendation, Failure> {
         let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
-        let runs = self.deployment_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
+        let runs = self.serving_release_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
         Ok(runs.recommend(&config))
     }
 }

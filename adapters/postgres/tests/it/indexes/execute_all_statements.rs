@@ -35,7 +35,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbeddingModels},
     },
     notification::ports::{SuppressedDecisionStore, SuppressedFilter},
-    release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore},
+    release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore, ServingReleaseStore},
     rollout::ports::RolloutStore,
     search_words::WordSet,
     store::{PageRequest, PageStart},
@@ -80,10 +80,10 @@ pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database
     DeploymentStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     DeploymentStore::current_revisions(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     DeploymentStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
-    DeploymentStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
+    ServingReleaseStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::soak_status(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::list_soaked(store, None, 100).await.unwrap();
-    DeploymentStore::list_serving(store, None, 10).await.unwrap();
+    ServingReleaseStore::list_serving(store, None, 10).await.unwrap();
     RecommendationStore::claim_recommendation_job(store).await.unwrap();
     RunStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
     let key = RequestKey {
