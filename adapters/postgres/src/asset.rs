@@ -182,7 +182,8 @@ impl AssetStore for Database {
     async fn list_owned_active(
         &self,
         scope: TenantScope,
-        (namespace, workspace): (NamespaceId, WorkspaceId),
+        namespace: NamespaceId,
+        workspace: WorkspaceId,
         kind: AssetKind,
         limit: u32,
     ) -> Result<Vec<Asset>, StoreError> {

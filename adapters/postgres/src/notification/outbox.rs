@@ -18,7 +18,7 @@ use fairway_domain::{
         console_link::INBOX_PAGE_PATH,
         delivery::{DeliveryEvent, DeliveryStatus},
         message::{DigestLine, Message, OutgoingMessage, Receiver},
-        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
         text::digest_title,
     },
     store::{CommitError, StoreError},
@@ -276,11 +276,11 @@ impl OutboxStore for Database {
         Ok(ClaimResult { skipped: rows.len().saturating_sub(deliveries.len()), deliveries })
     }
 
-    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
+    async fn release(&self, claims: &[DeliveryClaimRef]) -> Result<(), StoreError> {
         let input = Input::many()
-            .with_column("tenant_id", claimed.iter().map(|(tenant, ..)| tenant.uuid()).collect())
-            .with_column("delivery_id", claimed.iter().map(|(_, delivery, _)| delivery.uuid()).collect())
-            .with_column("claim_id", claimed.iter().map(|(.., claim)| *claim).collect());
+            .with_column("tenant_id", claims.iter().map(|claim| claim.tenant.uuid()).collect())
+            .with_column("delivery_id", claims.iter().map(|claim| claim.delivery_id.uuid()).collect())
+            .with_column("claim_id", claims.iter().map(|claim| claim.claim_id).collect());
         self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(|_| ())
     }
 

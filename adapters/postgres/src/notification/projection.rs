@@ -24,7 +24,7 @@ use fairway_domain::{
         Channel,
         burst::BurstKey,
         destination::ActiveDestination,
-        ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
+        ports::{FactBatch, HeldRole, HeldRoles, ProjectionBasis, ProjectionStore},
         preference::PreferenceSet,
         projection::{AnnouncementContext, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext},
         recipient::MAX_RECIPIENTS,
@@ -474,9 +474,9 @@ impl ProjectionStore for Database {
         &self,
         scope: TenantScope,
         positions: Range<u64>,
-        decided: (Timestamp, u64),
+        basis: ProjectionBasis,
         projection: &Projection,
     ) -> Result<u64, CommitError> {
-        self.commit_projection(scope, positions, decided, projection).await
+        self.commit_projection(scope, positions, basis, projection).await
     }
 }

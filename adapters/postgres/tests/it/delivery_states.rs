@@ -8,7 +8,7 @@ use fairway_domain::{
     notification::{
         delivery::{DeliveryError, DeliveryEvent, DeliveryStatus},
         message::SendFailure,
-        ports::{AttemptOutcome, ClaimedDelivery, DeliveryStore, OutboxStore},
+        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaimRef, DeliveryStore, OutboxStore},
     },
     store::CommitError,
 };
@@ -69,7 +69,14 @@ impl DeliveryFixture {
             DeliveryEvent::DestinationDisabled => claim_after("destination_generation = -1").await,
             DeliveryEvent::Returned => {
                 let message = &self.claimed.outgoing.message;
-                store.release(&[(message.tenant, message.delivery_id, self.claimed.claim_id)]).await.unwrap();
+                store
+                    .release(&[DeliveryClaimRef {
+                        tenant: message.tenant,
+                        delivery_id: message.delivery_id,
+                        claim_id: self.claimed.claim_id,
+                    }])
+                    .await
+                    .unwrap();
             }
             DeliveryEvent::Accepted => finish(AttemptOutcome::Sent(Some(200))).await,
             DeliveryEvent::AttemptFailed => finish(AttemptOutcome::Retry(failure, Duration::ZERO)).await,

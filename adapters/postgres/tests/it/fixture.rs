@@ -26,6 +26,7 @@ use fairway_domain::{
     },
     id::TenantId,
     note::Note,
+    notification::ports::ProjectionBasis,
     policy,
     release::{
         BindableVersion, NewRelease, Release,
@@ -104,14 +105,14 @@ impl StoreFixture {
 
     /// The database's time and the generation of the tenant's notification settings. A batch of facts is decided
     /// under both.
-    pub(crate) async fn now_and_settings_generation(&self) -> (Timestamp, u64) {
+    pub(crate) async fn projection_basis(&self) -> ProjectionBasis {
         let micros = self.query_number("SELECT (extract(epoch FROM fairway_now()) * 1000000)::bigint").await;
         let generation = format!(
             "SELECT notification_generation + advanced_notification_generation FROM tenant
             WHERE tenant_id = '{DEFAULT_TENANT}'"
         );
         let generation = u64::try_from(self.query_number(&generation).await).unwrap();
-        (Timestamp::from_micros(micros).unwrap(), generation)
+        ProjectionBasis { at: Timestamp::from_micros(micros).unwrap(), generation }
     }
 
     pub(crate) async fn run(&self, sql: &str) {

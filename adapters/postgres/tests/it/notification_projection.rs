@@ -13,7 +13,7 @@ use fairway_domain::{
     notification::{
         announcement::{Announcement, Audience},
         inbox::inbox_read_fact,
-        ports::{AnnouncementStore, InboxFilter, InboxStore, ProjectionStore},
+        ports::{AnnouncementStore, InboxFilter, InboxStore, ProjectionBasis, ProjectionStore},
         projection::Projection,
     },
     store::{CommitError, PageRequest},
@@ -39,10 +39,10 @@ async fn concurrent_projectors_write_each_record_once() {
     let projection = Arc::new(projection_of(&actor(), true));
     let mut tasks = JoinSet::new();
     let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url(), 4)).collect();
-    let decided = fixture.now_and_settings_generation().await;
+    let basis = fixture.projection_basis().await;
     for number in 0..PROJECTORS {
         let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
-        tasks.spawn(async move { store.commit_batch(scope(), 0..1, decided, &projection).await });
+        tasks.spawn(async move { store.commit_batch(scope(), 0..1, basis, &projection).await });
     }
     let mut committed = 0;
     while let Some(result) = tasks.join_next().await {
@@ -55,7 +55,7 @@ async fn concurrent_projectors_write_each_record_once() {
     assert_eq!(committed, 1, "one projector moves the position");
     // A projector whose position was lost, for example after a backup was restored, projects the fact again.
     fixture.run("UPDATE notification_position SET position = 0").await;
-    fixture.store.commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection).await.unwrap();
+    fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.unwrap();
     for (sql, expected) in [
         ("SELECT count(*) FROM suppressed_decision", 1),
         ("SELECT count(*) FROM fact WHERE kind = 'notification.suppressed'", 1),
@@ -76,22 +76,14 @@ async fn repeated_projection_keeps_the_status_of_notifications() {
         projection.notifications.extend(projection_of(&recipient, false).notifications);
     }
     assert_eq!(
-        fixture
-            .store
-            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
-            .await
-            .unwrap(),
+        fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.unwrap(),
         u64::from(RECIPIENTS)
     );
     let first = &recipients()[0];
     fixture.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
     fixture.run("UPDATE notification_position SET position = 0").await;
     assert_eq!(
-        fixture
-            .store
-            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
-            .await
-            .unwrap(),
+        fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.unwrap(),
         0
     );
     for recipient in recipients() {
@@ -112,13 +104,7 @@ async fn failed_commit_writes_nothing() {
     fixture.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
     let mut projection = projection_of(&actor(), false);
     projection.suppressed = projection_of(&actor(), true).suppressed;
-    assert!(
-        fixture
-            .store
-            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
-            .await
-            .is_err()
-    );
+    assert!(fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.is_err());
     for table in ["notification", "suppressed_decision", "fact"] {
         assert_eq!(fixture.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }
@@ -197,7 +183,12 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
         projected = batch.end;
         fixture
             .store
-            .commit_batch(scope(), batch.position..batch.end, (batch.at, batch.generation), &Projection::default())
+            .commit_batch(
+                scope(),
+                batch.position..batch.end,
+                ProjectionBasis { at: batch.at, generation: batch.generation },
+                &Projection::default(),
+            )
             .await
             .unwrap();
     }
@@ -266,8 +257,8 @@ async fn people_of_an_audience_are_found_by_the_index_of_groups() {
         let audience: Vec<Vec<String>> =
             announcement.map(|announcement| announcement.audience.iter().map(ToString::to_string).collect()).collect();
         assert_eq!(audience, [members.map(str::to_owned).to_vec()]);
-        let decided = (batch.at, batch.generation);
-        store.commit_batch(scope(), batch.position..batch.end, decided, &Projection::default()).await.unwrap();
+        let basis = ProjectionBasis { at: batch.at, generation: batch.generation };
+        store.commit_batch(scope(), batch.position..batch.end, basis, &Projection::default()).await.unwrap();
         let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
         let held_roles = store.held_roles(scope(), &[position], &[]).await.unwrap();
         assert_eq!(held_roles.roles.len(), members.len());

@@ -14,7 +14,7 @@ use fairway_domain::{
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
         derived_identifier::EventKey,
         message::SendFailure,
-        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore, ProjectionStore},
+        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore, ProjectionStore},
         projection::Projection,
     },
 };
@@ -61,7 +61,7 @@ pub(crate) async fn project(fixture: &Fixture, facts: usize, destinations: &[Des
         let position = position as u64;
         fixture
             .store
-            .commit_batch(scope(), position..position + 1, fixture.now_and_settings_generation().await, &projection)
+            .commit_batch(scope(), position..position + 1, fixture.projection_basis().await, &projection)
             .await
             .unwrap();
     }
@@ -168,8 +168,10 @@ async fn busy_tenant_delays_no_other_and_lanes_are_selected_at_random() {
         claimed_lanes.push(claimed.iter().map(|delivery| delivery.lane).collect::<BTreeSet<_>>());
         let claims: Vec<_> = claimed
             .iter()
-            .map(|delivery| {
-                (delivery.outgoing.message.tenant, delivery.outgoing.message.delivery_id, delivery.claim_id)
+            .map(|delivery| DeliveryClaimRef {
+                tenant: delivery.outgoing.message.tenant,
+                delivery_id: delivery.outgoing.message.delivery_id,
+                claim_id: delivery.claim_id,
             })
             .collect();
         fixture.store.release(&claims).await.unwrap();
@@ -219,13 +221,7 @@ async fn failed_projection_leaves_no_delivery() {
         failure: None,
     });
     // Another projector has moved the position, so the commit fails.
-    assert!(
-        fixture
-            .store
-            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
-            .await
-            .is_err()
-    );
+    assert!(fixture.store.commit_batch(scope(), 0..1, fixture.projection_basis().await, &projection).await.is_err());
     assert_eq!(fixture.query_number("SELECT count(*) FROM notification_delivery").await, 1);
 }
 
@@ -262,13 +258,13 @@ async fn projector_lag_counts_the_facts_after_its_position() {
     assert!((Duration::from_secs(100)..Duration::from_secs(160)).contains(&lag.age), "{lag:?}");
     fixture
         .store
-        .commit_batch(scope(), 0..size - 1, fixture.now_and_settings_generation().await, &Projection::default())
+        .commit_batch(scope(), 0..size - 1, fixture.projection_basis().await, &Projection::default())
         .await
         .unwrap();
     assert_eq!(fixture.store.projector_lag().await.unwrap().facts, 1);
     fixture
         .store
-        .commit_batch(scope(), size - 1..size, fixture.now_and_settings_generation().await, &Projection::default())
+        .commit_batch(scope(), size - 1..size, fixture.projection_basis().await, &Projection::default())
         .await
         .unwrap();
     assert_eq!(fixture.store.projector_lag().await.unwrap(), ProjectorLag::default());

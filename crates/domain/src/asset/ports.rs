@@ -82,7 +82,8 @@ pub trait AssetStore: Send + Sync {
     async fn list_owned_active(
         &self,
         scope: TenantScope,
-        owner: (NamespaceId, WorkspaceId),
+        namespace: NamespaceId,
+        workspace: WorkspaceId,
         kind: AssetKind,
         limit: u32,
     ) -> Result<Vec<Asset>, StoreError>;

@@ -240,6 +240,17 @@ pub enum AttemptOutcome {
     Failed(SendFailure),
 }
 
+/// A sender's claim of a delivery.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveryClaimRef {
+    /// The tenant of the delivery.
+    pub tenant: TenantId,
+    /// The claimed delivery.
+    pub delivery_id: DeliveryId,
+    /// The claim, which a later claim of another sender replaces.
+    pub claim_id: Uuid,
+}
+
 /// The outbox: deliveries that wait for a sender.
 #[async_trait]
 pub trait OutboxStore: Send + Sync {
@@ -250,8 +261,8 @@ pub trait OutboxStore: Send + Sync {
     /// Stores the outcome of an attempt. If another sender has claimed the delivery meanwhile, nothing is stored.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
     /// Releases the claims of deliveries that were not sent. The deliveries become due at once, and the attempt does
-    /// not count. Each element contains the tenant, the delivery and the claim.
-    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError>;
+    /// not count.
+    async fn release(&self, claims: &[DeliveryClaimRef]) -> Result<(), StoreError>;
 }
 
 /// Stores notification profiles.
@@ -341,6 +352,15 @@ pub struct HeldRoles {
     pub without_role_history: Vec<ActorRef>,
 }
 
+/// What a batch of projections was decided by.
+#[derive(Clone, Copy, Debug)]
+pub struct ProjectionBasis {
+    /// The time of the decision, by the database's clock.
+    pub at: Timestamp,
+    /// The generation of the tenant's notification settings.
+    pub generation: u64,
+}
+
 /// Reads facts for the projector, and commits the projector's decisions.
 #[async_trait]
 pub trait ProjectionStore: Send + Sync {
@@ -390,14 +410,13 @@ pub trait ProjectionStore: Send + Sync {
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError>;
     /// Writes the rows of a batch and advances the projector's position over `positions`, atomically. Existing
-    /// rows remain unchanged. Returns the number of new notifications. `decided` is the time and the generation of
-    /// the batch. Fails with `Stale` if another projector advanced the position or a setting was turned off. The
+    /// rows remain unchanged. Returns the number of new notifications. Fails with `Stale` if another projector advanced the position or a setting was turned off. The
     /// same applies if the batch is half a minute old, because its digests could be due.
     async fn commit_batch(
         &self,
         scope: TenantScope,
         positions: Range<u64>,
-        decided: (Timestamp, u64),
+        basis: ProjectionBasis,
         projection: &Projection,
     ) -> Result<u64, CommitError>;
 }

@@ -13,7 +13,7 @@ use fairway_domain::{
     notification::{
         Tier,
         burst::{self, BurstCounts},
-        ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
+        ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionBasis, ProjectionStore},
         preference::{NotificationSettings, PreferenceSet},
         projection::{
             NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project,
@@ -159,6 +159,7 @@ impl Projector {
 
     async fn project_batch(&self, scope: TenantScope, batch: FactBatch) -> Result<(), CommitError> {
         let FactBatch { mut position, end, at, generation, turned_on, mut facts } = batch;
+        let basis = ProjectionBasis { at, generation };
         let mut pending = Projection::default();
         if !facts.is_empty() {
             self.complete_audiences(&mut facts);
@@ -182,19 +183,19 @@ impl Projector {
                 pending.append(projection);
                 if row_count(&pending) >= MAX_ROWS {
                     let next_position = fact.index.saturating_add(1);
-                    self.commit(scope, position..next_position, (at, generation), &pending).await?;
+                    self.commit(scope, position..next_position, basis, &pending).await?;
                     (position, pending) = (next_position, Projection::default());
                 }
             }
         }
-        if position < end { self.commit(scope, position..end, (at, generation), &pending).await } else { Ok(()) }
+        if position < end { self.commit(scope, position..end, basis, &pending).await } else { Ok(()) }
     }
 
     async fn commit(
         &self,
         scope: TenantScope,
         positions: Range<u64>,
-        basis: (Timestamp, u64),
+        basis: ProjectionBasis,
         projection: &Projection,
     ) -> Result<(), CommitError> {
         self.projection_store.commit_batch(scope, positions, basis, projection).await?;

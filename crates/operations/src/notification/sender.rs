@@ -7,7 +7,7 @@ use fairway_domain::{
         backlog::NotificationObserver,
         delivery::{RetryDecision, decide_retry},
         message::{MessageSender, SendFailure},
-        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
     },
     store::StoreError,
 };
@@ -142,8 +142,12 @@ impl NotificationSender {
         if tokio::time::timeout(grace, attempts_ended).await.is_ok() {
             return;
         }
-        let remaining: Vec<_> =
-            self.attempts().iter().map(|(id, attempt)| (attempt.tenant, *id, attempt.claim)).collect();
+        let claim_of = |(delivery_id, attempt): (&DeliveryId, &Attempt)| DeliveryClaimRef {
+            tenant: attempt.tenant,
+            delivery_id: *delivery_id,
+            claim_id: attempt.claim,
+        };
+        let remaining: Vec<_> = self.attempts().iter().map(claim_of).collect();
         if let Err(error) = self.outbox_store.release(&remaining).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -174,12 +174,8 @@ impl UseCases {
             principals: caller.principals(),
         };
         let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
-        let from_workspace = self.asset_store.list_owned_active(
-            scope,
-            (namespace, workspace),
-            AssetKind::ModelPolicy,
-            MAX_MODEL_POLICIES,
-        );
+        let from_workspace =
+            self.asset_store.list_owned_active(scope, namespace, workspace, AssetKind::ModelPolicy, MAX_MODEL_POLICIES);
         let from_workspace = from_workspace.await?;
         let page = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
         let from_other_workspaces =

@@ -171,7 +171,7 @@ impl UseCases {
         let (workspace, namespace) = workspace_and_namespace(position)?;
         // A limit of two rows suffices to detect several bundles.
         let policy_bundles =
-            self.asset_store.list_owned_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
+            self.asset_store.list_owned_active(scope, namespace, workspace, AssetKind::PolicyBundle, 2).await?;
         let mut policy_bundles = policy_bundles.into_iter();
         let (first, second) = (policy_bundles.next(), policy_bundles.next());
         Ok(first.filter(|_| second.is_none()))

@@ -12,12 +12,12 @@ use fairway_domain::{
         delivery::{DeliveryError, NewDelivery},
         digest::{DIGEST_GRACE, DigestWindow, MAX_BATCH_AGE},
         inbox::Notification,
+        ports::ProjectionBasis,
         preference::DecidingScope,
         projection::Projection,
     },
     store::{CommitError, Revision},
     tenant::TenantScope,
-    time::Timestamp,
 };
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ impl Database {
         &self,
         scope: TenantScope,
         positions: Range<u64>,
-        (at, generation): (Timestamp, u64),
+        ProjectionBasis { at, generation }: ProjectionBasis,
         projection: &Projection,
     ) -> Result<u64, CommitError> {
         let count = |name, number: u64| require_decoded(name, i64::try_from(number).ok());

@@ -88,7 +88,7 @@ async fn position(fixture: &Fixture) -> u64 {
 }
 
 pub(super) async fn batch(fixture: &Fixture) -> Decision {
-    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
+    let (position, basis) = (position(fixture).await, fixture.projection_basis().await);
     let mut projection = projection_of(&actor(), false);
     projection.suppressed = projection_of(&actor(), true).suppressed;
     assert_eq!((projection.notifications.len(), projection.suppressed.len()), (1, 1));
@@ -98,7 +98,7 @@ pub(super) async fn batch(fixture: &Fixture) -> Decision {
          ON CONFLICT (tenant_id) DO UPDATE SET position = notification_position.position + 1"
     );
     Decision::new(async move |_| {
-        store.commit_batch(scope(), position..position + 1, decided, &projection).await.map(|_| ())
+        store.commit_batch(scope(), position..position + 1, basis, &projection).await.map(|_| ())
     })
     .stale_after(position_change)
     // The generation changes when a notification setting goes off, even if it is on again afterwards.
@@ -110,8 +110,8 @@ pub(super) async fn batch(fixture: &Fixture) -> Decision {
 /// An unread notification of the tests' actor.
 async fn notification(fixture: &Fixture) -> Notification {
     let projection = projection_of(&actor(), false);
-    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
-    fixture.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
+    let (position, basis) = (position(fixture).await, fixture.projection_basis().await);
+    fixture.store.commit_batch(scope(), position..position + 1, basis, &projection).await.unwrap();
     let id = projection.notifications[0].notification.notification_id;
     InboxStore::find(&*fixture.store, scope(), &actor(), id).await.unwrap().unwrap()
 }
@@ -254,8 +254,8 @@ pub(super) async fn retry(fixture: &Fixture) -> Decision {
         requires_advanced_tier: false,
         failure: None,
     });
-    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
-    fixture.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
+    let (position, basis) = (position(fixture).await, fixture.projection_basis().await);
+    fixture.store.commit_batch(scope(), position..position + 1, basis, &projection).await.unwrap();
     fixture.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
     let (failed, _) = DeliveryStore::find(&*fixture.store, scope(), id).await.unwrap().unwrap();
     let change = failed.retry(&stamp()).unwrap();

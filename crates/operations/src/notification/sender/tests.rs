@@ -126,8 +126,8 @@ impl OutboxStore for Outbox {
         Ok(())
     }
 
-    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
-        self.released.lock().unwrap().extend(claimed.iter().map(|(_, delivery, _)| *delivery));
+    async fn release(&self, claims: &[DeliveryClaimRef]) -> Result<(), StoreError> {
+        self.released.lock().unwrap().extend(claims.iter().map(|claim| claim.delivery_id));
         Ok(())
     }
 }
