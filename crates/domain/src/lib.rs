@@ -7,6 +7,7 @@ pub mod access;
 pub mod access_request;
 pub mod asset;
 pub mod audit;
+pub mod clock;
 pub mod connection;
 pub mod environment;
 pub mod erasure;

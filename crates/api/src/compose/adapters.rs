@@ -12,12 +12,12 @@ use fairway_artifacts::{ObjectArtifactStore, ObjectCheckpointArchive};
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     asset::artifact_store::ArtifactStore,
+    clock::Clock,
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     notification::message::MessageSender,
     secret::{Secret, SecretReader},
-    time::Clock,
     transparency_log::{CheckpointArchive, CheckpointSigner, Witness, WitnessKey},
 };
 use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
