@@ -104,6 +104,7 @@ mod resource_measurement;
 mod retrieval;
 mod role_bindings;
 mod rollback;
+mod rollback_advisor;
 mod rollout;
 mod run_events;
 mod run_list;

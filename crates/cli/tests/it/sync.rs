@@ -4,8 +4,10 @@ mod bad_input;
 mod concurrent_apply;
 mod concurrent_changes;
 mod existing_releases;
+mod plan_permissions;
 mod prune;
 mod pull;
+mod server_conflicts;
 mod transitive_references;
 mod unusable_references;
 
