@@ -19,6 +19,7 @@
 
 mod approval_reads;
 mod deployment;
+mod input_columns;
 mod load;
 mod recommendation;
 mod rows;
@@ -300,7 +301,7 @@ impl ReleaseStore for Database {
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
-        let input = rows::add_release_columns(Input::new(scope), &release, expected_revision)
+        let input = input_columns::add_release_columns(Input::new(scope), &release, expected_revision)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())
             .with("subject_digest", approval.subject_digest.as_str())

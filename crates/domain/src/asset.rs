@@ -1,13 +1,13 @@
 //! Assets and their immutable versions.
 
 pub mod artifact_index;
+pub mod artifact_integrity;
 pub mod artifact_store;
 pub mod canonical;
 pub mod content;
 pub mod diff;
 pub mod grant;
 pub mod impact;
-pub mod integrity;
 pub mod kind;
 pub mod ports;
 pub mod reference;

@@ -10,7 +10,7 @@ use fairway_domain::{
     evidence::EvidenceRecord,
     id::{ExecutionId, RequestId},
     idempotency::RequestKey,
-    tool::{BuiltinTool, ToolCall},
+    offered_tool::{BuiltinTool, ToolCall},
 };
 use serde_json::{Map, Value};
 

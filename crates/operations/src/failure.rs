@@ -6,10 +6,10 @@ use fairway_domain::{
     access_request::AccessRequestRefusal,
     asset::{
         AssetRefusal,
+        artifact_integrity::IntegrityMismatch,
         artifact_store::ArtifactError,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
-        integrity::IntegrityMismatch,
         ports::BlockingRelease,
     },
     connection::ConnectionRefusal,

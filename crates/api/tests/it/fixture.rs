@@ -4,7 +4,7 @@ mod erasure_requests;
 mod notification_requests;
 mod request_bodies;
 mod runs;
-mod use_case_requests;
+mod use_case_and_connection_requests;
 
 use crate::openapi_route_list::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};

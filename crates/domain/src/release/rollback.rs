@@ -9,8 +9,8 @@ use super::{
 use crate::{
     access::ActorRef,
     asset::{
+        artifact_integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
         canonical::{Canonical, CanonicalRefusal, Checksum},
-        integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
     },
     audit::{Fact, FactKind, Stamp},
     fact_category::FactCategory,

@@ -1,8 +1,8 @@
 //! Browser sessions: sign-in, sign-out, and the claims of a session's requests.
 
-mod renewal;
+mod group_renewal;
 
-pub(crate) use renewal::SessionRenewals;
+pub(crate) use group_renewal::SessionRenewals;
 
 use super::{Claims, PinnedIdentities};
 use crate::{Failure, Settings, Stores, commit_context::CommitContext, services::SharedState};

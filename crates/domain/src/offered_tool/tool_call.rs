@@ -1,4 +1,4 @@
-//! The parsed arguments of tool calls.
+//! A call of an offered tool, with its parsed arguments.
 
 use super::BuiltinTool;
 use crate::{
