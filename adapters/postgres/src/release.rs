@@ -45,7 +45,7 @@ use fairway_domain::{
         ports::{DeploymentStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
         recommendation::EndedRuns,
         review::{ReviewedRelease, ReviewerVerdict},
-        rollback::ReleaseEvidenceDocument,
+        rollback::ReleaseEvidenceArtifact,
     },
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
@@ -407,7 +407,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError> {
+    ) -> Result<Option<ReleaseEvidenceArtifact>, StoreError> {
         let key = (scope.tenant().uuid(), release.uuid(), artifact.uuid());
         let find = || schema::release_artifact::table.find(key).select(StoredArtifact::as_select());
         self.first("artifact of a release", find).await?.map(StoredArtifact::into_value).transpose()
@@ -418,7 +418,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
+    ) -> Result<Page<ReleaseEvidenceArtifact>, StoreError> {
         let mut values = Input::of_params(scope);
         let conditions = vec![
             "tenant_id = {tenant_id}".to_owned(),

@@ -338,7 +338,7 @@ impl OpenApiData {
         Ok(Self {
             json: serde_json::to_vec(&document)?.into(),
             known_methods: KnownMethods::of(&document),
-            known_queries: KnownQueries::of(&document),
+            known_queries: KnownQueries::from_openapi(&document),
         })
     }
 }

@@ -58,5 +58,5 @@ impl ExecutionReader {
 /// # Errors
 /// When the arguments violate the tool's schema; the refusal lists every violation.
 pub fn parse_tool_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
-    ToolCall::parse(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
+    ToolCall::parse_builtin(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

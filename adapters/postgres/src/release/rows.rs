@@ -14,7 +14,7 @@ use fairway_domain::{
         lane::{Deployment, DeploymentRecord, Lane, TargetLane},
         ports::ReleaseWithDeployment,
         review::{ReviewerVerdict, Verdict},
-        rollback::ReleaseEvidenceDocument,
+        rollback::ReleaseEvidenceArtifact,
     },
     rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},
     slug::Slug,
@@ -222,7 +222,7 @@ pub(super) fn decode_release_with_deployment(row: &Row) -> Result<ReleaseWithDep
 pub(super) const ARTIFACT_COLUMNS: &str =
     "release_id, artifact_id, artifact_kind, content, checksum, created_at, created_by";
 
-pub(super) fn decode_artifact(row: &Row) -> Result<ReleaseEvidenceDocument, StoreError> {
+pub(super) fn decode_artifact(row: &Row) -> Result<ReleaseEvidenceArtifact, StoreError> {
     let stored = StoredArtifact {
         artifact_id: row.column("artifact_id")?,
         release_id: row.column("release_id")?,
@@ -249,8 +249,8 @@ pub(super) struct StoredArtifact {
 }
 
 impl StoredArtifact {
-    pub(super) fn into_value(self) -> Result<ReleaseEvidenceDocument, StoreError> {
-        Ok(ReleaseEvidenceDocument {
+    pub(super) fn into_value(self) -> Result<ReleaseEvidenceArtifact, StoreError> {
+        Ok(ReleaseEvidenceArtifact {
             artifact_id: self.artifact_id.into(),
             release_id: self.release_id.into(),
             kind: self.artifact_kind,

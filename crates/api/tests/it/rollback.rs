@@ -34,8 +34,11 @@ async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
     let fixtures = app.fixtures();
-    let versions =
-        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let versions = vec![
+        fixtures.allow_all_policy("policy").await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+    ];
     let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for _ in 0..count {
@@ -149,9 +152,9 @@ async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let old_policy = fixtures.policy("old").await;
+    let old_policy = fixtures.allow_all_policy("old").await;
     let first_release = fixtures.approved_release(&workload, std::slice::from_ref(&old_policy)).await;
-    let second_release = fixtures.approved_release(&workload, &[fixtures.policy("new").await]).await;
+    let second_release = fixtures.approved_release(&workload, &[fixtures.allow_all_policy("new").await]).await;
     activate(&app, &first_release, None).await.expect(200);
     activate(&app, &second_release, None).await.expect(200);
     app.post(

@@ -5,7 +5,7 @@ use super::{
     lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{ReviewedRelease, ReviewerVerdict},
-    rollback::ReleaseEvidenceDocument,
+    rollback::ReleaseEvidenceArtifact,
 };
 use crate::{
     access::rights::VisibleScopes,
@@ -180,14 +180,14 @@ pub trait DeploymentStore: Send + Sync {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError>;
+    ) -> Result<Option<ReleaseEvidenceArtifact>, StoreError>;
     /// Lists a page of a release's artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError>;
+    ) -> Result<Page<ReleaseEvidenceArtifact>, StoreError>;
     /// Counts the runs and the failures among the newest ended runs of a release, at most `newest`.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// Lists releases of all tenants that hold lanes, in a stable order, starting after the given release.

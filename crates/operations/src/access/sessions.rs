@@ -110,7 +110,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store or the identity provider does not respond.
-    pub async fn find(
+    pub async fn find_with_fresh_groups(
         &self,
         provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,
