@@ -8,7 +8,7 @@ pub(crate) mod long_forms;
 mod outgoing_connections;
 mod repository_files;
 mod restricted_calls;
-mod sql_statements;
+mod untyped_sql_statements;
 mod wording;
 
 use anyhow::{Result, bail};
@@ -29,7 +29,7 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
     let sources = repository_files::sources(&paths.root)?;
     found.extend(outgoing_connections::violations(&paths.root, &sources)?);
     found.extend(restricted_calls::violations(&paths.root, &sources)?);
-    found.extend(sql_statements::violations(&paths.root, &sources)?);
+    found.extend(untyped_sql_statements::violations(&paths.root, &sources)?);
     found.extend(database_driver::violations(&paths.root, &sources)?);
     found.extend(long_forms::violations(&paths.root, &sources)?);
     let documents = repository_files::documents(&paths.root)?;

@@ -1,6 +1,6 @@
 //! Reads of objects, bounded by the length that the database recorded for the object.
 
-use fairway_domain::asset::integrity::UnverifiedBytes;
+use fairway_domain::asset::artifact_integrity::UnverifiedBytes;
 use futures_util::TryStreamExt as _;
 use object_store::{GetResult, GetResultPayload, Result};
 

@@ -15,8 +15,8 @@ use bytes::Bytes;
 pub use checkpoint_archive::ObjectCheckpointArchive;
 use fairway_domain::{
     asset::{
+        artifact_integrity::UnverifiedBytes,
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
-        integrity::UnverifiedBytes,
     },
     time::Timestamp,
 };

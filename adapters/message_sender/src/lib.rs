@@ -14,6 +14,7 @@ pub use email::{MailEncryption, MailServer, MailServerRefusal};
 
 use async_trait::async_trait;
 use fairway_domain::{
+    clock::Clock,
     notification::{
         Channel,
         delivery::DeliveryError,
@@ -22,7 +23,6 @@ use fairway_domain::{
     },
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,
-    time::Clock,
 };
 use fairway_egress::{Endpoint, Guard};
 use moka::sync::Cache;

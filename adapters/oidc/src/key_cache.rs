@@ -9,7 +9,8 @@ use crate::{
 };
 use fairway_domain::{
     access::identity::{InvalidToken, TokenRefusal},
-    time::{Clock, Timestamp},
+    clock::Clock,
+    time::Timestamp,
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -21,7 +21,7 @@ use fairway_domain::{
     access::identity::{
         ClaimRules, IdentityProvider, InvalidToken, MAX_TOKEN_BYTES, TokenRefusal, UnverifiedToken, VerifiedIdentity,
     },
-    time::Clock,
+    clock::Clock,
 };
 use fairway_egress::Guard;
 use issuer_fetcher::IssuerFetcher;

@@ -20,9 +20,9 @@ use fairway_domain::{
             SignedInPerson,
         },
     },
+    clock::Clock,
     json,
     secret::{SecretReader, ServerSecretRef},
-    time::Clock,
 };
 use fairway_egress::{
     EgressRequest, Guard, Method,

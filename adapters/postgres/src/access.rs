@@ -25,7 +25,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::lane::Lane,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
-    tenant::{DEFAULT_TENANT, TenantScope},
+    tenant::{DEFAULT_TENANT_ID, TenantScope},
     time::Timestamp,
 };
 use serde::Deserialize;
@@ -127,7 +127,7 @@ impl AccessStore for Database {
         );
         let input = Input::one()
             .with("wanted_tenant", tenant.map(TenantId::uuid))
-            .with("default_tenant", DEFAULT_TENANT)
+            .with("default_tenant", DEFAULT_TENANT_ID)
             .with("names_are_global", names == ActorNameScope::Installation)
             .with_list("principals", principals.iter().map(ToString::to_string).collect());
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
@@ -292,7 +292,7 @@ impl AccessStore for Database {
             .with("scope_ref", next.scope.reference())
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string())
-            .with("default_tenant", DEFAULT_TENANT);
+            .with("default_tenant", DEFAULT_TENANT_ID);
         self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())
     }
 

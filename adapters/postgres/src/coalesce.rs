@@ -6,7 +6,7 @@
 //! A statement starts only after all of its requests have arrived. A read that revalidates a cache therefore never
 //! returns a state older than the request.
 
-use crate::{database::STATEMENT_TIMEOUT, wait_metrics::StatementsInFlight};
+use crate::{database::STATEMENT_TIMEOUT, statement_waits::StatementsInFlight};
 use async_trait::async_trait;
 use std::{
     collections::VecDeque,

@@ -23,8 +23,8 @@ use crate::{
     param::Param,
     release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
     row::Row,
+    statement_waits::StatementsInFlight,
     store_error,
-    wait_metrics::StatementsInFlight,
 };
 use fairway_domain::{
     audit::Fact,

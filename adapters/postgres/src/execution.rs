@@ -36,7 +36,7 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceDocument,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -203,7 +203,7 @@ impl ExecutionStore for Database {
         &self,
         scope: TenantScope,
         id: ExecutionId,
-    ) -> Result<Vec<StoredEvidenceDocument>, StoreError> {
+    ) -> Result<Vec<StoredEvidenceArtifact>, StoreError> {
         step_and_lineage_reads::read_documents(self, scope, id).await
     }
 

@@ -99,7 +99,7 @@ impl ListPermits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::tenant::DEFAULT_TENANT;
+    use fairway_domain::tenant::DEFAULT_TENANT_ID;
 
     const NO_WAIT: Duration = Duration::ZERO;
 
@@ -109,7 +109,7 @@ mod tests {
         let [ada, bob] = ["user:ada", "user:bob"].map(|caller| CallerKey::of(None, caller));
         let permit = with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap();
         assert!(with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.is_err());
-        let in_tenant = CallerKey::of(Some(DEFAULT_TENANT.into()), "user:ada");
+        let in_tenant = CallerKey::of(Some(DEFAULT_TENANT_ID.into()), "user:ada");
         for other_caller in [bob, in_tenant] {
             drop(with_caller_key(other_caller, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
         }

@@ -19,6 +19,7 @@
 
 mod approval_reads;
 mod deployment;
+mod input_columns;
 mod load;
 mod recommendation;
 mod rows;
@@ -47,7 +48,7 @@ use fairway_domain::{
         },
         recommendation::EndedRuns,
         review::{ReviewedRelease, ReviewerVerdict},
-        rollback::ReleaseEvidenceDocument,
+        rollback::ReleaseEvidenceArtifact,
     },
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
@@ -303,7 +304,7 @@ impl ReleaseStore for Database {
         );
         let expected_revision = change.replaced_revision()?;
         let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
-        let input = rows::add_release_columns(Input::new(scope), &release, expected_revision)
+        let input = input_columns::add_release_columns(Input::new(scope), &release, expected_revision)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())
             .with("subject_digest", approval.subject_digest.as_str())
@@ -426,7 +427,7 @@ impl ReleaseArtifactStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError> {
+    ) -> Result<Option<ReleaseEvidenceArtifact>, StoreError> {
         let key = (scope.tenant().uuid(), release.uuid(), artifact.uuid());
         let find = || schema::release_artifact::table.find(key).select(StoredArtifact::as_select());
         self.first("artifact of a release", find).await?.map(StoredArtifact::into_value).transpose()
@@ -437,7 +438,7 @@ impl ReleaseArtifactStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
+    ) -> Result<Page<ReleaseEvidenceArtifact>, StoreError> {
         let mut values = Input::of_params(scope);
         let conditions = vec![
             "tenant_id = {tenant_id}".to_owned(),

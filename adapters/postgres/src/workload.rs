@@ -24,7 +24,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     workload::{
-        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadRecord,
+        IntendedUse, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadRecord,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
@@ -149,7 +149,7 @@ impl StoredRow for StoredWorkload {
             description: self.description,
             owner_ref: require_decoded("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
             status: require_decoded("status", Status::parse(&self.status))?,
-            invocation_mode: require_decoded("invocation_mode", InvocationMode::parse(&self.invocation_mode))?,
+            invocation_mode: require_decoded("invocation_mode", IntendedUse::parse(&self.invocation_mode))?,
             interface_config: interface.transpose()?,
             management_source: source.transpose()?,
             workspace_id: self.workspace_id.into(),

@@ -25,21 +25,21 @@ use std::{fmt, sync::Arc};
 /// Maximum number of endpoints whose open connections are cached.
 const MAX_ENDPOINTS: u64 = 256;
 
-/// A client that sends calls through the egress guard.
+/// A client that sends calls of tools and hooks, and probes of endpoints, through the egress guard.
 #[derive(Clone)]
-pub struct ToolClient {
+pub struct ToolAndHookClient {
     guard: Guard,
     secrets: Arc<dyn SecretReader>,
     endpoints: Cache<(String, usize), Endpoint>,
 }
 
-impl fmt::Debug for ToolClient {
+impl fmt::Debug for ToolAndHookClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
+        formatter.debug_struct("ToolAndHookClient").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
-impl ToolClient {
+impl ToolAndHookClient {
     /// Creates a client that uses this guard and this source of secrets.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<dyn SecretReader>) -> Self {
@@ -147,7 +147,7 @@ impl ToolClient {
 }
 
 #[async_trait]
-impl HttpCaller for ToolClient {
+impl HttpCaller for ToolAndHookClient {
     async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError> {
         let timeout = call.timeout.min(MAX_DURATION);
         tokio::time::timeout(timeout, self.send_call(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?

@@ -4,7 +4,7 @@
 //! person reviewed), and calls the tool. Sessions are not reused, so that a tool cannot change between its check
 //! and its call. Only connections are kept between calls.
 
-use crate::{ToolClient, call_error, matches_hosts, replace_nul};
+use crate::{ToolAndHookClient, call_error, matches_hosts, replace_nul};
 use fairway_domain::{
     asset::content::mcp_server::{SessionStart, ToolPin},
     execution::{
@@ -53,7 +53,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header that contains the server's session identifier.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-impl ToolClient {
+impl ToolAndHookClient {
     pub(crate) async fn call_mcp_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
         let connection = &call.connection;
         for hosts in [&connection.allowed_hosts, &call.allowed_hosts].into_iter().flatten() {

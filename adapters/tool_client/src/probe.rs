@@ -1,6 +1,6 @@
 //! Checks whether the endpoints of connections respond, through the egress guard.
 
-use crate::ToolClient;
+use crate::ToolAndHookClient;
 use async_trait::async_trait;
 use fairway_domain::{
     connection::probe::{EndpointProbe, Probe, ProbeError, ProbeProtocol},
@@ -22,7 +22,7 @@ const SMTP_PORT: u16 = 25;
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 #[async_trait]
-impl EndpointProbe for ToolClient {
+impl EndpointProbe for ToolAndHookClient {
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError> {
         let check = async {
             match probe.protocol {
@@ -35,7 +35,7 @@ impl EndpointProbe for ToolClient {
     }
 }
 
-impl ToolClient {
+impl ToolAndHookClient {
     async fn probe_http(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError> {
         let endpoint = self.endpoint(&probe.endpoint, MAX_RESPONSE_BYTES).map_err(probe_error)?;
         let mut headers = HeaderMap::new();

@@ -185,8 +185,8 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(rollout::read_rollout)
         .service(release::rollback::roll_back_release)
         .service(release::rollback::read_rollback_recommendation)
-        .service(release::evidence_artifact::list_release_artifacts)
-        .service(release::evidence_artifact::read_release_artifact)
+        .service(release::transition_artifact::list_release_artifacts)
+        .service(release::transition_artifact::read_release_artifact)
         .service(release::bind_version)
         .service(release::transition_release)
         .service(release::review_release)
@@ -338,7 +338,7 @@ impl OpenApiData {
         Ok(Self {
             json: serde_json::to_vec(&document)?.into(),
             known_methods: KnownMethods::of(&document),
-            known_queries: KnownQueries::of(&document),
+            known_queries: KnownQueries::from_openapi(&document),
         })
     }
 }

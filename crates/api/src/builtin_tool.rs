@@ -19,9 +19,9 @@ use fairway_domain::{
     access::{ActorRef, delegation, on_behalf_of_fields::OnBehalfOfFields},
     id::RequestId,
     idempotency::RequestKey,
+    offered_tool::{BuiltinTool, ToolCall},
     rate_limit::ClientAddress,
     slug::Slug,
-    tool::{BuiltinTool, ToolCall},
 };
 use fairway_operations::{
     Failure,

@@ -23,9 +23,9 @@ use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
+    clock::Clock,
     execution::dispatch::DispatchPolicy,
     redaction::Redactor,
-    time::Clock,
 };
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,

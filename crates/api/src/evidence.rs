@@ -25,8 +25,8 @@ use fairway_domain::{
     },
     execution::{ExecutionOutcome, digest_text},
     id::ExecutionId,
+    offered_tool::EvidenceFormat,
     policy::FailedRule,
-    tool::EvidenceFormat,
 };
 use graph_view::GraphEvidenceView;
 use serde::{Deserialize, Serialize};

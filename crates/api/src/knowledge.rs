@@ -348,7 +348,7 @@ pub(crate) async fn reembed_documents(
     let limit = fields.check(chunk_limit(max_chunks));
     let (workspace, limit) = fields.finish(|| Some((workspace?, limit?)))?;
     let outcome =
-        api.services.knowledge_bases.reembed_documents(&caller, *asset, workspace, limit, key.as_ref()).await?;
+        api.services.knowledge_bases.reembed_next_chunks(&caller, *asset, workspace, limit, key.as_ref()).await?;
     let (report, outcome) = outcome.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {

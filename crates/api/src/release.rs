@@ -1,9 +1,9 @@
 //! Routes of releases.
 
 pub(crate) mod active_release_bodies;
-pub(crate) mod evidence_artifact;
 pub(crate) mod request;
 pub(crate) mod rollback;
+pub(crate) mod transition_artifact;
 mod view;
 
 use crate::{

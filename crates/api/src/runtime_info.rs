@@ -16,8 +16,8 @@ use fairway_domain::{
     guardrail::DETECTOR_NAMES,
     hook::HANDLER_NAMES,
     id::WorkspaceId,
+    offered_tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
     store::{Cursor, Page, PageRequest, PageStart},
-    tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
 };
 use fairway_operations::access::Operation;
 use serde::Serialize;

@@ -12,7 +12,7 @@ use fairway_domain::{
     knowledge::document::{DocumentDraft, DocumentSource},
     slug::Slug,
     workload::{
-        InvocationMode,
+        IntendedUse,
         interface::{InterfaceConfig, InterfaceProblem},
     },
 };
@@ -301,7 +301,7 @@ fn parse_demo(files: &DemoFiles) -> Result<(Demo, ReleaseFile), DemoFileError> {
         name: workload.name,
         description: workload.description,
         owner_ref: OwnerRef::parse(&workload.owner_ref)?,
-        invocation_mode: InvocationMode::parse(&workload.invocation_mode).ok_or(DemoFileError::InvocationMode)?,
+        invocation_mode: IntendedUse::parse(&workload.invocation_mode).ok_or(DemoFileError::InvocationMode)?,
         interface_config: interface.map_err(DemoFileError::Interface)?,
         environment: parse_slug(&release.environment)?,
         documents: files.documents.map(parse_documents).transpose()?,

@@ -1,9 +1,6 @@
 //! The system clock, and a source of time-ordered identifiers, salts and secrets.
 
-use fairway_domain::{
-    id::IdSource,
-    time::{Clock, Timestamp},
-};
+use fairway_domain::{clock::Clock, id::IdSource, time::Timestamp};
 use time::OffsetDateTime;
 use uuid::Uuid;
 

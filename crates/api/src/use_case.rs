@@ -29,7 +29,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     MaybeReplayed,
-    use_case::{BundlePiece, PersistedBundle},
+    use_case::{BundlePiece, BundlePieces},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -141,7 +141,7 @@ pub(crate) struct PersistedBundleView {
 }
 
 impl PersistedBundleView {
-    fn of(bundle: PersistedBundle) -> Self {
+    fn of(bundle: BundlePieces) -> Self {
         let piece = |BundlePiece { piece, kind, reference, id }| {
             let piece = piece.as_str();
             BundlePieceView { piece, kind, reference, id }
@@ -303,7 +303,7 @@ pub(crate) async fn read_use_case_bundle(
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let bundle = api.services.use_cases.read_bundle(&caller, query.id(), *use_case).await?;
+    let bundle = api.services.use_cases.read_bundle_pieces(&caller, query.id(), *use_case).await?;
     Ok(ResourceResponse::ok(&PersistedBundleView::of(bundle)).into_response())
 }
 

@@ -26,7 +26,7 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_NAME,
     workload::{
-        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        IntendedUse, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::InterfaceConfig, text_refusals,
     },
 };
@@ -200,8 +200,8 @@ pub(crate) struct WorkloadListQuery {
     workspace_id: Option<Uuid>,
 }
 
-fn parse_mode(text: &str) -> Result<InvocationMode, FieldProblem> {
-    InvocationMode::parse(text).ok_or_else(|| FieldProblem::invalid("invocation_mode"))
+fn parse_mode(text: &str) -> Result<IntendedUse, FieldProblem> {
+    IntendedUse::parse(text).ok_or_else(|| FieldProblem::invalid("invocation_mode"))
 }
 
 fn parse_status(text: &str) -> Result<Status, FieldProblem> {

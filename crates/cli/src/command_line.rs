@@ -5,7 +5,7 @@ use crate::{
     command_context::CommandContext,
     completions_and_manpages, connection, document, environment, erasure, evidence, execution,
     failure::Failure,
-    flow, init, login, missing_permission, notification,
+    flow, init, login, logout, missing_permission, notification,
     output::{self, Format},
     policy, prompt, release, review, role, run, share_link, sync, unknown_tenant, usage, use_case, verify, whoami,
     workload,
@@ -67,7 +67,7 @@ enum Command {
     /// Sign in, and store the server's address and the token in a profile
     Login(login::Arguments),
     /// Sign out, and delete the tokens of a profile
-    Logout(login::LogoutArguments),
+    Logout(logout::Arguments),
     /// Show your identity at the server, with your roles and permissions
     Whoami(whoami::Arguments),
     /// Write the files of a new workload to a directory
@@ -200,7 +200,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
 fn run_command(command: Command, context: &CommandContext) -> Result<(), Failure> {
     match command {
         Command::Login(arguments) => login::run(&arguments, context),
-        Command::Logout(_) => login::sign_out(context),
+        Command::Logout(_) => logout::run(context),
         Command::Whoami(_) => whoami::run(context),
         Command::Init(arguments) => init::run(&arguments, context),
         Command::Workloads(command) => workload::run(&command, context),

@@ -19,6 +19,7 @@ mod format_units;
 mod http_client;
 mod init;
 mod login;
+mod logout;
 mod missing_permission;
 mod notification;
 mod output;

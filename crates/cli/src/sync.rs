@@ -4,7 +4,7 @@
 
 mod apply;
 mod directory;
-mod manifest;
+mod manifest_types;
 mod plan;
 mod pull;
 mod remote_state;

@@ -10,7 +10,7 @@ use crate::{
     untrusted_file::Source,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use fairway_domain::workload::{InvocationMode, Status};
+use fairway_domain::workload::{IntendedUse, Status};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub(crate) enum Command {
         #[arg(long)]
         owner: String,
         /// How callers use the workload
-        #[arg(long, default_value = InvocationMode::Form.as_str(), value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
+        #[arg(long, default_value = IntendedUse::Form.as_str(), value_parser = PossibleValuesParser::new(IntendedUse::ALL.map(IntendedUse::as_str)))]
         mode: String,
         #[command(flatten)]
         description: Description,
@@ -99,7 +99,7 @@ pub(crate) struct Edit {
     #[arg(long)]
     owner: Option<String>,
     /// How callers use the workload
-    #[arg(long, value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(IntendedUse::ALL.map(IntendedUse::as_str)))]
     mode: Option<String>,
     #[command(flatten)]
     description: Description,

@@ -4,10 +4,12 @@ pub mod actor;
 pub mod delegation;
 pub mod identity;
 pub mod on_behalf_of_fields;
+mod owner;
 pub mod permission;
 pub mod principal_binding;
 mod resource_position;
 pub mod rights;
+mod role;
 pub mod session;
 pub mod sign_in_provider;
 
@@ -19,12 +21,14 @@ use crate::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
+pub use actor::{ActorKind, ActorRef, ActorRefusal};
 use async_trait::async_trait;
-pub use permission::{Permission, Permissions, Role, Roles};
+pub use owner::OwnerRef;
+pub use permission::{Permission, Permissions};
 pub use principal_binding::{CallerLanes, LaneBinding};
 pub use resource_position::ResourcePosition;
 pub use rights::{Grant, GrantScope, GrantSource, Rights};
+pub use role::{Role, Roles};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -288,7 +288,8 @@ impl AccessRequest {
 
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
         let subject = Subject { kind: "access_request", id: self.access_request_id.uuid() };
-        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail).with_categories([FactCategory::Approvals])
+        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
+            .with_notification_categories([FactCategory::Approvals])
     }
 }
 

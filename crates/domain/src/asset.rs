@@ -1,13 +1,13 @@
 //! Assets and their immutable versions.
 
 pub mod artifact_index;
+pub mod artifact_integrity;
 pub mod artifact_store;
 pub mod canonical;
 pub mod content;
 pub mod diff;
 pub mod grant;
 pub mod impact;
-pub mod integrity;
 pub mod kind;
 pub mod ports;
 pub mod reference;
@@ -382,7 +382,7 @@ impl Asset {
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let is_policy = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .with_categories(is_policy.then_some(FactCategory::PolicyChanges));
+            .with_notification_categories(is_policy.then_some(FactCategory::PolicyChanges));
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 

@@ -288,7 +288,7 @@ impl Fact {
 
     /// Adds notification categories.
     #[must_use]
-    pub fn with_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
+    pub fn with_notification_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
         self.categories.extend(categories);
         self
     }
@@ -305,7 +305,7 @@ impl Fact {
     /// Marks the fact so that the notification projector notifies `owner`.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
-        self.with_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
+        self.with_notification_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.

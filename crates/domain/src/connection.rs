@@ -397,7 +397,7 @@ impl Connection {
         });
         let fact = self
             .fact(FactKind::ConnectionChecked, stamp, detail)
-            .with_categories(has_changed.then_some(FactCategory::ConnectorHealth));
+            .with_notification_categories(has_changed.then_some(FactCategory::ConnectorHealth));
         Change::replace(CheckedConnection { connection, check }, self.revision, fact)
     }
 

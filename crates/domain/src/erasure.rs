@@ -158,7 +158,9 @@ impl SubjectErasure {
             revision: Revision::FIRST,
         });
         let detail = json!({ "erased_actor": next.subject });
-        let fact = next.fact(FactKind::ErasureRequested, stamp, detail).with_categories([FactCategory::Approvals]);
+        let fact = next
+            .fact(FactKind::ErasureRequested, stamp, detail)
+            .with_notification_categories([FactCategory::Approvals]);
         Ok(Change::create(next, fact))
     }
 
@@ -205,7 +207,8 @@ impl SubjectErasure {
         });
         let ErasureCounts { runs, turns, documents } = self.counts;
         let detail = json!({ "erased_actor": self.subject, "runs": runs, "turns": turns, "documents": documents });
-        let fact = self.fact(FactKind::ErasureCompleted, stamp, detail).with_categories([FactCategory::Reports]);
+        let fact =
+            self.fact(FactKind::ErasureCompleted, stamp, detail).with_notification_categories([FactCategory::Reports]);
         Ok(Change::replace(next, self.revision, fact))
     }
 
@@ -213,7 +216,7 @@ impl SubjectErasure {
     #[must_use]
     pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::ErasureSelfApprovalRefused, stamp, json!({ "erased_actor": self.subject }))
-            .with_categories([FactCategory::ComplianceFindings])
+            .with_notification_categories([FactCategory::ComplianceFindings])
     }
 
     const fn check_requested(&self) -> Result<(), ErasureRefusal> {
@@ -236,7 +239,7 @@ impl SubjectErasure {
 
     fn decision_change(&self, next: Self, kind: FactKind, stamp: &Stamp) -> Change<Self> {
         let detail = json!({ "erased_actor": self.subject, "requested_by": self.requested_by });
-        let fact = self.fact(kind, stamp, detail).with_categories([FactCategory::Approvals]);
+        let fact = self.fact(kind, stamp, detail).with_notification_categories([FactCategory::Approvals]);
         Change::replace(next, self.revision, fact)
     }
 

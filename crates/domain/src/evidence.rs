@@ -220,12 +220,12 @@ impl EvidenceArtifact {
     }
 }
 
-/// A stored evidence document, without its payload.
+/// An evidence artifact as stored, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredEvidenceDocument {
+pub struct StoredEvidenceArtifact {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The kind of the document.
+    /// The kind of the artifact.
     pub artifact_kind: String,
     /// The stored text: a JSON object of codes, counts and digests.
     pub body: String,

@@ -416,7 +416,7 @@ impl RunRef<'_> {
             ExecutionOutcome::Denied => &[FactCategory::Executions, FactCategory::ComplianceFindings],
             ExecutionOutcome::Success | ExecutionOutcome::Cancelled => &[],
         };
-        self.fact(FactKind::ExecutionEnded, detail, stamp).with_categories(categories.iter().copied())
+        self.fact(FactKind::ExecutionEnded, detail, stamp).with_notification_categories(categories.iter().copied())
     }
 
     /// The fact that a policy denied the run.
@@ -424,7 +424,7 @@ impl RunRef<'_> {
     pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": ExecutionOutcome::Denied.as_str(), "reason_code": decision.reason_code });
         let categories = [FactCategory::Executions, FactCategory::ComplianceFindings];
-        self.fact(FactKind::ExecutionDenied, detail, stamp).with_categories(categories)
+        self.fact(FactKind::ExecutionDenied, detail, stamp).with_notification_categories(categories)
     }
 
     fn fact(&self, kind: FactKind, mut detail: Value, stamp: &Stamp) -> Fact {

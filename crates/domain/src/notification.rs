@@ -124,7 +124,7 @@ pub enum Tier {
 /// A required notification setting of the tenant is off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
-pub struct SettingDisabled(pub Setting);
+pub struct RequiredSettingOff(pub Setting);
 
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

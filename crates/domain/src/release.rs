@@ -463,7 +463,7 @@ impl Release {
         // The submission of a release requests verdicts, so its fact notifies reviewers.
         let category = matches!(target, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_categories(category)
+        fact.with_notification_categories(category)
     }
 
     const fn subject(&self) -> Subject {

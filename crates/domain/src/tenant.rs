@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The identifier of the tenant that the first start creates.
-pub const DEFAULT_TENANT: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
+pub const DEFAULT_TENANT_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
 /// The identifier of the namespace that the first start creates.
-pub const DEFAULT_NAMESPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
+pub const DEFAULT_NAMESPACE_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
 /// The identifier of the workspace that the first start creates.
-pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
+pub const DEFAULT_WORKSPACE_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
 
 /// The maximum length of a workspace slug, in characters. It leaves room for slugs that are derived from the
 /// workspace's.
@@ -68,7 +68,7 @@ impl TenantScope {
     /// unknown token cannot be trusted.
     #[must_use]
     pub fn for_rate_limiting_unknown_tokens() -> Self {
-        Self(DEFAULT_TENANT.into())
+        Self(DEFAULT_TENANT_ID.into())
     }
 
     /// The scope in which a verified identity is pinned: the tenant that the identity's token names.
@@ -338,7 +338,7 @@ impl Tenant {
         .collect();
         let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
-        let fact = fact.with_categories([FactCategory::PolicyChanges]);
+        let fact = fact.with_notification_categories([FactCategory::PolicyChanges]);
         let next = Self(TenantRecord { settings, revision: self.revision.next(), ..self.0.clone() });
         Ok(Change::replace(next, self.revision, fact))
     }

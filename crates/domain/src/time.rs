@@ -99,12 +99,6 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// The source of the current time. The domain itself never reads a clock.
-pub trait Clock: Send + Sync {
-    /// The current time.
-    fn now(&self) -> Timestamp;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,9 +65,9 @@ impl Status {
     }
 }
 
-/// The way in which a workload is meant to be used.
+/// The way in which a workload is meant to be used. Its wire name is `invocation_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum InvocationMode {
+pub enum IntendedUse {
     /// People use the workload as a conversation.
     Chat,
     /// People fill in a form.
@@ -82,7 +82,7 @@ pub enum InvocationMode {
     Event,
 }
 
-impl InvocationMode {
+impl IntendedUse {
     /// Every mode.
     pub const ALL: [Self; 6] = [Self::Chat, Self::Form, Self::Block, Self::Api, Self::Batch, Self::Event];
 
@@ -156,7 +156,7 @@ pub struct WorkloadRecord {
     /// The status of the workload.
     pub status: Status,
     /// The way in which the workload is meant to be used.
-    pub invocation_mode: InvocationMode,
+    pub invocation_mode: IntendedUse,
     /// The origin of a built-in workload; `None` for any other workload.
     pub management_source: Option<ManagementSource>,
     /// The configuration of the user interface; `None` if the workload has no interface.
@@ -191,7 +191,7 @@ pub struct NewWorkload {
     /// The owner of the workload.
     pub owner_ref: OwnerRef,
     /// The way in which the workload is meant to be used.
-    pub invocation_mode: InvocationMode,
+    pub invocation_mode: IntendedUse,
     /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
     /// The namespace of the workspace.
@@ -208,7 +208,7 @@ pub struct WorkloadPatch {
     /// The new owner.
     pub owner_ref: Option<OwnerRef>,
     /// The new invocation mode.
-    pub invocation_mode: Option<InvocationMode>,
+    pub invocation_mode: Option<IntendedUse>,
     /// The new status.
     pub status: Option<Status>,
     /// The new interface; `Some(None)` removes the interface.
@@ -313,7 +313,7 @@ impl Workload {
             name: None,
             description: None,
             owner_ref: OwnerRef::parse(&format!("team:{}", workspace.slug)).ok()?,
-            invocation_mode: InvocationMode::Chat,
+            invocation_mode: IntendedUse::Chat,
             workspace_id: workspace.workspace_id,
             namespace_id: workspace.namespace_id,
         };
@@ -389,7 +389,7 @@ impl Workload {
         });
         let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_categories(suspended.then_some(FactCategory::Incidents));
+            .with_notification_categories(suspended.then_some(FactCategory::Incidents));
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 

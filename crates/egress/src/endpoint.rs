@@ -1,8 +1,9 @@
 //! HTTP client that is bound to one scheme, host and port.
 
 use crate::{
+    error::EgressError,
     guard::{ConnectionPolicy, Origin},
-    refusal::{EgressError, EgressRefusal},
+    refusal::EgressRefusal,
     resolver::{CheckedResolver, Resolver},
     response::{EgressResponse, IDENTITY_CODING},
     trusted_authorities::{self, Authorities},

@@ -3,7 +3,8 @@
 use crate::{
     address::is_public,
     endpoint::{ClientOptions, Endpoint, Limits},
-    refusal::{EgressError, EgressRefusal},
+    error::EgressError,
+    refusal::EgressRefusal,
     resolver::{Resolver, SystemResolver},
     trusted_authorities::Authorities,
 };

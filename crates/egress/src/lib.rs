@@ -8,6 +8,7 @@
 
 mod address;
 mod endpoint;
+mod error;
 mod guard;
 mod non_http_connection;
 mod refusal;
@@ -16,8 +17,9 @@ mod response;
 mod trusted_authorities;
 
 pub use endpoint::{EgressRequest, Endpoint, Limits};
+pub use error::EgressError;
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, ServerMode};
-pub use refusal::{EgressError, EgressRefusal};
+pub use refusal::EgressRefusal;
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, SystemResolver};
 pub use response::{Body, EgressResponse};

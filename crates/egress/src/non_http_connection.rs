@@ -1,8 +1,9 @@
 //! Connections over protocols other than HTTP. The guard checks each address before the connection, as for HTTP.
 
 use crate::{
+    error::EgressError,
     guard::{ConnectionPolicy, Guard},
-    refusal::{EgressError, EgressRefusal},
+    refusal::EgressRefusal,
     resolver::MAX_ADDRESSES,
 };
 use std::net::{IpAddr, SocketAddr};

@@ -1,9 +1,6 @@
 //! Name resolution that checks every address of a name before a connection uses any of them.
 
-use crate::{
-    guard::ConnectionPolicy,
-    refusal::{EgressError, EgressRefusal},
-};
+use crate::{error::EgressError, guard::ConnectionPolicy, refusal::EgressRefusal};
 use async_trait::async_trait;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::{

@@ -1,6 +1,6 @@
 //! Responses of endpoints.
 
-use crate::refusal::EgressError;
+use crate::error::EgressError;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use reqwest::{

@@ -1,6 +1,6 @@
 //! Trusted certificate authorities.
 
-use crate::refusal::EgressError;
+use crate::error::EgressError;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,

@@ -8,28 +8,11 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Permission},
     evidence::EvidenceRecord,
-    execution::dispatch::DispatchPolicy,
-    id::{ExecutionId, RequestId, WorkspaceId},
+    id::{ExecutionId, RequestId},
     idempotency::RequestKey,
-    tool::{BuiltinTool, ToolCall},
+    offered_tool::{BuiltinTool, ToolCall},
 };
 use serde_json::{Map, Value};
-use std::time::Duration;
-
-/// Settings of a deployment that apply to runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeploymentRunSettings {
-    /// Where runs execute: in the accepting process or from the queue.
-    pub dispatch: DispatchPolicy,
-    /// Maximum time for which a synchronous run blocks its caller.
-    pub sync_wait: Duration,
-    /// Maximum total time of a run.
-    pub execution_deadline: Duration,
-    /// Time within which a reviewer must review an answer.
-    pub review_deadline: Duration,
-    /// Maximum number of queued runs of one tenant.
-    pub queue_cap: u32,
-}
 
 impl Executions {
     /// Executes a workload for a tool call. If the outcome of the acceptance is unknown, the refusal is that of a
@@ -49,27 +32,6 @@ impl Executions {
             Err(Failure::Run(RunRefusal::AcceptanceUnknown(id))) => Err(ToolRefusal::ResponseLost(id).into()),
             run => run,
         }
-    }
-
-    /// Returns the deployment's settings for runs, after authorization in a workspace.
-    ///
-    /// # Errors
-    /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.
-    pub async fn deployment_run_settings(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        workspace: WorkspaceId,
-    ) -> Result<DeploymentRunSettings, Failure> {
-        self.scope_resolver.authorize_list_of(caller, operation, Some(workspace)).await?;
-        let settings = &self.settings;
-        Ok(DeploymentRunSettings {
-            dispatch: settings.dispatch,
-            sync_wait: settings.sync_wait,
-            execution_deadline: settings.execution_deadline,
-            review_deadline: settings.review_deadline,
-            queue_cap: settings.queue_cap,
-        })
     }
 }
 
@@ -96,5 +58,5 @@ impl ExecutionReader {
 /// # Errors
 /// When the arguments violate the tool's schema; the refusal lists every violation.
 pub fn parse_tool_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
-    ToolCall::parse(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
+    ToolCall::parse_builtin(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

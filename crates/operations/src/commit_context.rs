@@ -1,13 +1,7 @@
 //! The context of commits that write facts: the clock, the identifier source and the sequencer wakeup of the process.
 
 use crate::sequencer_wakeup::SequencerWakeup;
-use fairway_domain::{
-    access::Caller,
-    audit::Stamp,
-    id::IdSource,
-    moment::Moment,
-    time::{Clock, Timestamp},
-};
+use fairway_domain::{access::Caller, audit::Stamp, clock::Clock, id::IdSource, moment::Moment, time::Timestamp};
 use std::sync::Arc;
 
 /// The clock and the identifier source of the process, and the wakeup of the sequencer after commits. The context

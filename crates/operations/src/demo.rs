@@ -27,7 +27,7 @@ use fairway_domain::{
     slug::Slug,
     store::{Conflict, PageRequest},
     tenant::TenantScope,
-    workload::{InvocationMode, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
+    workload::{IntendedUse, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Demo {
     /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
     /// The intended invocation mode of the workload.
-    pub invocation_mode: InvocationMode,
+    pub invocation_mode: IntendedUse,
     /// The runtime interface of the workload, if any.
     pub interface_config: Option<InterfaceConfig>,
     /// The environment of the release.

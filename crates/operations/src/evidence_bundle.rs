@@ -11,7 +11,7 @@ use fairway_domain::{
     access::Caller,
     asset::ports::VersionStore,
     evidence::{
-        EvidenceRecord, StoredEvidenceDocument,
+        EvidenceRecord, StoredEvidenceArtifact,
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, has_run_records_digest, last_outcome,
@@ -144,7 +144,7 @@ impl EvidenceBundles {
         let (records, documents) = self.records(scope, &record, has_run_digest).await?;
         let (facts, checkpoint) = self.prove(scope, facts).await?;
         let mut remaining_bytes = MAX_CONTENT_BYTES;
-        let statement = ExecutionStatement::new(ExecutionPredicate {
+        let statement = ExecutionStatement::about_run(ExecutionPredicate {
             tenant_id: scope.tenant(),
             evidence,
             records: records.iter().map(RunRecords::to_text).collect(),
@@ -192,7 +192,7 @@ impl EvidenceBundles {
         scope: TenantScope,
         record: &EvidenceRecord,
         has_run_digest: bool,
-    ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceDocument>), Failure> {
+    ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceArtifact>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
         let mut documents = store.evidence_documents(scope, id).await?;
         // Resolving an unknown outcome may have stored another document since the evidence was read.
@@ -272,8 +272,8 @@ impl EvidenceBundles {
 }
 
 /// Returns the documents, with their texts as long as the size limit of the bundle permits.
-fn bundled_documents(documents: Vec<StoredEvidenceDocument>, remaining_bytes: &mut usize) -> Vec<BundledDocument> {
-    let to_bundled = |StoredEvidenceDocument { artifact_id, body, .. }: StoredEvidenceDocument| {
+fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &mut usize) -> Vec<BundledDocument> {
+    let to_bundled = |StoredEvidenceArtifact { artifact_id, body, .. }: StoredEvidenceArtifact| {
         let remaining = remaining_bytes.checked_sub(body.len());
         *remaining_bytes = remaining.unwrap_or(*remaining_bytes);
         BundledDocument { artifact_id, body: remaining.map(|_| body) }

@@ -4,6 +4,7 @@ pub(crate) mod active_runs;
 mod cancel;
 mod citations;
 mod delegation;
+mod deployment_run_settings;
 mod early_end;
 pub(crate) mod engine;
 mod event_stream;
@@ -36,6 +37,7 @@ pub(crate) use plan::{EMPTY_PLAN_TEXT_BYTES, is_read_by_runs, plan_bytes, source
 pub use crate::wakeups::RunSubscription;
 pub use cancel::Cancellations;
 pub use citations::{Citations, CitedDocument};
+pub use deployment_run_settings::DeploymentRunSettings;
 pub use event_stream::{EventBatch, EventCursor};
 pub use execute::Executions;
 pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};

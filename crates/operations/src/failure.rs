@@ -6,10 +6,10 @@ use fairway_domain::{
     access_request::AccessRequestRefusal,
     asset::{
         AssetRefusal,
+        artifact_integrity::IntegrityMismatch,
         artifact_store::ArtifactError,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
-        integrity::IntegrityMismatch,
         ports::BlockingRelease,
     },
     connection::ConnectionRefusal,
@@ -20,7 +20,7 @@ use fairway_domain::{
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
     notification::{
-        SettingDisabled, announcement::AnnouncementRefusal, delivery::DeliveryNotFailed,
+        RequiredSettingOff, announcement::AnnouncementRefusal, delivery::DeliveryNotFailed,
         destination::DestinationRefusal, preference::RepeatedPreference,
     },
     prompt::PromptRefusal,
@@ -162,7 +162,7 @@ pub enum Failure {
     Generate(#[from] GenerateRefusal),
     /// The operation requires a notification setting that the tenant has turned off.
     #[error(transparent)]
-    SettingDisabled(#[from] SettingDisabled),
+    RequiredSettingOff(#[from] RequiredSettingOff),
     /// A list of preferences contains the same category and channel twice.
     #[error(transparent)]
     RepeatedPreference(#[from] RepeatedPreference),

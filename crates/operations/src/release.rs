@@ -390,7 +390,7 @@ impl Releases {
                         let approval_id: ApprovalId = self.context.new_id();
                         let rule = self.approval_rule(scope, &current.release).await?;
                         rule.check_roles(verdict, caller.rights.roles_at(&position))?;
-                        let change = match current.release.review(
+                        let change = match current.release.record_verdict(
                             approval_id,
                             verdict,
                             note.clone(),

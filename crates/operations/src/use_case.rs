@@ -88,9 +88,9 @@ pub struct BundlePiece {
     pub id: Option<uuid::Uuid>,
 }
 
-/// The bundle of a stored use case.
+/// The pieces of a use case's bundle, whether they exist or not yet, with the steps of its flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PersistedBundle {
+pub struct BundlePieces {
     /// The pieces of the bundle.
     pub pieces: Vec<BundlePiece>,
     /// The identifier and the type of each step of the flow.
@@ -208,21 +208,22 @@ impl UseCases {
         self.authorize_use_case(caller, Operation::ReadUseCase, workspace, id).await.map(|(_, _, use_case)| use_case)
     }
 
-    /// Returns the bundle of a use case. A caller that may not read connections receives a redacted, empty bundle.
+    /// Returns the pieces of the bundle of a use case. A caller that may not read connections receives none, and
+    /// `redacted` is true.
     ///
     /// # Errors
     /// Not found when the caller does not see the assets of that workspace.
-    pub async fn read_bundle(
+    pub async fn read_bundle_pieces(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
         id: UseCaseId,
-    ) -> Result<PersistedBundle, Failure> {
+    ) -> Result<BundlePieces, Failure> {
         let (scope, position, use_case) =
             self.authorize_use_case(caller, Operation::ReadUseCaseBundle, workspace, id).await?;
         let access = connection_access(caller, &position);
         if access == ConnectionAccess::Hidden {
-            return Ok(PersistedBundle { redacted: true, ..PersistedBundle::default() });
+            return Ok(BundlePieces { redacted: true, ..BundlePieces::default() });
         }
         let mut pieces = self.asset_pieces(caller, scope, &position, &use_case).await?;
         let connections = self.named_connections(scope, &use_case).await?;
@@ -239,7 +240,7 @@ impl UseCases {
         let unresolved = use_case.unresolved_connections(&connections);
         let gaps = connection_gaps(&use_case.plan, &connections, access);
         let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| unresolved.contains(name));
-        Ok(PersistedBundle {
+        Ok(BundlePieces {
             pieces,
             flow_steps: use_case.plan.steps().to_vec(),
             open_connection_gaps: gaps.into_iter().filter(is_open).collect(),

@@ -22,7 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
     workload::{
-        InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        IntendedUse, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
@@ -41,7 +41,7 @@ pub struct WorkloadDraft {
     /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
     /// The intended invocation mode of the workload.
-    pub invocation_mode: InvocationMode,
+    pub invocation_mode: IntendedUse,
     /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
 }

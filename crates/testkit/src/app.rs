@@ -17,9 +17,9 @@ use fairway_api::{
 };
 use fairway_domain::{
     asset::artifact_store::ArtifactStore,
+    clock::Clock,
     execution::{provider::Provider, script::ScriptGateway},
     id::IdSource,
-    time::Clock,
 };
 use fairway_operations::Services;
 use std::{

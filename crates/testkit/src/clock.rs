@@ -1,6 +1,6 @@
 //! A clock that a test can move.
 
-use fairway_domain::time::{Clock, Timestamp};
+use fairway_domain::{clock::Clock, time::Timestamp};
 use std::sync::atomic::{AtomicI64, Ordering};
 use time::{Duration, OffsetDateTime};
 

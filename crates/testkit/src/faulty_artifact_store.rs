@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
+    artifact_integrity::UnverifiedBytes,
     artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
-    integrity::UnverifiedBytes,
 };
 use std::{
     collections::HashMap,

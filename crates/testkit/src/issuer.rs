@@ -151,7 +151,7 @@ impl TestIssuer {
 
     /// Sets the response of the claim source for groups. Returns ID token claims that refer to this claim source.
     #[must_use]
-    pub fn set_group_claim_source(&self, status: &'static str, response: Value) -> Value {
+    pub fn set_group_claim_response(&self, status: &'static str, response: Value) -> Value {
         self.state.person().linked_groups = (status, response);
         let source = json!({"endpoint": format!("{}/groups", self.url()), "access_token": GROUPS_TOKEN});
         json!({"_claim_names": {"groups": "link"}, "_claim_sources": {"link": source}})

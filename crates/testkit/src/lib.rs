@@ -1,7 +1,7 @@
 //! Test infrastructure: a managed PostgreSQL server, databases cloned from a migrated template, and the app on a free
 //! port. Never used outside tests.
 
-mod agent_flow;
+mod agent_flow_yaml;
 pub mod app;
 mod clock;
 mod database;
@@ -18,7 +18,7 @@ mod smtp_server;
 mod stub_provider;
 mod stub_script_gateway;
 
-pub use agent_flow::AGENT_FLOW;
+pub use agent_flow_yaml::AGENT_FLOW;
 pub use app::TestApp;
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};

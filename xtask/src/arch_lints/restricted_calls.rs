@@ -97,7 +97,10 @@ const RESTRICTIONS: &[Restriction] = &[
         // The tenant in a session token may only be used for the session of that token.
         call: "TenantScope::for_session(",
         problem: CHOOSES_TENANT,
-        callers: &["crates/operations/src/access/sessions.rs", "crates/operations/src/access/sessions/renewal.rs"],
+        callers: &[
+            "crates/operations/src/access/sessions.rs",
+            "crates/operations/src/access/sessions/group_renewal.rs",
+        ],
     },
     Restriction {
         // A verified identity selects the tenant in which its name is pinned. A logout notification of the identity

@@ -3,7 +3,8 @@
 use crate::signing::TestKey;
 use fairway_domain::{
     access::identity::{ClaimRules, IdentityProvider as _, InvalidToken, TokenRefusal, VerifiedIdentity},
-    time::{Clock, Timestamp},
+    clock::Clock,
+    time::Timestamp,
 };
 use fairway_egress::{Guard, ServerMode};
 use fairway_oidc::{IssuerConfig, TokenVerifier};

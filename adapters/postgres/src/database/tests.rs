@@ -13,7 +13,7 @@ use fairway_domain::{
     },
     slug::Slug,
     store::{Cursor, PageRequest, PageStart},
-    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     time::Timestamp,
 };
 use fairway_testkit::TestDatabase;
@@ -34,7 +34,7 @@ async fn prepared_statement_count(pool: &StatementPool) -> usize {
 }
 
 fn scope() -> TenantScope {
-    TenantScope::for_background_task(DEFAULT_TENANT.into())
+    TenantScope::for_background_task(DEFAULT_TENANT_ID.into())
 }
 
 /// Pages that need different statements: the first page, a page by offset, and a page after a cursor.
@@ -50,9 +50,9 @@ fn none_and_some<T: Clone>(value: T) -> [Option<T>; 2] {
 #[tokio::test]
 async fn limits_prepared_statements_of_lists() {
     let (_database, store) = store().await;
-    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE_ID.into()], ..VisibleScopes::default() };
     let mut peak = 0;
-    for workspace in none_and_some(DEFAULT_WORKSPACE.into()) {
+    for workspace in none_and_some(DEFAULT_WORKSPACE_ID.into()) {
         for workload in none_and_some(Uuid::nil().into()) {
             for environment in none_and_some(Slug::parse("dev").unwrap()) {
                 for state in none_and_some(StateName::Draft) {
@@ -82,7 +82,7 @@ async fn limits_prepared_statements_of_lists() {
 #[tokio::test]
 async fn limits_prepared_statements_of_lists_by_month() {
     let (_database, store) = store().await;
-    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE_ID.into()], ..VisibleScopes::default() };
     let timestamp: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
     let mut peak = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {

@@ -262,10 +262,10 @@ pub(super) fn smallest_uuid_v7_at(timestamp: Timestamp) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::tenant::DEFAULT_TENANT;
+    use fairway_domain::tenant::DEFAULT_TENANT_ID;
 
     fn arms_sql(filter: &ExecutionFilter) -> String {
-        let query = list_query(TenantScope::for_background_task(DEFAULT_TENANT.into()), filter);
+        let query = list_query(TenantScope::for_background_task(DEFAULT_TENANT_ID.into()), filter);
         let arms = query.arms.iter().map(|arm| {
             let from = arm.from.split_whitespace().collect::<Vec<_>>().join(" ");
             format!("{from} WHERE {} EACH {:?}", arm.conditions.join(" AND "), arm.lateral)

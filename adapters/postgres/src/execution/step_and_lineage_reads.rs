@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     evidence::{
-        StoredEvidenceDocument,
+        StoredEvidenceArtifact,
         lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
     },
     execution::StepRow,
@@ -197,7 +197,7 @@ pub(super) async fn read_documents(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
-) -> Result<Vec<StoredEvidenceDocument>, StoreError> {
+) -> Result<Vec<StoredEvidenceArtifact>, StoreError> {
     let (tenant, run) = (scope.tenant().uuid(), id.uuid());
     let documents = || {
         evidence_artifact::table
@@ -206,7 +206,7 @@ pub(super) async fn read_documents(
             .select((evidence_artifact::artifact_id, evidence_artifact::artifact_kind, evidence_artifact::body))
     };
     let rows: Vec<(Uuid, String, String)> = database.load("evidence documents of a run", documents).await?;
-    let document = |(artifact_id, artifact_kind, body): (Uuid, String, String)| StoredEvidenceDocument {
+    let document = |(artifact_id, artifact_kind, body): (Uuid, String, String)| StoredEvidenceArtifact {
         artifact_id: artifact_id.into(),
         artifact_kind,
         body,

@@ -1,7 +1,7 @@
 //! Lane changes. One statement writes the deployment, its releases, their rollouts, the history and the rollback
 //! document.
 
-use super::rows::{add_release_columns, add_rollout_columns};
+use super::input_columns::{add_release_columns, add_rollout_columns};
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,

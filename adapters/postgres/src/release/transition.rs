@@ -1,6 +1,6 @@
 //! Transitions of releases that change no lanes, committed alone or in a batch.
 
-use super::rows::{ReferenceRows, add_release_columns};
+use super::input_columns::{ReferenceRows, add_release_columns};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,

@@ -8,7 +8,7 @@ use fairway_domain::{
         kind::AssetKind,
     },
     id::AssetId,
-    tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE},
+    tenant::{DEFAULT_NAMESPACE_ID, DEFAULT_WORKSPACE_ID},
 };
 use std::collections::BTreeSet;
 
@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 async fn returns_the_granted_ones_of_many_assets() {
     let fixture = Fixture::new().await;
     let mut assets = Vec::new();
-    for grantee in [None, Some(Grantee::Principal(actor())), Some(Grantee::Workspace(DEFAULT_WORKSPACE.into())), None] {
+    for grantee in
+        [None, Some(Grantee::Principal(actor())), Some(Grantee::Workspace(DEFAULT_WORKSPACE_ID.into())), None]
+    {
         let asset = fixture.asset(AssetKind::Skill).await;
         if let Some(grantee) = grantee {
             let change = AssetGrant::create(fresh(), &asset, grantee, &stamp()).unwrap();
@@ -25,8 +27,8 @@ async fn returns_the_granted_ones_of_many_assets() {
         assets.push(asset.asset_id);
     }
     let nobody = VisibleScopes::default();
-    let workspace = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
-    let namespace = VisibleScopes { namespaces: vec![DEFAULT_NAMESPACE.into()], ..VisibleScopes::default() };
+    let workspace = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE_ID.into()], ..VisibleScopes::default() };
+    let namespace = VisibleScopes { namespaces: vec![DEFAULT_NAMESPACE_ID.into()], ..VisibleScopes::default() };
     let (principal, none) = ([actor()], []);
     for (principals, visible_scopes, expected) in [
         (&none[..], &nobody, vec![]),

@@ -28,7 +28,7 @@ use fairway_domain::{
     release::review::SelfApproval,
     slug::Slug,
     store::{CommitError, Conflict},
-    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
@@ -330,7 +330,7 @@ async fn environment(fixture: &Fixture, earlier_changes: u16) -> Decision {
     let mut previous = None;
     for number in 0..earlier_changes {
         let change = Environment::configure(
-            DEFAULT_WORKSPACE.into(),
+            DEFAULT_WORKSPACE_ID.into(),
             name.clone(),
             previous.as_ref(),
             settings_with(number + 3),
@@ -340,14 +340,19 @@ async fn environment(fixture: &Fixture, earlier_changes: u16) -> Decision {
         previous = Some(change.next.clone());
         EnvironmentStore::commit_settings(&*fixture.store, scope(), change).await.unwrap();
     }
-    let change =
-        Environment::configure(DEFAULT_WORKSPACE.into(), name.clone(), previous.as_ref(), settings_with(2), &stamp())
-            .unwrap();
+    let change = Environment::configure(
+        DEFAULT_WORKSPACE_ID.into(),
+        name.clone(),
+        previous.as_ref(),
+        settings_with(2),
+        &stamp(),
+    )
+    .unwrap();
     let concurrent_change = format!(
-        "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT}', '{}', '{name}', 1, true, false, 1, now(),
+        "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT_ID}', '{}', '{name}', 1, true, false, 1, now(),
          'user:eve') ON CONFLICT (tenant_id, workspace_id, environment)
          DO UPDATE SET revision = environment_settings.revision + 1",
-        DEFAULT_WORKSPACE
+        DEFAULT_WORKSPACE_ID
     );
     let store = store(fixture);
     Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await)

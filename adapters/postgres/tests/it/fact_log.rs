@@ -6,7 +6,7 @@ use fairway_domain::{
     audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
     id::TenantId,
     store::{Page, PageRequest},
-    tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
+    tenant::{DEFAULT_TENANT_ID, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
     transparency_log::{TreeHash, TreeStore},
 };
 use fairway_postgres::Database;
@@ -93,7 +93,8 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
         FROM fact_order JOIN fact_log USING (tenant_id) GROUP BY tenant_id ORDER BY count(*)";
     let rows = fixture.owner.query(logs, &[]).await.unwrap();
     let second_tenant_facts = i64::try_from(WRITERS / 4 * ENTRIES).unwrap();
-    let expected = [(second_scope.tenant().uuid(), second_tenant_facts + 2), (DEFAULT_TENANT, 3 * second_tenant_facts)];
+    let expected =
+        [(second_scope.tenant().uuid(), second_tenant_facts + 2), (DEFAULT_TENANT_ID, 3 * second_tenant_facts)];
     assert_eq!(rows.len(), expected.len());
     for (row, (tenant, entries)) in rows.iter().zip(expected) {
         assert_eq!(row.get::<_, Uuid>(0), tenant);
@@ -111,11 +112,11 @@ async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let stamp = Stamp { fact_id: fact_id.into(), at: now(), actor: actor(), request_id: fresh() };
     let subject = Subject { kind: "asset", id: Uuid::now_v7() };
     let fact = Fact::new(FactKind::AssetCreated, subject, None, &stamp, json!({ "slug": "x" }));
-    let body = fact.canonical_bytes(TenantId::from(DEFAULT_TENANT));
+    let body = fact.canonical_bytes(TenantId::from(DEFAULT_TENANT_ID));
     let leaf = leaf_hash(&body).to_vec();
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let sql = format!(
-        "SELECT fairway_commit(true, '{DEFAULT_TENANT}', '{fact_id}', NULL, '{}', '\\x{}', '\\x{}', NULL, NULL, NULL, NULL, NULL, NULL)",
+        "SELECT fairway_commit(true, '{DEFAULT_TENANT_ID}', '{fact_id}', NULL, '{}', '\\x{}', '\\x{}', NULL, NULL, NULL, NULL, NULL, NULL)",
         fact.kind.as_str(),
         hex(&body),
         hex(&leaf)
@@ -152,7 +153,7 @@ async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
     }
     let mut crashing_client = fixture.database.connect_as_owner().await.unwrap();
     let transaction = crashing_client.transaction().await.unwrap();
-    let sql = format!("SELECT fairway_sequence('{DEFAULT_TENANT}', 3)");
+    let sql = format!("SELECT fairway_sequence('{DEFAULT_TENANT_ID}', 3)");
     let sequenced: i64 = transaction.query_one(&sql, &[]).await.unwrap().get(0);
     assert_eq!(sequenced, 3);
     assert_eq!(fixture.store.sequence().await.unwrap(), 0, "a second sequencer must skip a locked log");
@@ -195,10 +196,10 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     assert_eq!(new_store.sequence().await.unwrap(), 1);
     let fill = format!(
         "WITH made AS (
-            INSERT INTO fact SELECT '{DEFAULT_TENANT}', gen_random_uuid(), NULL, 'x', 'x', sha256('x')
+            INSERT INTO fact SELECT '{DEFAULT_TENANT_ID}', gen_random_uuid(), NULL, 'x', 'x', sha256('x')
             FROM generate_series(1, {FACTS})
             RETURNING fact_id)
-         INSERT INTO fact_pending SELECT '{DEFAULT_TENANT}', fact_id FROM made"
+         INSERT INTO fact_pending SELECT '{DEFAULT_TENANT_ID}', fact_id FROM made"
     );
     fixture.run(&fill).await;
     let mut sequenced = 0;

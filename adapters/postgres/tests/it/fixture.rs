@@ -38,9 +38,9 @@ use fairway_domain::{
     },
     slug::Slug,
     store::Revision,
-    tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
+    tenant::{DEFAULT_NAMESPACE_ID, DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID, TenantScope},
     time::Timestamp,
-    workload::{InvocationMode, NewWorkload, Workload, ports::WorkloadStore},
+    workload::{IntendedUse, NewWorkload, Workload, ports::WorkloadStore},
 };
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_testkit::TestDatabase;
@@ -109,7 +109,7 @@ impl StoreFixture {
         let micros = self.query_number("SELECT (extract(epoch FROM fairway_now()) * 1000000)::bigint").await;
         let generation = format!(
             "SELECT notification_generation + advanced_notification_generation FROM tenant
-            WHERE tenant_id = '{DEFAULT_TENANT}'"
+            WHERE tenant_id = '{DEFAULT_TENANT_ID}'"
         );
         let generation = u64::try_from(self.query_number(&generation).await).unwrap();
         ProjectionBasis { at: Timestamp::from_micros(micros).unwrap(), generation }
@@ -186,11 +186,11 @@ impl StoreFixture {
         let deployed_release = self.submitted(workload, version).await;
         let change = deployed_release
             .release
-            .review(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp())
+            .record_verdict(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp())
             .unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
         let deployed_release = self.current_release(&deployed_release.release).await;
-        let change = deployed_release.release.approve(RULE, &deployed_release.deployment, &stamp()).unwrap();
+        let change = deployed_release.release.move_to_approved(RULE, &deployed_release.deployment, &stamp()).unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
         self.current_release(&deployed_release.release).await
     }
@@ -247,7 +247,7 @@ pub(crate) fn open_store(url: &str, connections: usize) -> Arc<Database> {
 }
 
 pub(crate) fn scope() -> TenantScope {
-    TenantScope::for_background_task(TenantId::from(DEFAULT_TENANT))
+    TenantScope::for_background_task(TenantId::from(DEFAULT_TENANT_ID))
 }
 
 pub(crate) fn fresh<T: From<Uuid>>() -> T {
@@ -301,8 +301,8 @@ pub(crate) fn new_asset(kind: AssetKind) -> NewAsset {
         slug: slug(),
         kind,
         owner_ref: OwnerRef::parse("team:risk").unwrap(),
-        workspace_id: DEFAULT_WORKSPACE.into(),
-        namespace_id: DEFAULT_NAMESPACE.into(),
+        workspace_id: DEFAULT_WORKSPACE_ID.into(),
+        namespace_id: DEFAULT_NAMESPACE_ID.into(),
     }
 }
 
@@ -313,9 +313,9 @@ pub(crate) fn new_workload() -> NewWorkload {
         name: None,
         description: None,
         owner_ref: OwnerRef::parse("team:support").unwrap(),
-        invocation_mode: InvocationMode::Form,
-        workspace_id: DEFAULT_WORKSPACE.into(),
-        namespace_id: DEFAULT_NAMESPACE.into(),
+        invocation_mode: IntendedUse::Form,
+        workspace_id: DEFAULT_WORKSPACE_ID.into(),
+        namespace_id: DEFAULT_NAMESPACE_ID.into(),
     }
 }
 

@@ -17,7 +17,7 @@ use fairway_domain::{
         projection::Projection,
     },
     store::{CommitError, PageRequest},
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
     workload::{Status, Workload, WorkloadPatch, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
@@ -203,7 +203,7 @@ async fn resolves_roles_of_a_group_to_its_members() {
     for (name, group) in groups {
         fixture
             .run(&format!(
-                "INSERT INTO identity VALUES ('{DEFAULT_TENANT}', '{}', 'https://issuer.example', '{name}', 'user:{name}',
+                "INSERT INTO identity VALUES ('{DEFAULT_TENANT_ID}', '{}', 'https://issuer.example', '{name}', 'user:{name}',
                  ARRAY['{group}'], NULL, now(), now())",
                 Uuid::now_v7()
             ))
@@ -212,11 +212,11 @@ async fn resolves_roles_of_a_group_to_its_members() {
     fixture
         .run(&format!(
             "INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by)
-             VALUES ('{DEFAULT_TENANT}', '{}', 'group:ops', 'operator', 'tenant', '{DEFAULT_TENANT}', now(), 'user:eve')",
+             VALUES ('{DEFAULT_TENANT_ID}', '{}', 'group:ops', 'operator', 'tenant', '{DEFAULT_TENANT_ID}', now(), 'user:eve')",
             Uuid::now_v7()
         ))
         .await;
-    let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
+    let position = ResourcePosition::tenant(DEFAULT_TENANT_ID.into());
     let found = async |positions: &[ResourcePosition], people: &[ActorRef]| {
         let held_roles = fixture.store.held_roles(scope(), positions, people).await.unwrap();
         held_roles.roles.iter().map(|role| role.principal.to_string()).collect::<BTreeSet<_>>()
@@ -259,7 +259,7 @@ async fn people_of_an_audience_are_found_by_the_index_of_groups() {
         assert_eq!(audience, [members.map(str::to_owned).to_vec()]);
         let basis = ProjectionBasis { at: batch.at, generation: batch.generation };
         store.commit_batch(scope(), batch.position..batch.end, basis, &Projection::default()).await.unwrap();
-        let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
+        let position = ResourcePosition::tenant(DEFAULT_TENANT_ID.into());
         let held_roles = store.held_roles(scope(), &[position], &[]).await.unwrap();
         assert_eq!(held_roles.roles.len(), members.len());
     };

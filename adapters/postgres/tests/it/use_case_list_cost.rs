@@ -8,7 +8,7 @@ use crate::{
 };
 use fairway_domain::{
     store::{Cursor, PageRequest, PageStart},
-    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     use_case::{
         UseCaseStatus,
         ports::{UseCaseFilter, UseCaseStore},
@@ -27,11 +27,11 @@ fn fill() -> String {
     format!(
         "INSERT INTO use_case (tenant_id, use_case_id, workspace_id, status, name, summary, source_description, bundle,
             connections, revision, created_at, created_by, updated_at)
-         SELECT '{DEFAULT_TENANT}', lpad(to_hex(n), 32, '0')::uuid, '{DEFAULT_WORKSPACE}',
+         SELECT '{DEFAULT_TENANT_ID}', lpad(to_hex(n), 32, '0')::uuid, '{DEFAULT_WORKSPACE_ID}',
             CASE n % 2 WHEN 0 THEN 'draft' ELSE 'pending_access' END, 'x', '', 'x', '{bundle}', ARRAY['crm'], 1, now(),
             'user:eve', now()
          FROM generate_series(1, 100000) AS n;
-         INSERT INTO connection VALUES ('{DEFAULT_TENANT}', gen_random_uuid(), '{DEFAULT_WORKSPACE}', 'crm', 'other', NULL,
+         INSERT INTO connection VALUES ('{DEFAULT_TENANT_ID}', gen_random_uuid(), '{DEFAULT_WORKSPACE_ID}', 'crm', 'other', NULL,
             '{{}}', NULL, 'active', 'unchecked', NULL, NULL, 1, now(), 'user:eve', now());
          ANALYZE use_case, connection"
     )
@@ -47,7 +47,7 @@ async fn thousandth_page_reads_as_many_blocks_as_the_first() {
     for (status, is_activation_ready, limit) in
         [(None, false, 100), (Some(UseCaseStatus::Draft), false, 50), (None, true, 50)]
     {
-        let filter = UseCaseFilter { workspace: DEFAULT_WORKSPACE.into(), status, is_activation_ready };
+        let filter = UseCaseFilter { workspace: DEFAULT_WORKSPACE_ID.into(), status, is_activation_ready };
         let mut blocks_of = Vec::new();
         for start in [PageStart::Skip(0), PageStart::After(last)] {
             let (returned_database, counts) = measure(database, async |_, store| {

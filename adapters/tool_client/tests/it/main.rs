@@ -11,7 +11,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
-use fairway_tool_client::ToolClient;
+use fairway_tool_client::ToolAndHookClient;
 use std::sync::Arc;
 
 /// A secret store that has one secret of one tenant.
@@ -31,9 +31,9 @@ impl SecretReader for OneSecret {
     }
 }
 
-fn caller(allowances: &[&str]) -> ToolClient {
+fn caller(allowances: &[&str]) -> ToolAndHookClient {
     let allowances = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-    ToolClient::new(Guard::new(ServerMode::Local, allowances), Arc::new(OneSecret))
+    ToolAndHookClient::new(Guard::new(ServerMode::Local, allowances), Arc::new(OneSecret))
 }
 
 fn acme() -> Slug {

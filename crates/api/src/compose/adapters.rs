@@ -12,12 +12,12 @@ use fairway_artifacts::{ObjectArtifactStore, ObjectCheckpointArchive};
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     asset::artifact_store::ArtifactStore,
+    clock::Clock,
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     notification::message::MessageSender,
     secret::{Secret, SecretReader},
-    time::Clock,
     transparency_log::{CheckpointArchive, CheckpointSigner, Witness, WitnessKey},
 };
 use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
@@ -27,7 +27,7 @@ use fairway_operations::access::IdentityMode;
 use fairway_providers::{Accounts, Anthropic, Connection, LocalProvider, MeteredProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
-use fairway_tool_client::ToolClient;
+use fairway_tool_client::ToolAndHookClient;
 use fairway_witness_client::HttpWitness;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl Adapters {
             Some(verifier) => sign_in(settings, verifier, &guard, &secrets)?,
             None => None,
         };
-        let tool_client = Arc::new(ToolClient::new(guard.clone(), Arc::clone(&secrets)));
+        let tool_client = Arc::new(ToolAndHookClient::new(guard.clone(), Arc::clone(&secrets)));
         Ok(Self {
             access_decorator: None,
             artifacts: Arc::new(ObjectArtifactStore::open(&settings.artifacts).map_err(AdapterError::ArtifactStore)?),

@@ -93,7 +93,7 @@ impl From<Failure> for ApiError {
             Failure::Resolve(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
             }
-            Failure::SettingDisabled(setting) => map_setting_off(setting),
+            Failure::RequiredSettingOff(setting) => map_setting_off(setting),
             Failure::RepeatedPreference(repeated) => {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }

@@ -2,7 +2,7 @@
 
 use super::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
-use fairway_domain::notification::{SettingDisabled, delivery::DeliveryNotFailed, destination::DestinationRefusal};
+use fairway_domain::notification::{RequiredSettingOff, delivery::DeliveryNotFailed, destination::DestinationRefusal};
 
 /// Maps the refusal of a destination's field.
 pub(super) fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
@@ -10,7 +10,7 @@ pub(super) fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
 }
 
 /// Maps a setting of the tenant that is off.
-pub(super) fn map_setting_off(SettingDisabled(setting): SettingDisabled) -> ApiError {
+pub(super) fn map_setting_off(RequiredSettingOff(setting): RequiredSettingOff) -> ApiError {
     let message = "a setting of the tenant does not allow this";
     ApiError::new(StatusCode::FORBIDDEN, "enterprise_capability_required", message)
         .with_detail("setting", setting.as_str())

@@ -275,7 +275,7 @@ pub(crate) async fn session_of(
     let (Some(token), Some(provider)) = (session_token(request), authentication.shared_sign_in()) else {
         return Ok(None);
     };
-    match api.services.sessions.find(provider, &token, request_id()).await {
+    match api.services.sessions.find_with_fresh_groups(provider, &token, request_id()).await {
         Ok(active) => Ok(active.map(|active| BrowserSession { token, active })),
         Err(SessionFailure::Failure(failure)) => Err(failure.into()),
         Err(failure @ SessionFailure::Provider { retry_after, .. }) => {

@@ -36,7 +36,7 @@ pub struct KnownQueries(BTreeMap<String, BTreeMap<&'static str, BTreeSet<String>
 impl KnownQueries {
     /// Collects the parameters from the OpenAPI document, which contains every parameter.
     #[must_use]
-    pub fn of(document: &OpenApi) -> Self {
+    pub fn from_openapi(document: &OpenApi) -> Self {
         let mut known_queries = Self::default();
         for (pattern, item) in &document.paths.paths {
             let methods = operations(item).map(|(method, operation)| (method, query_parameters(operation)));
@@ -154,7 +154,7 @@ mod tests {
 
     #[::core::prelude::v1::test]
     fn collects_parameters_from_openapi_document() {
-        let known_queries = KnownQueries::of(&crate::openapi::document());
+        let known_queries = KnownQueries::from_openapi(&crate::openapi::document());
         let list = known_queries.for_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
         for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {
             assert!(list.contains(name), "{name}");

@@ -7,9 +7,9 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     id::RequestId,
+    offered_tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, workload_slug_of_tool_name},
     rate_limit::ClientAddress,
     slug::Slug,
-    tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, workload_slug_of_tool_name},
 };
 use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};
 use fairway_postgres::{CallerKey, with_caller_key};

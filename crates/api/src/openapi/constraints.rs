@@ -33,7 +33,7 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_WORKSPACE_SLUG,
     use_case::{UseCaseStatus, gaps::GapKind},
-    workload::{InvocationMode, Status as WorkloadStatus},
+    workload::{IntendedUse, Status as WorkloadStatus},
 };
 use patterns::{
     ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME,
@@ -148,7 +148,7 @@ const PROPERTIES: &[Entry] = &[
     ("EffectivePreference", "scope", deciding_scopes),
     ("SuppressedDecision", "scope", deciding_scopes),
     ("SuppressedDecision", "reason_code", || one_of(ReasonCode::ALL.map(ReasonCode::as_str))),
-    (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
+    (ANY, "invocation_mode", || one_of(IntendedUse::ALL.map(IntendedUse::as_str))),
     ("Workload", "status", workload_statuses),
     (ANY, "connector_kind", || from_domain(&ConnectorKind::ALL, ConnectorKind::as_str)),
     (ANY, "health", || from_domain(&HealthState::ALL, HealthState::as_str)),

@@ -1,7 +1,7 @@
 //! `GET /v1/session/can`: whether an actor may perform an operation, and which roles decide.
 
 use crate::{
-    authorization_table::{CALLERS, EXPECTED_ACCESS, bind_roles},
+    access_by_role::{CALLERS, EXPECTED_ACCESS, bind_roles},
     fixture::{TENANT, WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::TestApp;

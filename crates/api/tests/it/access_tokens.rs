@@ -6,7 +6,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-const DEFAULT_TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const DEFAULT_TENANT_ID: &str = "00000000-0000-7000-8000-000000000001";
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 pub(crate) trait WithToken {
@@ -71,7 +71,7 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     let ada = issuer.person("Ada", &["Readers"]);
     let session = app.get("/v1/session").token(&ada).await.expect(200);
     assert_eq!((&session["actor"], &session["groups"]), (&json!("user:ada"), &json!(["group:readers"])));
-    assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(DEFAULT_TENANT), &json!([])));
+    assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(DEFAULT_TENANT_ID), &json!([])));
     // A subject without a role has no permission, unlike in local mode.
     app.get("/v1/tenants").token(&ada).await.expect_refusal(403, "forbidden");
     let listed = app.get("/v1/assets").token(&ada).await;
@@ -199,7 +199,7 @@ async fn names_belong_to_one_tenant() {
     app.get("/v1/session").token(&token_of("default", "bob")).in_tenant(acme).await.expect_refusal(404, "not_found");
     app.get("/v1/session")
         .token(&token_of("acme", "bob"))
-        .in_tenant(DEFAULT_TENANT)
+        .in_tenant(DEFAULT_TENANT_ID)
         .await
         .expect_refusal(404, "not_found");
     app.get("/v1/session").token(&token_of("acme", "bob")).in_tenant(acme).await.expect(200);
@@ -245,7 +245,7 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     let disabled = json!({"notifications_enabled": false});
     app.patch(settings(acme), disabled.clone()).token(&root).await.expect(200);
     // A request of a visitor for its own tenant is recorded under the plain name.
-    app.patch(settings(DEFAULT_TENANT), disabled).token(&root).in_tenant(acme).await.expect(200);
+    app.patch(settings(DEFAULT_TENANT_ID), disabled).token(&root).in_tenant(acme).await.expect(200);
     let owner = local.database().connect_as_owner().await.unwrap();
     let sql = "SELECT tenant_id::text, kind, convert_from(body, 'UTF8')::json ->> 'actor' FROM fact
         WHERE kind LIKE 'tenant.%' ORDER BY fact_id";
@@ -254,7 +254,7 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     let expected = [
         [acme, "tenant.created", "user:root@default"],
         [acme, "tenant.configured", "user:root@default"],
-        [DEFAULT_TENANT, "tenant.configured", "user:root"],
+        [DEFAULT_TENANT_ID, "tenant.configured", "user:root"],
     ];
     assert_eq!(rows, expected.map(|row| row.map(str::to_owned)));
     // The log of the new tenant begins with its creation. The sequencer runs in the background. The projector adds
@@ -276,7 +276,7 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     }
     assert_eq!(of_acme, ["tenant.configured", "tenant.created"]);
     assert_eq!(facts(&app, &root, "tenant.configured").await.len(), 1);
-    assert!(!kinds(DEFAULT_TENANT).await.contains(&"tenant.created".to_owned()));
+    assert!(!kinds(DEFAULT_TENANT_ID).await.contains(&"tenant.created".to_owned()));
 }
 
 #[tokio::test]
@@ -444,7 +444,7 @@ async fn only_own_hosts_are_served() {
 async fn production_releases_in_oidc_mode_require_a_real_model() {
     let (issuer, local, app) = start().await;
     let fixtures = local.fixtures();
-    let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.policy("b").await];
+    let versions = [fixtures.prompt("p").await, fixtures.model_policy("m").await, fixtures.allow_all_policy("b").await];
     let workload = fixtures.workload("main").await;
     fixtures.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let operator = issuer.person("op", &[]);

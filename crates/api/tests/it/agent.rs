@@ -47,7 +47,7 @@ impl AgentFixture {
         });
         let models = json!({ "provider_route": route, "supports_tool_use": true });
         let mut versions = vec![
-            fixtures.policy("policy").await,
+            fixtures.allow_all_policy("policy").await,
             fixtures.asset_with_version("model_policy", "models", models).await,
             fixtures.flow("flow", AGENT_FLOW).await,
         ];

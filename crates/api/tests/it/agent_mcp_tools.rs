@@ -76,7 +76,7 @@ impl ServerPair {
         fixtures.asset_with_version("mcp_server", slug, server).await;
         let slug_of = |suffix: &str| format!("{slug}-{suffix}");
         vec![
-            fixtures.policy(&slug_of("policy")).await,
+            fixtures.allow_all_policy(&slug_of("policy")).await,
             fixtures.asset_with_version("model_policy", &slug_of("models"), models).await,
             fixtures.flow(&slug_of("flow"), AGENT_FLOW).await,
             fixtures.asset_with_version("tool_definition", &slug_of("sorter"), self.tool_definition(slug).await).await,

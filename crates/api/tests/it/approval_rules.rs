@@ -95,7 +95,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     set_approval_rule(&app, 2, false).await;
     let fixtures = app.fixtures().as_actor("user:ada");
     let workload = fixtures.workload("main").await;
-    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await]).await;
+    let release = fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
     for _ in 0..2 {
@@ -120,7 +120,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
 async fn releases_outside_dev_need_a_second_person_by_default() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures().as_actor("user:ada");
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     for environment in ["staging", "production"] {
         let release = fixtures.draft_in(&workload, environment, std::slice::from_ref(&policy)).await;
         transition(&app, &release, "review_ready").await.expect(200);
@@ -143,7 +143,7 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures().as_actor("user:ada");
     let workload = fixtures.workload("main").await;
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let strict_content =
         json!({ "risk_tier": "high", "approval_policy": { "min_approvals": 2, "separation_of_duties": true } });
     let strict_profile = fixtures.asset_with_version("workload_profile", "strict", strict_content).await;
@@ -178,7 +178,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     let profile =
         json!({ "risk_tier": "high", "approval_policy": { "roles": ["workspace_admin"], "expires_hours": 2 } });
     let profile = fixtures.asset_with_version("workload_profile", "careful", profile).await;
-    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await, profile]).await;
+    let release = fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await, profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     let refusal = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");
     assert_eq!(refusal["roles"], json!(["workspace_admin"]));

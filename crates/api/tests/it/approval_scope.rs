@@ -30,7 +30,7 @@ async fn release_in_review(app: &TestApp, workload: &str, policy: &Version) -> S
 #[tokio::test]
 async fn approval_requires_its_own_release_and_a_valid_outcome() {
     let app = TestApp::start().await;
-    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().allow_all_policy("policy").await);
     let (release, other_release) =
         (release_in_review(&app, &workload, &policy).await, release_in_review(&app, &workload, &policy).await);
     for (field, value) in [
@@ -57,7 +57,7 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
 #[tokio::test]
 async fn only_an_approving_outcome_approves_the_release() {
     let app = TestApp::start().await;
-    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().allow_all_policy("policy").await);
     let rejected = release_in_review(&app, &workload, &policy).await;
     review_with(&app, &rejected, "outcome", json!("rejected")).await.expect(201);
     transition(&app, &rejected, "approved").await.expect_refusal(422, "approval_required");
@@ -77,7 +77,7 @@ async fn only_an_approving_outcome_approves_the_release() {
 async fn changed_bindings_invalidate_the_approval() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let prompt = fixtures.prompt("prompt").await;
     let bind = |release: &str| {
         let body = json!({ "asset_version_id": prompt.asset_version_id, "role": "prompt_template" });
@@ -103,7 +103,7 @@ async fn changed_bindings_invalidate_the_approval() {
 async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let first_release = release_in_review(&app, &workload, &policy).await;
     let approved = approve(&app, &first_release).idempotency_key("verdict").await.expect(201);
     transition(&app, &first_release, "approved").await.expect(200);

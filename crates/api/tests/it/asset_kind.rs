@@ -142,7 +142,7 @@ async fn legacy_model_config_returns_a_valid_model_policy() {
 async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let mut examples = read_json_files(examples_folder());
     let mut bindings = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {

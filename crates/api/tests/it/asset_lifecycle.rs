@@ -114,7 +114,7 @@ async fn requires_exactly_one_workspace() {
 async fn unfinished_releases_block_archiving() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let workload = fixtures.workload("main").await;
     let draft = fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
     let blocking_release = async |state: &str| {
@@ -149,7 +149,7 @@ async fn hidden_blocking_releases_are_counted_and_not_listed() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let hidden = fixtures.workspace("hidden", "default").await;
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let hidden_fixtures = fixtures.in_workspace(&hidden);
     let workload = hidden_fixtures.workload("theirs").await;
     let release = hidden_fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
@@ -170,7 +170,7 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
     let workload = fixtures.workload("main").await;
     let (mut archived_count, mut bound_count) = (0, 0);
     for round in 0..24 {
-        let policy = fixtures.policy(&format!("policy-{round}")).await;
+        let policy = fixtures.allow_all_policy(&format!("policy-{round}")).await;
         let draft = fixtures.draft(&workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         let bind = app.post(format!("/v1/releases/{draft}/bindings"), body);
@@ -203,7 +203,7 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
 async fn archiving_detects_a_binding_committed_while_it_waits() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let draft = fixtures.draft(&fixtures.workload("main").await, &[]).await;
     let mut owner = app.database().connect_as_owner().await.unwrap();
     let binding = owner.transaction().await.unwrap();
@@ -230,7 +230,7 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
 async fn binding_waits_for_concurrent_archiving() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let draft = fixtures.draft(&fixtures.workload("main").await, &[]).await;
     let mut owner = app.database().connect_as_owner().await.unwrap();
     let archiving = owner.transaction().await.unwrap();

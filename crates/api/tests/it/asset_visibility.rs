@@ -105,7 +105,7 @@ async fn workspace_grant_permits_reading_and_binding_there() {
     let workspace = fixtures.workspace("here", "here").await;
     let other_workspace = fixtures.workspace("there", "there").await;
     let neighbour_workspace = fixtures.workspace("beside", "there").await;
-    let policy = fixtures.in_workspace(&workspace).policy("policy").await;
+    let policy = fixtures.in_workspace(&workspace).allow_all_policy("policy").await;
     let other_fixtures = fixtures.in_workspace(&other_workspace);
     let (other_workload, neighbour_workload) =
         (other_fixtures.workload("theirs").await, fixtures.in_workspace(&neighbour_workspace).workload("next").await);

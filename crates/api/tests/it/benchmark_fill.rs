@@ -198,7 +198,7 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
     let versions = vec![
         fixtures.prompt("prompt").await,
         fixtures.model_policy("models").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         base.clone(),
         fixtures.flow("flow", SEARCH_FLOW).await,
     ];

@@ -45,7 +45,7 @@ fn ids<'v>(rows: &'v Value, name: &str) -> Vec<&'v str> {
 async fn direct_bindings_are_in_the_blast_radius() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let empty = blast_radius(&app, &policy.asset_id).await;
     assert_eq!(empty, json!({ "releases": [], "workloads": [], "via": [], "truncated": false }));
     let (first_workload, second_workload) = (fixtures.workload("one").await, fixtures.workload("two").await);
@@ -67,7 +67,7 @@ async fn direct_bindings_are_in_the_blast_radius() {
 async fn follows_references_backwards_with_pins_and_cycles() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let base = fixtures.policy("base").await;
+    let base = fixtures.allow_all_policy("base").await;
     let (middle_asset, top_asset) = (
         fixtures.asset_without_versions("skill", "middle").await,
         fixtures.asset_without_versions("agent", "top").await,
@@ -110,7 +110,7 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let hidden = fixtures.workspace("hidden", "hidden").await;
-    let base = fixtures.policy("base").await;
+    let base = fixtures.allow_all_policy("base").await;
     let between = fixtures.in_workspace(&hidden).asset_without_versions("skill", "between").await;
     let top_asset = fixtures.asset_without_versions("agent", "top").await;
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
@@ -137,7 +137,7 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     // References never cross tenants, even for equal slugs.
     let other_tenant = fixtures.tenant("abroad").await;
     let foreign_workspace = fixtures.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
-    let foreign_policy = fixtures.in_tenant(&other_tenant, &foreign_workspace).policy("base").await;
+    let foreign_policy = fixtures.in_tenant(&other_tenant, &foreign_workspace).allow_all_policy("base").await;
     let found = app
         .get(format!("/v1/assets/{}/blast-radius", foreign_policy.asset_id))
         .in_tenant(&other_tenant)

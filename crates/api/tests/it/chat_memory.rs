@@ -34,7 +34,7 @@ async fn release_versions(fixtures: &Fixtures, slug: &str) -> Vec<Version> {
     vec![
         prompt,
         fixtures.model_policy(&format!("{slug}-model")).await,
-        fixtures.policy(&format!("{slug}-policy")).await,
+        fixtures.allow_all_policy(&format!("{slug}-policy")).await,
     ]
 }
 

@@ -39,7 +39,7 @@ async fn entity_tags_guard_updates() {
     assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
 
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let release = fixtures.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}");
     let tag = app.get(&path).await.header("etag").unwrap().to_owned();
@@ -123,8 +123,8 @@ fn is_activated(response: &Response) -> bool {
 async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let versions =
-        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let (policy, prompt) = (fixtures.allow_all_policy("policy").await, fixtures.prompt("prompt").await);
+    let versions = vec![policy, prompt, fixtures.model_policy("model").await];
     for round in 0..6 {
         let workload = fixtures.workload(&format!("round-{round}")).await;
         let releases = [
@@ -199,7 +199,8 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let (first_policy, second_policy) = (fixtures.policy("one").await, fixtures.policy("two").await);
+    let (first_policy, second_policy) =
+        (fixtures.allow_all_policy("one").await, fixtures.allow_all_policy("two").await);
     let release = fixtures.draft(&workload, &[]).await;
     let path = format!("/v1/releases/{release}/bindings");
     let bind = |version: &fairway_testkit::app::Version| {

@@ -244,7 +244,7 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
 /// that release.
 async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
     let fixtures = app.fixtures();
-    let (workload, versions) = (fixtures.workload("main").await, vec![fixtures.policy("policy").await]);
+    let (workload, versions) = (fixtures.workload("main").await, vec![fixtures.allow_all_policy("policy").await]);
     let first_release = fixtures.approved_release(&workload, &versions).await;
     fixtures.transition(&first_release, "active").await;
     (workload, versions, first_release)

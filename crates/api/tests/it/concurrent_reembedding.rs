@@ -364,7 +364,7 @@ async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let fixtures = app.fixtures();
-    let versions = [fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let versions = [fixtures.allow_all_policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
     let workload = fixtures.workload("desk").await;
     let release = fixtures.approved_release(&workload, &versions).await;
     let checks_before = gate.account_checks.load(Ordering::Relaxed);

@@ -316,7 +316,7 @@ async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
     let versions = vec![
         fixtures.prompt("prompt").await,
         fixtures.model_policy("model").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.flow("flow", TWO_CALLS_FLOW).await,
     ];
     fixtures.active_workload_with_bindings("main", versions).await

@@ -86,7 +86,7 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     fixtures.add_version(&empty, content).await;
     let main =
         fixtures.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
-    let policies = [fixtures.model_policy("model").await, fixtures.policy("policy").await];
+    let policies = [fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await];
     let workload =
         fixtures.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
@@ -104,7 +104,7 @@ async fn a_preview_refuses_what_a_version_refuses() {
     fixtures.prompt("tone").await;
     fixtures.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
     fixtures.asset_without_versions("prompt_template", "empty").await;
-    fixtures.policy("policy").await;
+    fixtures.allow_all_policy("policy").await;
     let asset = fixtures.asset_without_versions("prompt_template", "mine").await;
     for (text, code, offset) in [
         ("@asset-ref:missing", "prompt_unknown_asset", 0),
@@ -208,7 +208,7 @@ async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
 async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     let artifacts = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&artifacts).start().await;
-    let policy = app.fixtures().policy("policy").await.asset_id;
+    let policy = app.fixtures().allow_all_policy("policy").await.asset_id;
     let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
     let mut reviewed = rule("reviewed", "inputs.n > 5", "allow_with_obligations");
     reviewed["obligations"] = json!(["human_review"]);
@@ -269,7 +269,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
 async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await.asset_id;
+    let policy = fixtures.allow_all_policy("policy").await.asset_id;
     let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";
     let rule = |index: usize| {
         let condition = format!("{costly} || {costly}");

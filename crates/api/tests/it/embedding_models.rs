@@ -84,7 +84,8 @@ async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
     let fixtures = app.fixtures();
-    let versions = vec![fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let versions =
+        vec![fixtures.allow_all_policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
     fixtures.active_workload_with_bindings("desk", versions).await
 }
 

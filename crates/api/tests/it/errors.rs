@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
+    artifact_integrity::UnverifiedBytes,
     artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
-    integrity::UnverifiedBytes,
 };
 use fairway_testkit::{ArtifactFault, FaultyArtifactStore, TestApp};
 use serde_json::{Value, json};

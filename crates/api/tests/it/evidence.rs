@@ -147,7 +147,7 @@ async fn evidence_names_assets_included_by_bound_content() {
     let versions = vec![
         fixtures.asset_with_version("prompt_template", "outer", outer_content).await,
         fixtures.model_policy("model").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
     // The evidence does not contain a version that is newer than the release.
@@ -190,7 +190,7 @@ async fn evidence_names_every_version_of_an_asset() {
         "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
-    let (model, policy) = (fixtures.model_policy("model").await, fixtures.policy("policy").await);
+    let (model, policy) = (fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await);
     let outer_prompt = fixtures.asset_with_version("prompt_template", "outer", outer_content).await;
     let workload = fixtures
         .active_workload_with_bindings("main", vec![outer_prompt.clone(), model, policy, bound_skill.clone()])

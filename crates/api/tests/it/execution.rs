@@ -185,7 +185,7 @@ async fn refuses_runs_without_an_active_workload_or_release() {
 async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let bare = fixtures.active_workload_with_bindings("bare", vec![policy.clone()]).await;
     run(&app, &bare).await.expect_refusal(409, "nothing_to_run");
     let prompt = fixtures.prompt("prompt").await;
@@ -224,8 +224,8 @@ steps:
         refusal["missing"].as_array().unwrap().iter().map(|gap| gap["code"].as_str().unwrap()).collect();
     assert!(missing.contains(&"policy_bundle_missing") && missing.contains(&"model_policy_missing"), "{missing:?}");
     let path = format!("/v1/releases/{release}/bindings");
-    let late_binding =
-        json!({ "asset_version_id": fixtures.policy("late").await.asset_version_id, "role": "policy_bundle" });
+    let late_policy = fixtures.allow_all_policy("late").await;
+    let late_binding = json!({ "asset_version_id": late_policy.asset_version_id, "role": "policy_bundle" });
     app.post(path, late_binding).await.expect_refusal(409, "release_not_editable");
 }
 
@@ -257,7 +257,7 @@ async fn legacy_release_calls_the_configured_model() {
     let fixtures = app.fixtures();
     let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
     let config = fixtures.asset_with_version("model_config", "old", config).await;
-    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.policy("policy").await);
+    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.allow_all_policy("policy").await);
     let flow = fixtures.flow("flow", &model_call_flow("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
     let legacy = fixtures.active_workload_with_bindings("legacy", versions.clone()).await;
@@ -287,7 +287,7 @@ async fn legacy_release_calls_the_configured_model() {
 async fn stored_versions_run_after_validation_became_stricter() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (policy, model) = (fixtures.policy("policy").await, fixtures.model_policy("model").await);
+    let (policy, model) = (fixtures.allow_all_policy("policy").await, fixtures.model_policy("model").await);
     // Changes stored versions in the database, to simulate versions that a later, stricter validation would refuse.
     let owner = app.database().connect_as_owner().await.unwrap();
     let mut sql = "ALTER TABLE asset_version DISABLE TRIGGER append_only;".to_owned();
@@ -322,7 +322,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
         "output_schema": { "type": "object", "properties": { "label": { "pattern": "^[a-z]+$" } } },
     });
     let prompt = fixtures.asset_with_version("prompt_template", "prompt", content).await;
-    let versions = vec![prompt, fixtures.model_policy("model").await, fixtures.policy("policy").await];
+    let versions = vec![prompt, fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
     for output in ["billing", "{\"label\": \"Billing\"}"] {
@@ -386,7 +386,7 @@ async fn only_the_submitter_reads_the_result() {
 async fn activated_lane_serves_the_next_run() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let model = fixtures.model_policy("model").await;
     let prompt = |text: &str| json!({ "system_prompt": text });
     let first_prompt = fixtures.asset_with_version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;

@@ -1,6 +1,6 @@
 //! Fairness: requests of one caller succeed while another caller has many slow list requests.
 
-use fairway_domain::tenant::DEFAULT_TENANT;
+use fairway_domain::tenant::DEFAULT_TENANT_ID;
 use fairway_testkit::{TestApp, app::Request};
 use std::{
     slice,
@@ -73,7 +73,7 @@ async fn serves_lists_during_many_lists_of_another_caller() {
         .map(|(path, actor)| app.get(path).as_actor(actor));
     assert_served_during_blocked_lists(&app, "asset", large_list.clone(), slice::from_ref(&other_list)).await;
     // The same requests with an explicit tenant.
-    let tenant = DEFAULT_TENANT.to_string();
+    let tenant = DEFAULT_TENANT_ID.to_string();
     assert_served_during_blocked_lists(&app, "asset", large_list.in_tenant(&tenant), &[other_list.in_tenant(&tenant)])
         .await;
 }

@@ -4,7 +4,7 @@ mod erasure_requests;
 mod notification_requests;
 mod request_bodies;
 mod runs;
-mod use_case_requests;
+mod use_case_and_connection_requests;
 
 use crate::openapi_route_list::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};
@@ -229,7 +229,7 @@ impl<'a> WorkspaceFixture<'a> {
     /// Creates an active release that superseded another release, in a workload of its own.
     async fn create_superseding_release(&self) -> String {
         let workload = self.fixtures.workload(&self.unique_name()).await;
-        let policy = self.fixtures.policy(&self.unique_name()).await;
+        let policy = self.fixtures.allow_all_policy(&self.unique_name()).await;
         let mut newest_run = String::new();
         for _ in 0..2 {
             newest_run = self.fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
@@ -241,8 +241,10 @@ impl<'a> WorkspaceFixture<'a> {
     /// Creates a release whose rollout is at the first of two lanes.
     async fn start_rollout(&self) -> String {
         let workload = self.fixtures.workload(&self.unique_name()).await;
-        let release =
-            self.fixtures.approved_release(&workload, &[self.fixtures.policy(&self.unique_name()).await]).await;
+        let release = self
+            .fixtures
+            .approved_release(&workload, &[self.fixtures.allow_all_policy(&self.unique_name()).await])
+            .await;
         let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 60 });
         let body = json!({ "to_state": "active", "rollout_plan": plan });
         let path = format!("/v1/releases/{release}/transition");

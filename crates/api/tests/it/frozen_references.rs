@@ -188,7 +188,7 @@ async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let path = format!("/v1/assets/{}/versions", main.asset_id);
     let response = app.post(&path, json!({ "content": prompt("@asset-ref:nested") })).await;
     response.expect_refusal(422, "prompt_nested_reference");
-    let versions = vec![main, fixtures.model_policy("model").await, fixtures.policy("policy").await];
+    let versions = vec![main, fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await];
     let workload = fixtures.active_workload_with_bindings("writer", versions).await;
     let run = json!({ "environment": "dev", "inputs": { "topic": "cats" } });
     app.post(workload.execute_path(), run).await.expect(200);

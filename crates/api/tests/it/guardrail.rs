@@ -35,7 +35,7 @@ impl GuardrailFixture {
         let models = json!({ "provider_route": route, "supports_streaming": true });
         let mut versions = vec![
             fixtures.prompt("prompt").await,
-            fixtures.policy("policy").await,
+            fixtures.allow_all_policy("policy").await,
             fixtures.asset_with_version("model_policy", "models", models).await,
             fixtures.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
@@ -252,7 +252,7 @@ async fn unsupported_detectors_block_activation() {
     ] });
     let versions = [
         fixtures.prompt("prompt").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.model_policy("models").await,
         fixtures.asset_with_version("guardrail_config", "rails", guardrails).await,
     ];

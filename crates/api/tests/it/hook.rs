@@ -40,7 +40,7 @@ impl HookFixture {
         let name = |suffix: &str| format!("{slug}-{suffix}");
         vec![
             fixtures.prompt(&name("prompt")).await,
-            fixtures.policy(&name("policy")).await,
+            fixtures.allow_all_policy(&name("policy")).await,
             fixtures.model_policy(&name("models")).await,
             fixtures.asset_with_version("hook_definition", &name("hook"), content).await,
         ]

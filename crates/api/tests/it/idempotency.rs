@@ -103,7 +103,7 @@ async fn every_keyed_request_has_one_effect() {
 async fn replayed_transition_returns_its_own_time() {
     let app = TestApp::start().await;
     let workload = app.fixtures().workload("main").await;
-    let policy = app.fixtures().policy("policy").await;
+    let policy = app.fixtures().allow_all_policy("policy").await;
     let release = app.fixtures().draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
     let submit = || app.post(&path, json!({ "to_state": "review_ready" })).idempotency_key("submit");
@@ -222,7 +222,7 @@ async fn refused_request_does_not_consume_its_key() {
     version(json!({ "system_prompt": 1 })).idempotency_key("v").await.expect_refusal(400, "invalid_content");
     assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).idempotency_key("v").await));
     let workload = fixtures.workload("main").await;
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let release = fixtures.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
     app.post(&path, json!({ "to_state": "active" }))

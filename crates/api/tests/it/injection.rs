@@ -128,7 +128,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     let versions = vec![
         fixtures.asset_with_version("model_policy", "models", json!({ "provider_route": route })).await,
         fixtures.prompt("prompt").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;
     let usual_choices =
@@ -222,7 +222,7 @@ async fn deeply_nested_results_are_readable() {
     let versions = vec![
         fixtures.prompt("prompt").await,
         fixtures.model_policy("models").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.flow("flow", &flow).await,
     ];
     let workload = fixtures.active_workload_with_bindings("main", versions).await;

@@ -1,8 +1,8 @@
 //! Every operation without credentials, with invalid credentials, and with the credentials of a person without roles.
 
 use crate::{
+    access_by_role::{CALLERS, EXPECTED_ACCESS},
     access_tokens::WithToken as _,
-    authorization_table::{CALLERS, EXPECTED_ACCESS},
     fixture::WorkspaceFixture,
 };
 use fairway_testkit::{AUDIENCE, TestApp, TestIssuer};

@@ -393,7 +393,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     let empty = fixtures.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
     let workload = fixtures.workload("main").await;
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let release = fixtures.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
     let gate = async || {
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);

@@ -115,7 +115,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
-    let versions = vec![fixtures.policy("policy").await, fixtures.flow("copies", &flow).await];
+    let versions = vec![fixtures.allow_all_policy("policy").await, fixtures.flow("copies", &flow).await];
     let multiplies = fixtures.active_workload_with_bindings("multiplies", versions).await;
     let mut reservations = Vec::new();
     for _ in 0..PER_TENANT {
@@ -149,7 +149,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     let content = json!({ "system_prompt": "Sort. ".repeat(40_000) });
     let prompt = fixtures.asset_with_version("prompt_template", "long", content).await;
     let versions = vec![
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.model_policy("model").await,
         fixtures.flow("asks", &model_call_flow("model_policy")).await,
         prompt,
@@ -176,7 +176,7 @@ async fn active_multiplying_workload(fixtures: &Fixtures, slug: &str) -> ActiveW
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
-    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    let policy = fixtures.allow_all_policy(&format!("{slug}-policy")).await;
     let versions = vec![policy, fixtures.flow(&format!("{slug}-flow"), &flow).await];
     fixtures.active_workload_with_bindings(slug, versions).await
 }
@@ -238,7 +238,7 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     let fixtures = app.fixtures();
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
-    let versions = vec![fixtures.policy("policy").await, fixtures.flow("echo", flow).await];
+    let versions = vec![fixtures.allow_all_policy("policy").await, fixtures.flow("echo", flow).await];
     let echo = fixtures.active_workload_with_bindings("echo", versions).await;
     fixtures.bind_role("user:operator", "operator", "tenant", Some(crate::fixture::TENANT)).await;
     let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();

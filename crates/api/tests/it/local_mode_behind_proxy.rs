@@ -66,7 +66,7 @@ async fn assert_anonymous(app: &Client, header: &str, value: &str) {
         as_named_actor(app.get("/v1/workloads")).await.expect_refusal(403, "forbidden");
         let skill = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
         as_named_actor(app.post("/v1/assets", skill)).await.expect_refusal(403, "forbidden");
-        let tenant = fairway_domain::tenant::DEFAULT_TENANT.to_string();
+        let tenant = fairway_domain::tenant::DEFAULT_TENANT_ID.to_string();
         as_named_actor(app.get("/v1/tenants")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
     }
 }

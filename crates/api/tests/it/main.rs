@@ -7,6 +7,7 @@
     reason = "tests and their helpers panic on the first unexpected value"
 )]
 
+mod access_by_role;
 mod access_contract_validation;
 mod access_explanation;
 mod access_request_grants;
@@ -21,7 +22,6 @@ mod asset_lifecycle;
 mod asset_versions;
 mod asset_visibility;
 mod audit;
-mod authorization_table;
 mod benchmark_fill;
 mod blast_radius;
 mod body_values;
@@ -104,6 +104,7 @@ mod resource_measurement;
 mod retrieval;
 mod role_bindings;
 mod rollback;
+mod rollback_advisor;
 mod rollout;
 mod run_events;
 mod run_list;

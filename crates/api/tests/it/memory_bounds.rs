@@ -205,7 +205,7 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
 
 /// A draft release with `count` verdicts of different reviewers, each with a note of maximum length.
 async fn reviewed_draft(app: &TestApp, count: i32) -> String {
-    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().allow_all_policy("policy").await);
     let release = app.fixtures().draft(&workload, &[policy]).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let insert = "WITH said AS (

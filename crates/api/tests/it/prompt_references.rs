@@ -36,7 +36,7 @@ async fn release_runs_the_newest_references_of_its_submission() {
     let tone = prompt_version(&fixtures, "tone", "be kind").await;
     let text = "You sort. @asset-ref:tone Stay calm: @asset-ref:tone@v1. Ticket: {{ticket}}";
     let main = prompt_version(&fixtures, "main", text).await;
-    let other_versions = [fixtures.model_policy("model").await, fixtures.policy("policy").await];
+    let other_versions = [fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await];
     let all_versions = [&other_versions[..], std::slice::from_ref(&main)].concat();
     let workload = fixtures.workload("sorter").await;
     let id = fixtures.draft(&workload, &all_versions).await;
@@ -118,7 +118,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     prompt_version(&fixtures, "tone", "be kind").await;
     prompt_version(&fixtures, "outer", "see @asset-ref:tone").await;
     fixtures.asset_without_versions("prompt_template", "empty").await;
-    fixtures.policy("policy").await;
+    fixtures.allow_all_policy("policy").await;
     // A workspace of another namespace. One of the callers has a role there.
     let other_workspace = fixtures.workspace("far", "far").await;
     let foreign_prompt = prompt_version(&fixtures.in_workspace(&other_workspace), "distant", "from afar").await;
@@ -245,7 +245,7 @@ async fn input_values_are_inserted_as_plain_text() {
     let versions = vec![
         fixtures.asset_with_version("prompt_template", "main", content).await,
         fixtures.model_policy("model").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
     ];
     fixtures.active_workload_with_bindings("sorter", versions).await;
     let hostile = "@asset-ref:head $arg:count !command:rm {{free}} {{ {{x}} }} \u{200b}";

@@ -182,7 +182,7 @@ fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
 async fn activation_needs_an_account_of_this_server() {
     let app = TestApp::builder().config_file(account("first", "openai", "http://127.0.0.1:9/v1", "")).start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     for (name, primary, fallback, verdicts, status) in [
         ("known", "first", None, &["pass"][..], 200),
         ("spare", "first", Some("second"), &["warn"], 200),
@@ -227,7 +227,7 @@ async fn failures_keep_status_account_model_and_run() {
     let server = CapturedServer::start_with("warn", &settings).await;
     let fixtures = server.client.fixtures();
     let model = fixtures.asset_with_version("model_policy", "model", model_policy("first", None)).await;
-    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.policy("policy").await);
+    let (prompt, policy) = (fixtures.prompt("prompt").await, fixtures.allow_all_policy("policy").await);
     let workload = fixtures.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();
     for (status, body, code) in [

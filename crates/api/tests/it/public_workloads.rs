@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) async fn create_public_workload(app: &Client, slug: &str) -> ActiveWorkload {
     let fixtures = app.fixtures();
     let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
-    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    let policy = fixtures.allow_all_policy(&format!("{slug}-policy")).await;
     let workload = fixtures.active_workload_with_bindings(slug, vec![flow, policy]).await;
     set_access_mode(app, &workload, "public").await;
     workload

@@ -23,7 +23,7 @@ async fn guardrails_with_patterns(app: &TestApp, slug: &str, count: usize) -> Ve
 async fn release_has_at_most_a_hundred_bindings() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let release = fixtures.draft(&workload, &[policy]).await;
     let guardrails = guardrails_with_patterns(&app, "rails", 1).await;
     let mut last_binding = Value::Null;
@@ -42,7 +42,7 @@ async fn release_has_at_most_a_hundred_bindings() {
 async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let (max_patterns, one_pattern) =
         (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
     let release = fixtures.draft(&workload, &[policy, max_patterns]).await;
@@ -58,7 +58,7 @@ async fn refuses_release_whose_patterns_compile_too_large() {
 async fn refuses_release_whose_schemas_compile_too_large() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let content = json!({
         "name": "look_up", "binding": { "kind": "http", "ref": "https://api.example.com/orders" },
         "input_schema": { "anyOf": vec![json!({ "pattern": "a{1,9}" }); 33] },
@@ -83,7 +83,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
     let tool = fixtures.asset_with_version("tool_definition", "wordy", content).await;
-    let mut versions = vec![fixtures.policy("policy").await];
+    let mut versions = vec![fixtures.allow_all_policy("policy").await];
     versions.extend(vec![tool.clone(); 17]);
     transition_to(&app, &fixtures.draft(&workload, &versions).await, "review_ready").await.expect(200);
     versions.extend(vec![tool.clone(); 5]);

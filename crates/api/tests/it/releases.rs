@@ -35,7 +35,7 @@ pub(crate) async fn transition_to(app: &TestApp, release: &str, state: &str) -> 
 async fn bindings_change_in_drafts_only() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
-    let (workload, policy) = (fixtures.workload("main").await, fixtures.policy("policy").await);
+    let (workload, policy) = (fixtures.workload("main").await, fixtures.allow_all_policy("policy").await);
     let release = fixtures.draft(&workload, std::slice::from_ref(&policy)).await;
     let release_view = app.get(format!("/v1/releases/{release}")).await.expect(200);
     let first_binding = release_view["bindings"][0]["binding_id"].clone();
@@ -52,7 +52,7 @@ async fn bindings_change_in_drafts_only() {
     unbind(&app, &release, &second_binding).await.expect_refusal(409, "release_not_editable");
     transition_to(&app, &release, "draft").await.expect(200);
     assert_eq!(unbind(&app, &release, &second_binding).await.status, 204);
-    bind(&app, &release, &fixtures.policy("another").await).await.expect(201);
+    bind(&app, &release, &fixtures.allow_all_policy("another").await).await.expect(201);
     transition_to(&app, &release, "review_ready").await.expect(200);
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
 
@@ -131,7 +131,7 @@ async fn gates_of_an_active_release_cover_its_other_lanes() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let release = fixtures.approved_release(&workload, &[fixtures.policy("policy").await]).await;
+    let release = fixtures.approved_release(&workload, &[fixtures.allow_all_policy("policy").await]).await;
     let body = json!({ "to_state": "active", "lane": "guided" });
     app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
     let lanes: Vec<String> =
@@ -152,7 +152,7 @@ async fn lanes_list_their_holders_with_times() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let versions = vec![fixtures.policy("policy").await];
+    let versions = vec![fixtures.allow_all_policy("policy").await];
     let path = format!("/v1/workloads/{workload}/lanes?environment=dev");
     let empty: Vec<Value> =
         ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
@@ -184,7 +184,8 @@ async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let release = fixtures.draft(&workload, &[fixtures.policy("policy").await, fixtures.prompt("prompt").await]).await;
+    let release =
+        fixtures.draft(&workload, &[fixtures.allow_all_policy("policy").await, fixtures.prompt("prompt").await]).await;
     fixtures.transition(&release, "review_ready").await;
     let (second_connection, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
@@ -215,7 +216,7 @@ async fn retired_workload_refuses_releases_activations_and_links() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     let transition = |release: &str, body: Value| app.post(format!("/v1/releases/{release}/transition"), body);
     let older_release = fixtures.approved_release(&workload, std::slice::from_ref(&policy)).await;
     fixtures.transition(&older_release, "active").await;
@@ -299,7 +300,7 @@ async fn gates_warn_about_prompt_variables_that_no_step_passes() {
         )
     };
     let mut versions = vec![
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.prompt("sort").await,
         fixtures.model_policy("model").await,
         fixtures.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,

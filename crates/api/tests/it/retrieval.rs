@@ -338,7 +338,7 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
     let versions = vec![
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.flow("flow", SEARCH_FLOW).await,
         base,
         fixtures.asset_with_version("sovereignty_profile", "profile", profile).await,

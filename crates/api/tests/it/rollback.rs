@@ -1,8 +1,8 @@
-//! Rollback: the release to which a lane returns, the record of a rollback, and the rollback recommendation.
+//! Rollback: the release to which a lane returns, and the record of a rollback.
 
 use crate::{fixture::WORKSPACE, list_pagination::all_rows};
 use fairway_testkit::{
-    MovableClock, ProviderBehaviour, StubProvider, TestApp,
+    MovableClock, TestApp,
     app::{Response, Version},
 };
 use futures_util::future::join_all;
@@ -34,8 +34,11 @@ async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
     let fixtures = app.fixtures();
-    let versions =
-        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let versions = vec![
+        fixtures.allow_all_policy("policy").await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+    ];
     let workload = fixtures.workload("main").await;
     let mut releases = Vec::new();
     for _ in 0..count {
@@ -149,9 +152,9 @@ async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    let old_policy = fixtures.policy("old").await;
+    let old_policy = fixtures.allow_all_policy("old").await;
     let first_release = fixtures.approved_release(&workload, std::slice::from_ref(&old_policy)).await;
-    let second_release = fixtures.approved_release(&workload, &[fixtures.policy("new").await]).await;
+    let second_release = fixtures.approved_release(&workload, &[fixtures.allow_all_policy("new").await]).await;
     activate(&app, &first_release, None).await.expect(200);
     activate(&app, &second_release, None).await.expect(200);
     app.post(
@@ -223,83 +226,6 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
     for limit in 1..=3 {
         assert_eq!(json!(all_rows(&app, format!("{path}?limit={limit}")).await), rollbacks);
     }
-}
-
-#[tokio::test]
-async fn failures_above_the_threshold_recommend_a_rollback() {
-    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
-    let app = TestApp::builder().provider(provider.clone()).start().await;
-    let workload = app.active_workload("main").await;
-    let config = json!({ "interface_config": {
-        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
-        "rollout_config": { "sample_size": 4, "error_threshold": 0.5 },
-    } });
-    app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
-    let path = format!("/v1/releases/{}/rollback-recommendation", workload.release_id);
-    let none = json!({ "recommended": false, "error_rate": 0.0, "sample_size": 0, "threshold": 0.5 });
-    assert_eq!(app.get(&path).await.expect(200), none);
-    let run = async |inputs: Value| {
-        let body = json!({ "environment": "dev", "inputs": inputs });
-        app.post(workload.execute_path(), body).await.status
-    };
-    for _ in 0..3 {
-        assert_eq!(run(json!({})).await, 422);
-    }
-    // All three runs failed, but the sample is too small for a recommendation.
-    let recommendation = app.get(&path).await.expect(200);
-    assert_eq!((&recommendation["recommended"], &recommendation["sample_size"]), (&json!(false), &json!(3)));
-    assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
-    let recommendation = app.get(&path).await.expect(200);
-    assert_eq!(recommendation, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
-    // The rollback advisor records a recommendation once, as an incident. It also records the end of the
-    // recommendation.
-    for _ in 0..2 {
-        app.services().releases.advise_rollbacks().await.unwrap();
-    }
-    // An error rate equal to the threshold causes no recommendation.
-    assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
-    let recommendation = app.get(&path).await.expect(200);
-    assert_eq!((&recommendation["recommended"], &recommendation["error_rate"]), (&json!(false), &json!(0.5)));
-    app.services().releases.advise_rollbacks().await.unwrap();
-    let owner = app.database().connect_as_owner().await.unwrap();
-    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
-    let facts: Vec<Value> = owner
-        .query(sql, &[])
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| serde_json::from_str(row.get::<_, &str>(0)).unwrap())
-        .collect();
-    assert_eq!(facts.len(), 2);
-    assert_eq!((&facts[0]["categories"], &facts[0]["detail"]["error_rate"]), (&json!(["incidents"]), &json!(0.75)));
-    assert_eq!((facts[1].get("categories"), &facts[1]["detail"]["recommended"]), (None, &json!(false)));
-    assert_eq!(facts[0]["actor"], "system:adviser");
-}
-
-#[tokio::test]
-async fn release_that_cannot_be_evaluated_does_not_stop_others() {
-    let app = TestApp::start().await;
-    let [broken_workload, failing_workload] =
-        [app.active_workload("broken").await, app.active_workload("failing").await];
-    let config = json!({ "interface_config": {
-        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
-        "rollout_config": { "sample_size": 1, "error_threshold": 0.5 },
-    } });
-    app.patch(format!("/v1/workloads/{}", failing_workload.workload_id), config).await.expect(200);
-    // Corrupts the release that the advisor evaluates first, so that no server version can read it.
-    let owner = app.database().connect_as_owner().await.unwrap();
-    owner.batch_execute("SET session_replication_role = replica").await.unwrap();
-    let id: uuid::Uuid = broken_workload.release_id.parse().unwrap();
-    assert!(broken_workload.release_id < failing_workload.release_id);
-    let change = "UPDATE release SET created_by = 'nobody' WHERE release_id = $1";
-    assert_eq!(owner.execute(change, &[&id]).await.unwrap(), 1);
-    let body = json!({ "environment": "dev", "inputs": {} });
-    assert_eq!(app.post(failing_workload.execute_path(), body).await.status, 422);
-    app.services().releases.advise_rollbacks().await.unwrap();
-    let advice_sql = "SELECT count(*) FROM fact WHERE kind = 'release.rollback_advised'
-        AND position($1 IN convert_from(body, 'UTF8')) > 0";
-    let advice_row = owner.query_one(advice_sql, &[&failing_workload.release_id]).await.unwrap();
-    assert_eq!(advice_row.get::<_, i64>(0), 1);
 }
 
 #[tokio::test]

@@ -13,8 +13,11 @@ const DAY: i64 = 86_400;
 
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>) {
     let fixtures = app.fixtures();
-    let versions =
-        vec![fixtures.policy("policy").await, fixtures.prompt("prompt").await, fixtures.model_policy("model").await];
+    let versions = vec![
+        fixtures.allow_all_policy("policy").await,
+        fixtures.prompt("prompt").await,
+        fixtures.model_policy("model").await,
+    ];
     let workload = fixtures.workload("main").await;
     (workload.clone(), approve_releases(app, &workload, &versions, count).await)
 }
@@ -165,7 +168,7 @@ async fn invalid_rollout_plans_change_no_lane() {
 
     let body = json!({ "workload_id": workload, "environment": "dev", "target_lane": "guided" });
     let narrow_release = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
-    let policy = app.fixtures().policy("narrow").await;
+    let policy = app.fixtures().allow_all_policy("narrow").await;
     let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
     app.post(format!("/v1/releases/{narrow_release}/bindings"), body).await.expect(201);
     app.fixtures().transition(&narrow_release, "review_ready").await;

@@ -28,7 +28,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let fixtures = app.fixtures();
-    let policy = fixtures.policy("policy").await;
+    let policy = fixtures.allow_all_policy("policy").await;
     for (slug, flow) in [
         ("text", multiplying_flow(5, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))),
         ("list", multiplying_flow(5, &format!("{{ a: ['{}'] }}", vec!["BEFORE"; 30].join("', '")))),

@@ -22,7 +22,7 @@ async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> 
     profile.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let versions = vec![
         fixtures.prompt("prompt").await,
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.model_policy("models").await,
         fixtures.asset_with_version("sandbox_profile", "walls", profile).await,
     ];

@@ -29,7 +29,7 @@ pub(crate) async fn create_link(app: &Client, workload: &ActiveWorkload, terms: 
 pub(crate) async fn active_echo_workload(app: &Client, slug: &str) -> ActiveWorkload {
     let fixtures = app.fixtures();
     let flow = fixtures.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
-    let policy = fixtures.policy(&format!("{slug}-policy")).await;
+    let policy = fixtures.allow_all_policy(&format!("{slug}-policy")).await;
     fixtures.active_workload_with_bindings(slug, vec![flow, policy]).await
 }
 

@@ -667,7 +667,7 @@ async fn groups_come_from_the_link_that_a_token_announces() {
     let setup = SignInSetup::start().await;
     let person = |status: &'static str, response: Value| {
         let mut claims = json!({"preferred_username": "ada"});
-        let link = setup.issuer.set_group_claim_source(status, response);
+        let link = setup.issuer.set_group_claim_response(status, response);
         claims.as_object_mut().unwrap().extend(link.as_object().unwrap().clone());
         setup.issuer.set_person(claims, json!({}));
     };

@@ -83,7 +83,7 @@ async fn exports_no_messages_of_a_tool_server() {
         "state": "approved" });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
     let versions = vec![
-        fixtures.policy("policy").await,
+        fixtures.allow_all_policy("policy").await,
         fixtures.asset_with_version("model_policy", "models", models).await,
         fixtures.flow("flow", AGENT_FLOW).await,
         fixtures.asset_with_version("tool_definition", "sky", tool).await,

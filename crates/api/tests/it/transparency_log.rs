@@ -8,7 +8,7 @@ use fairway_testkit::{TestApp, app::Request};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const DEFAULT_TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const DEFAULT_TENANT_ID: &str = "00000000-0000-7000-8000-000000000001";
 const KEY_A: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const KEY_B: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
@@ -64,7 +64,7 @@ async fn add_facts(app: &TestApp, count: u32) {
     let sql = format!(
         "WITH made AS (
             INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
-            SELECT '{DEFAULT_TENANT}', fact_id, 'made', body, sha256('\\x00'::bytea || body)
+            SELECT '{DEFAULT_TENANT_ID}', fact_id, 'made', body, sha256('\\x00'::bytea || body)
             FROM (SELECT gen_random_uuid() AS fact_id, convert_to('fact ' || number, 'UTF8') AS body
                 FROM generate_series(1, {count}) AS number) AS numbered
             RETURNING tenant_id, fact_id)
@@ -78,7 +78,7 @@ async fn leaves(app: &TestApp) -> Vec<TreeHash> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT sha256('\\x00'::bytea || body) AS leaf FROM fact_order JOIN fact USING (tenant_id, fact_id)
         WHERE tenant_id = $1::text::uuid ORDER BY index";
-    let rows = owner.query(sql, &[&DEFAULT_TENANT]).await.unwrap();
+    let rows = owner.query(sql, &[&DEFAULT_TENANT_ID]).await.unwrap();
     rows.iter().map(|row| TreeHash::from_slice(row.get("leaf")).unwrap()).collect()
 }
 
@@ -89,13 +89,13 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).await.expect(200);
     let events = audit_log(&app).await;
     let (note, checkpoint) = checkpoint(&app, events.len()).await;
-    assert_eq!(checkpoint.origin, format!("fairway.invalid/logs/{DEFAULT_TENANT}"));
+    assert_eq!(checkpoint.origin, format!("fairway.invalid/logs/{DEFAULT_TENANT_ID}"));
     let keys = keys(&app).await;
     assert_eq!(keys.len(), 1);
     assert_eq!(keys[0].name(), checkpoint.origin);
     assert!(note.is_signed_by(&keys[0]));
     // Published checkpoints are archived outside the database.
-    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
+    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT_ID}/00000000000000/00000000000000000"));
     let archived = folder.join(format!("{:020}", checkpoint.size));
     assert_eq!(std::fs::read_to_string(archived).unwrap(), note.to_string());
     let mut tree = TreeEdge::default();
@@ -240,8 +240,8 @@ async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
         .await
     };
     let (own_event, other_event, foreign_event) = (
-        newest_event(&own_workspace, DEFAULT_TENANT).await,
-        newest_event(&other_workspace, DEFAULT_TENANT).await,
+        newest_event(&own_workspace, DEFAULT_TENANT_ID).await,
+        newest_event(&other_workspace, DEFAULT_TENANT_ID).await,
         newest_event(&foreign, &other_tenant).await,
     );
     // An auditor of a workspace can request proofs of the workspace's events, and read the checkpoint that the
@@ -292,7 +292,7 @@ async fn changed_facts_and_tiles_are_not_proven() {
     owner.batch_execute(&edit).await.unwrap();
     app.get(proof(&events[0])).await.expect_refusal(500, "internal");
     app.get(proof(&events[1])).await.expect(200);
-    let tile = app.data_dir().join(format!("artifacts/logs/{DEFAULT_TENANT}/tile/0/000"));
+    let tile = app.data_dir().join(format!("artifacts/logs/{DEFAULT_TENANT_ID}/tile/0/000"));
     let mut bytes = std::fs::read(&tile).unwrap();
     assert_eq!(bytes.len(), 256 * 32);
     bytes[7] ^= 1;
@@ -307,7 +307,7 @@ async fn changed_facts_and_tiles_are_not_proven() {
 async fn audit_log_of_fixture(app: &TestApp) -> Vec<String> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT fact_id::text FROM fact_order WHERE tenant_id = $1::text::uuid ORDER BY index LIMIT 2";
-    owner.query(sql, &[&DEFAULT_TENANT]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    owner.query(sql, &[&DEFAULT_TENANT_ID]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 #[tokio::test]
@@ -362,10 +362,10 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
     let restore = format!(
         "BEGIN;
          ALTER TABLE fact_order DISABLE TRIGGER append_only;
-         DELETE FROM fact_order WHERE tenant_id = '{DEFAULT_TENANT}' AND index = {last};
+         DELETE FROM fact_order WHERE tenant_id = '{DEFAULT_TENANT_ID}' AND index = {last};
          ALTER TABLE fact_order ENABLE TRIGGER append_only;
-         UPDATE fact_log SET size = {last} WHERE tenant_id = '{DEFAULT_TENANT}';
-         DELETE FROM log_tree WHERE tenant_id = '{DEFAULT_TENANT}';
+         UPDATE fact_log SET size = {last} WHERE tenant_id = '{DEFAULT_TENANT_ID}';
+         DELETE FROM log_tree WHERE tenant_id = '{DEFAULT_TENANT_ID}';
          COMMIT",
         last = published.size - 1
     );
@@ -376,7 +376,7 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
         wait_for(app.get("/v1/audit/checkpoint").in_tenant(&tenant), parse).await;
         app.get("/v1/audit/checkpoint").await.expect_refusal(503, "not_yet_in_checkpoint");
     }
-    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
+    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT_ID}/00000000000000/00000000000000000"));
     let newest_file = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).max().unwrap();
     assert_eq!(newest_file, *format!("{:020}", published.size), "nothing is published beyond the contradiction");
 }

@@ -254,7 +254,7 @@ async fn the_sole_policy_bundle_of_the_workspace_is_reused() {
     assert_eq!(owner.execute(&insert_assets_sql, &[]).await.unwrap(), 250);
     assert_eq!(published_policy(&fixture).await, "main-policy");
     // The workspace now has two bundles, so publication cannot select one and creates a new bundle.
-    fixture.fixtures.policy("second-policy").await;
+    fixture.fixtures.allow_all_policy("second-policy").await;
     let new_policy = published_policy(&fixture).await;
     assert!(new_policy.starts_with("ticket-triage-") && new_policy.ends_with("-policy"), "{new_policy}");
 }

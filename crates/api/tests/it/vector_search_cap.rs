@@ -43,7 +43,8 @@ async fn capped_vector_search_is_reported() {
         app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
     assert_eq!(warning_codes(&first_ingest), [""; 0]);
     let fixtures = app.fixtures();
-    let versions = vec![fixtures.policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let versions =
+        vec![fixtures.allow_all_policy("policy").await, fixtures.flow("flow", SEARCH_FLOW).await, base.clone()];
     let workload = fixtures.active_workload_with_bindings("desk", versions).await;
     let response = search(&app, &workload).await;
     assert_eq!(response["metadata"], json!({}), "{response}");

@@ -37,7 +37,7 @@ fn full_interface() -> Value {
 
 async fn workload_with_echo_flow(app: &TestApp, slug: &str) -> ActiveWorkload {
     let flow = app.fixtures().flow(&format!("{slug}-flow"), ECHO_INPUTS_FLOW).await;
-    let policy = app.fixtures().policy(&format!("{slug}-policy")).await;
+    let policy = app.fixtures().allow_all_policy(&format!("{slug}-policy")).await;
     app.fixtures().active_workload_with_bindings(slug, vec![flow, policy]).await
 }
 

@@ -229,7 +229,7 @@ async fn prompt_rendering_equals_the_server_s() {
         fixtures.asset_with_version(kind, slug, content.clone()).await;
         write(&format!("{slug}.json"), &json!({ "kind": kind, "content": content }));
     }
-    let (model, policy) = (fixtures.model_policy("model").await, fixtures.policy("policy").await);
+    let (model, policy) = (fixtures.model_policy("model").await, fixtures.allow_all_policy("policy").await);
     let (mut rendered, mut refused) = (0, 0);
     for (name, text, variables, argument_sets) in prompt_cases() {
         let content = json!({ "system_prompt": text, "variables": variables, "allowed_commands": ["summarize"] });

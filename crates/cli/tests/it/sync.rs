@@ -4,8 +4,10 @@ mod bad_input;
 mod concurrent_apply;
 mod concurrent_changes;
 mod existing_releases;
+mod plan_permissions;
 mod prune;
 mod pull;
+mod server_conflicts;
 mod transitive_references;
 mod unusable_references;
 
@@ -254,7 +256,7 @@ async fn apply_continues_an_interrupted_attempt() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
     // An interrupted apply left some assets, a workload without its interface, and a draft without all bindings.
-    let policy = app.fixtures().as_actor("user:ada").policy("letters-policy").await;
+    let policy = app.fixtures().as_actor("user:ada").allow_all_policy("letters-policy").await;
     let workload = json!({ "slug": "letters", "owner_ref": "team:post", "invocation_mode": "form", "name": "Letters" });
     let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
     let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });

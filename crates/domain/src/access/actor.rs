@@ -1,11 +1,11 @@
-//! References to actors and owners: `user:ada`, `team:support`.
+//! References to actors: `user:ada`, `service:ci`.
 
 use crate::{id::ShareLinkId, slug::Slug};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// Maximum length of the name of an actor or owner, in bytes.
-const MAX_NAME: usize = 127;
+pub(super) const MAX_NAME: usize = 127;
 
 /// The kind of an actor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -52,7 +52,8 @@ pub struct ActorRef {
 #[error("expected a reference such as `user:ada`")]
 pub struct ActorRefusal;
 
-fn is_name(text: &str) -> bool {
+/// Whether the text is a valid name of an actor or owner.
+pub(super) fn is_name(text: &str) -> bool {
     let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_inner = |byte: u8| is_first(byte) || b"._@+-".contains(&byte);
     text.len() <= MAX_NAME && text.bytes().next().is_some_and(is_first) && text.bytes().all(is_inner)
@@ -160,44 +161,6 @@ impl Serialize for ActorRef {
     }
 }
 
-/// The owner of an asset or a workload: `team:<name>` or `user:<name>`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct OwnerRef(String);
-
-impl OwnerRef {
-    /// Maximum length, in characters.
-    pub const MAX_CHARS: usize = "team:".len() + MAX_NAME;
-
-    /// Parses an untrusted text.
-    ///
-    /// # Errors
-    /// When the text names neither a team nor a user.
-    pub fn parse(text: &str) -> Result<Self, ActorRefusal> {
-        match text.split_once(':') {
-            Some(("team" | "user", name)) if is_name(name) => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(ActorRefusal),
-        }
-    }
-
-    /// The reference as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for OwnerRef {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl Serialize for OwnerRef {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,13 +173,11 @@ mod tests {
         for bad in ["", "ada", "user:", "user:Ada", "user:-a", "robot:a", "user:a b", "user:a:b", "anonymous:x"] {
             assert!(ActorRef::parse(bad).is_err(), "{bad}");
         }
-        assert!(OwnerRef::parse("team:support").is_ok());
         let (ada, home_tenant) = (ActorRef::parse("user:ada").unwrap(), Slug::parse("acme").unwrap());
         let visitor = ada.visiting_from(&home_tenant).unwrap();
         assert_eq!(visitor.to_string(), "user:ada@acme");
         assert_eq!(visitor.visitor_home(), Some((ada.clone(), home_tenant)));
         assert_eq!(ActorRef::parse("user:ada@corp.example").unwrap().visitor_home(), None);
         assert_eq!(ada.visitor_home(), None);
-        assert!(OwnerRef::parse("group:support").is_err());
     }
 }

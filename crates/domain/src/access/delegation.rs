@@ -6,7 +6,7 @@ use super::{
     ActorKind, ActorRef,
     on_behalf_of_fields::{OnBehalfOfField, OnBehalfOfFields},
 };
-use crate::tool::BuiltinTool;
+use crate::offered_tool::BuiltinTool;
 use serde_json::Value;
 
 /// The only valid value of `execution_mode`.

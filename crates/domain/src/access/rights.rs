@@ -1,8 +1,9 @@
 //! Grants, the scopes to which they are confined, and the permission check.
 
 use super::{
-    permission::{Permission, Permissions, Role, Roles},
+    permission::{Permission, Permissions},
     resource_position::ResourcePosition,
+    role::{Role, Roles},
 };
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;

@@ -1,6 +1,6 @@
 //! The port of the artifact store, which stores immutable objects under paths.
 
-use super::integrity::UnverifiedBytes;
+use super::artifact_integrity::UnverifiedBytes;
 use crate::{
     id::{ArtifactId, AssetId, AssetVersionId, ExecutionId, TenantId},
     time::Timestamp,

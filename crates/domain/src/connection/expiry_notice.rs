@@ -45,8 +45,9 @@ impl Connection {
         let expires_at = self.expires_at?;
         let notice = ExpiryNotice { connection_id: self.connection_id, expires_at, days, noticed_at: stamp.at };
         let detail = json!({ "days": days, "expires_at": expires_at.to_string() });
-        let fact =
-            self.fact(FactKind::ConnectionExpiring, stamp, detail).with_categories([FactCategory::CredentialExpiry]);
+        let fact = self
+            .fact(FactKind::ConnectionExpiring, stamp, detail)
+            .with_notification_categories([FactCategory::CredentialExpiry]);
         Some(Change::replace(notice, self.revision, fact))
     }
 }

@@ -136,7 +136,7 @@ pub struct ProvenFact {
 impl Statement<ExecutionPredicate> {
     /// Builds the statement about a run, with the input and output of the run as subjects.
     #[must_use]
-    pub fn new(predicate: ExecutionPredicate) -> Self {
+    pub fn about_run(predicate: ExecutionPredicate) -> Self {
         let subject = subjects_of(&predicate.evidence);
         Self {
             statement_type: STATEMENT_TYPE.to_owned(),

@@ -2,7 +2,7 @@
 //! detected.
 
 use super::{
-    EvidenceArtifact, RecordedDecision, StoredEvidenceDocument,
+    EvidenceArtifact, RecordedDecision, StoredEvidenceArtifact,
     lineage::{LineageItem, LineageRow},
 };
 use crate::{
@@ -115,11 +115,11 @@ impl RunRecords {
     pub fn group_stored_by_fact(
         has_run_digest: bool,
         decisions: &[RecordedDecision],
-        documents: &[StoredEvidenceDocument],
+        documents: &[StoredEvidenceArtifact],
         lineage: &[LineageRow],
     ) -> Vec<Self> {
         let has_own_fact =
-            |document: &&StoredEvidenceDocument| OWN_FACT_KINDS.contains(&document.artifact_kind.as_str());
+            |document: &&StoredEvidenceArtifact| OWN_FACT_KINDS.contains(&document.artifact_kind.as_str());
         let run = has_run_digest.then(|| {
             let documents = documents.iter().filter(|document| !has_own_fact(document));
             let artifacts = documents.map(ArtifactEntry::of_document).collect();
@@ -183,7 +183,7 @@ impl ArtifactEntry {
         }
     }
 
-    fn of_document(document: &StoredEvidenceDocument) -> Self {
+    fn of_document(document: &StoredEvidenceArtifact) -> Self {
         Self {
             artifact_id: document.artifact_id,
             artifact_kind: document.artifact_kind.clone(),

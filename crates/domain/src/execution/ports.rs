@@ -9,7 +9,7 @@ use super::{
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceDocument,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -197,7 +197,7 @@ pub trait ExecutionStore: Send + Sync {
         &self,
         scope: TenantScope,
         id: ExecutionId,
-    ) -> Result<Vec<StoredEvidenceDocument>, StoreError>;
+    ) -> Result<Vec<StoredEvidenceArtifact>, StoreError>;
     /// Lists a page of executions without their answers, newest first.
     async fn list(
         &self,

@@ -124,7 +124,9 @@ pub fn resolve(
         note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
-    let fact = run_ref.fact(FactKind::ExecutionResolved, detail, stamp).with_categories(categories.iter().copied());
+    let fact = run_ref
+        .fact(FactKind::ExecutionResolved, detail, stamp)
+        .with_notification_categories(categories.iter().copied());
     let artifact_id = moment.new_id().into();
     let artifact = EvidenceArtifact {
         artifact_id,

@@ -185,8 +185,10 @@ impl<'r> PendingReview<'r> {
             "error_code": error.as_ref().map(|error| &error.code),
             "output_digest": self.0.output_digest.as_ref().map(digest_text),
         });
-        let fact =
-            self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
+        let fact = self
+            .run_ref()
+            .fact(FactKind::ExecutionReviewed, detail, stamp)
+            .with_notification_categories(categories.iter().copied());
         let artifact = self.verdict_artifact(verdict, note, stamp, moment);
         let fact = fact.with_records_digest(&RunRecords::of_artifact(&artifact));
         let mut end = self.end(status, outcome, error, fact, stamp);
@@ -215,7 +217,7 @@ impl<'r> PendingReview<'r> {
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
-        fact.with_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([FactCategory::ComplianceFindings])
     }
 
     fn is_own_run(self, actor: &ActorRef) -> bool {
@@ -306,7 +308,8 @@ impl RunRef<'_> {
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
-        self.fact(FactKind::ExecutionReviewRequested, detail, stamp).with_categories([FactCategory::Approvals])
+        self.fact(FactKind::ExecutionReviewRequested, detail, stamp)
+            .with_notification_categories([FactCategory::Approvals])
     }
 }
 

@@ -124,6 +124,6 @@ impl McpCall {
             "found": current_pin.map(ToolPin::as_str),
         });
         let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
-        fact.with_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([FactCategory::ComplianceFindings])
     }
 }

@@ -5,7 +5,7 @@
 
 mod charge_budget;
 
-use super::value_budget::{BudgetExhausted, ValueBudget};
+use super::value_budget::{ValueBudget, ValueLimitExceeded};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};
 use std::{
@@ -81,7 +81,7 @@ pub enum ResolveError {
     Missing(Reference),
     /// The value exceeds the budget.
     #[error(transparent)]
-    TooLarge(#[from] BudgetExhausted),
+    TooLarge(#[from] ValueLimitExceeded),
 }
 
 /// Provides the values of references in a run.
@@ -188,7 +188,7 @@ impl TextTemplate {
                     Value::String(text) => writer.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                         // The writer only fails when the budget is exhausted.
-                        write!(writer, "{value}").map_err(|_| BudgetExhausted)?;
+                        write!(writer, "{value}").map_err(|_| ValueLimitExceeded)?;
                     }
                 },
             }
@@ -204,7 +204,7 @@ struct BudgetedWriter<'a> {
 }
 
 impl BudgetedWriter<'_> {
-    fn push(&mut self, text: &str) -> Result<(), BudgetExhausted> {
+    fn push(&mut self, text: &str) -> Result<(), ValueLimitExceeded> {
         self.budget.charge_text(text)?;
         self.text.push_str(text);
         Ok(())
@@ -406,14 +406,14 @@ mod tests {
             assert!(resolve_within(&short, 10_000).is_ok(), "{short:?}");
             assert_eq!(
                 resolve_within(&long, 10_000),
-                Err(ResolveError::TooLarge(BudgetExhausted)),
+                Err(ResolveError::TooLarge(ValueLimitExceeded)),
                 "{:?}",
                 long.source()
             );
         }
         let deep = |levels: usize| (1..levels).fold(Template::Scalar(json!(1)), |inner, _| Template::List(vec![inner]));
         assert!(resolve_within(&deep(MAX_NESTING), 1 << 20).is_ok());
-        assert_eq!(resolve_within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(BudgetExhausted)));
+        assert_eq!(resolve_within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(ValueLimitExceeded)));
     }
 
     #[test]

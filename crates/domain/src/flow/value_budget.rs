@@ -26,7 +26,7 @@ pub struct ValueBudget {
 /// The values of a run exceed the budget, or a value is nested too deep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the values of the run exceed its memory limit")]
-pub struct BudgetExhausted;
+pub struct ValueLimitExceeded;
 
 impl ValueBudget {
     /// A budget of the given number of bytes.
@@ -45,12 +45,12 @@ impl ValueBudget {
     ///
     /// # Errors
     /// When the budget is exhausted, or the value is nested too deep.
-    pub fn charge(&mut self, value: &Value) -> Result<(), BudgetExhausted> {
+    pub fn charge(&mut self, value: &Value) -> Result<(), ValueLimitExceeded> {
         self.charge_at(value, 0)
     }
 
     /// Charges a value that is nested `depth` levels deep. Stops when the budget is exhausted.
-    pub(super) fn charge_at(&mut self, value: &Value, depth: usize) -> Result<(), BudgetExhausted> {
+    pub(super) fn charge_at(&mut self, value: &Value, depth: usize) -> Result<(), ValueLimitExceeded> {
         self.charge_level(depth)?;
         match value {
             Value::String(text) => self.charge_text(text),
@@ -64,17 +64,17 @@ impl ValueBudget {
     }
 
     /// Charges the fixed overhead of a value that is nested `depth` levels deep, without its contents.
-    pub(super) fn charge_level(&mut self, depth: usize) -> Result<(), BudgetExhausted> {
-        if depth >= MAX_NESTING { Err(BudgetExhausted) } else { self.deduct(VALUE_OVERHEAD) }
+    pub(super) fn charge_level(&mut self, depth: usize) -> Result<(), ValueLimitExceeded> {
+        if depth >= MAX_NESTING { Err(ValueLimitExceeded) } else { self.deduct(VALUE_OVERHEAD) }
     }
 
-    pub(super) fn charge_key(&mut self, key: &str) -> Result<(), BudgetExhausted> {
+    pub(super) fn charge_key(&mut self, key: &str) -> Result<(), ValueLimitExceeded> {
         self.deduct(MEMBER_OVERHEAD)?;
         self.charge_text(key)
     }
 
     /// Charges the length of a text as JSON, in which a control character becomes six bytes.
-    pub(super) fn charge_text(&mut self, text: &str) -> Result<(), BudgetExhausted> {
+    pub(super) fn charge_text(&mut self, text: &str) -> Result<(), ValueLimitExceeded> {
         let json_length = |byte: u8| match byte {
             b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
             0x00..=0x1f => 6,
@@ -82,7 +82,7 @@ impl ValueBudget {
         };
         // Each byte costs at least one byte of the budget, so an oversized text is refused without a scan.
         if text.len() > self.remaining {
-            return Err(BudgetExhausted);
+            return Err(ValueLimitExceeded);
         }
         self.deduct(text.bytes().map(json_length).sum())
     }
@@ -91,12 +91,12 @@ impl ValueBudget {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), ValueLimitExceeded> {
         self.deduct(bytes)
     }
 
-    fn deduct(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
-        self.remaining = self.remaining.checked_sub(bytes).ok_or(BudgetExhausted)?;
+    fn deduct(&mut self, bytes: usize) -> Result<(), ValueLimitExceeded> {
+        self.remaining = self.remaining.checked_sub(bytes).ok_or(ValueLimitExceeded)?;
         Ok(())
     }
 }
@@ -118,14 +118,14 @@ mod tests {
         let value = json!({ "a": ["b", 1, null], "c\n": "\u{1}\"" });
         let needed = cost_of(&value);
         assert!(ValueBudget::new(needed).charge(&value).is_ok());
-        assert_eq!(ValueBudget::new(needed - 1).charge(&value), Err(BudgetExhausted));
+        assert_eq!(ValueBudget::new(needed - 1).charge(&value), Err(ValueLimitExceeded));
     }
 
     #[test]
     fn limits_nesting_depth() {
         let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
         assert!(ValueBudget::new(1 << 20).charge(&nested(MAX_NESTING)).is_ok());
-        assert_eq!(ValueBudget::new(1 << 20).charge(&nested(MAX_NESTING + 1)), Err(BudgetExhausted));
+        assert_eq!(ValueBudget::new(1 << 20).charge(&nested(MAX_NESTING + 1)), Err(ValueLimitExceeded));
     }
 
     #[test]

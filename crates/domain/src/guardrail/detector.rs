@@ -203,7 +203,7 @@ fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> R
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Cow::Borrowed(value),
     };
     budget.spend(schema.max_evaluations(&parsed))?;
-    match schema.check(&parsed) {
+    match schema.check_value(&parsed) {
         Ok(()) => Ok(false),
         Err(SchemaRejection::Mismatch) => Ok(true),
         Err(SchemaRejection::BudgetExceeded) => Err(DetectorError::BudgetExceeded),

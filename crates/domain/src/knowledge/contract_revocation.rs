@@ -58,7 +58,7 @@ impl ContractRevocation {
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)
-            .with_categories([FactCategory::ComplianceFindings, FactCategory::PolicyChanges]);
+            .with_notification_categories([FactCategory::ComplianceFindings, FactCategory::PolicyChanges]);
         let next = Self {
             revocation_id,
             asset_id: asset.asset_id,

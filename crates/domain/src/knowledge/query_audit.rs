@@ -43,7 +43,9 @@ impl QueryAudit<'_> {
                     .merge_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
             Self::Embedding => fact(FactKind::KnowledgeQueryEmbedded),
-            Self::Refused => fact(FactKind::KnowledgeSearchRefused).with_categories([FactCategory::ComplianceFindings]),
+            Self::Refused => {
+                fact(FactKind::KnowledgeSearchRefused).with_notification_categories([FactCategory::ComplianceFindings])
+            }
         }
     }
 }

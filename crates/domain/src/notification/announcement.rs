@@ -130,7 +130,7 @@ impl Announcement {
         let detail =
             json!({ "roles": roles, "workspaces": next.audience.workspaces, "text_digest": next.text_digest() });
         let fact = Fact::new(FactKind::AnnouncementMade, subject, None, stamp, detail);
-        let fact = fact.with_categories([FactCategory::Reports]);
+        let fact = fact.with_notification_categories([FactCategory::Reports]);
         Ok(Change::create(next, fact))
     }
 }

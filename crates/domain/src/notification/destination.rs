@@ -359,7 +359,7 @@ impl Destination {
     fn fact(&self, kind: FactKind, detail: Value, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
         let fact = Fact::new(kind, subject, self.scope.workspace(), stamp, detail);
-        fact.with_categories([FactCategory::PolicyChanges])
+        fact.with_notification_categories([FactCategory::PolicyChanges])
     }
 }
 

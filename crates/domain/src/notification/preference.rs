@@ -276,7 +276,7 @@ impl DefaultPreferences {
         }
         let subject = Subject { kind: "tenant", id: tenant.uuid() };
         let fact = Fact::new(FactKind::DefaultProfilesChanged, subject, None, stamp, json!({ "changed": changed }));
-        let fact = fact.with_categories([FactCategory::PolicyChanges]);
+        let fact = fact.with_notification_categories([FactCategory::PolicyChanges]);
         let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(DefaultPreferencesRecord { settings, updated_at, updated_by, revision });

@@ -1,6 +1,6 @@
 //! Lanes, the releases that hold them, and reassignments.
 
-use super::{Release, State, rollback::ReleaseEvidenceDocument};
+use super::{Release, State, rollback::ReleaseEvidenceArtifact};
 use crate::{
     id::{ReleaseId, WorkloadId},
     slug::Slug,
@@ -329,7 +329,7 @@ pub struct DeploymentChangeRecord {
     /// The reason for the history of lanes.
     pub reason: MoveReason,
     /// The evidence document to store, if any.
-    pub evidence: Option<ReleaseEvidenceDocument>,
+    pub evidence: Option<ReleaseEvidenceArtifact>,
     /// The fact of the change.
     pub fact: crate::audit::Fact,
 }

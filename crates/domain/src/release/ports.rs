@@ -5,7 +5,7 @@ use super::{
     lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{ReviewedRelease, ReviewerVerdict},
-    rollback::ReleaseEvidenceDocument,
+    rollback::ReleaseEvidenceArtifact,
 };
 use crate::{
     access::rights::VisibleScopes,
@@ -194,14 +194,14 @@ pub trait ReleaseArtifactStore: Send + Sync {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError>;
+    ) -> Result<Option<ReleaseEvidenceArtifact>, StoreError>;
     /// Lists a page of a release's artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError>;
+    ) -> Result<Page<ReleaseEvidenceArtifact>, StoreError>;
 }
 
 /// Reads the releases that serve and the results of their runs, for rollouts and the rollback advisor.

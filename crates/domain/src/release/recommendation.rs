@@ -75,7 +75,7 @@ impl Release {
         });
         let fact =
             Fact::new(FactKind::RollbackRecommendationChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-                .with_categories(advised.then_some(FactCategory::Incidents));
+                .with_notification_categories(advised.then_some(FactCategory::Incidents));
         Some(Change::replace(Self(ReleaseRecord { rollback_advised: advised, ..self.0.clone() }), self.revision, fact))
     }
 }

@@ -178,7 +178,7 @@ impl Release {
     ///
     /// # Errors
     /// If the environment does not permit authors to approve, or the limits are reached.
-    pub fn review(
+    pub fn record_verdict(
         &self,
         approval_id: ApprovalId,
         verdict: Verdict,
@@ -202,7 +202,7 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_categories([FactCategory::Approvals]);
+        let fact = fact.with_notification_categories([FactCategory::Approvals]);
         let approval = ReviewerVerdict {
             approval_id,
             verdict,
@@ -245,7 +245,7 @@ impl Release {
             "bindings_digest": self.bindings_digest().as_str(),
         });
         let fact = Fact::new(FactKind::SelfApprovalRefused, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([FactCategory::ComplianceFindings])
     }
 
     /// Changes the state of the release to approved.
@@ -253,7 +253,7 @@ impl Release {
     /// # Errors
     /// If the release does not await verdicts, too few people approved the current digest, or the latest verdict
     /// is not an approval.
-    pub fn approve(
+    pub fn move_to_approved(
         &self,
         rule: ApprovalRule,
         deployment: &Deployment,

@@ -9,8 +9,8 @@ use super::{
 use crate::{
     access::ActorRef,
     asset::{
+        artifact_integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
         canonical::{Canonical, CanonicalRefusal, Checksum},
-        integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
     },
     audit::{Fact, FactKind, Stamp},
     fact_category::FactCategory,
@@ -24,26 +24,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// An evidence document about a release.
+/// An evidence artifact of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReleaseEvidenceDocument {
-    /// The identifier of the document.
+pub struct ReleaseEvidenceArtifact {
+    /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The release that the document describes.
+    /// The release that the artifact describes.
     pub release_id: ReleaseId,
-    /// The kind of the document: `rollback`.
+    /// The kind of the artifact: `rollback`.
     pub kind: String,
-    /// The document as canonical JSON.
+    /// The content as canonical JSON.
     pub content: String,
     /// The checksum of the content.
     pub checksum: Checksum,
-    /// The time at which the document was created.
+    /// The time at which the artifact was created.
     pub created_at: Timestamp,
-    /// The actor that caused the document.
+    /// The actor that caused the artifact.
     pub created_by: ActorRef,
 }
 
-impl ReleaseEvidenceDocument {
+impl ReleaseEvidenceArtifact {
     /// Verifies the content against its stored checksum.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Release {
         &self,
         next_state: StateName,
         lanes: &[ReturnedLane],
-        evidence: &ReleaseEvidenceDocument,
+        evidence: &ReleaseEvidenceArtifact,
         stamp: &Stamp,
     ) -> Fact {
         let detail = json!({
@@ -249,7 +249,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_categories([FactCategory::Incidents, FactCategory::Reports])
+        fact.with_notification_categories([FactCategory::Incidents, FactCategory::Reports])
     }
 
     fn rollback_artifact(
@@ -257,9 +257,9 @@ impl Release {
         artifact_id: ArtifactId,
         record: &RollbackRecord,
         stamp: &Stamp,
-    ) -> Result<ReleaseEvidenceDocument, CanonicalRefusal> {
+    ) -> Result<ReleaseEvidenceArtifact, CanonicalRefusal> {
         let content = Canonical::of(&json!(record))?;
-        Ok(ReleaseEvidenceDocument {
+        Ok(ReleaseEvidenceArtifact {
             artifact_id,
             release_id: self.release_id,
             kind: MoveReason::Rollback.as_str().to_owned(),

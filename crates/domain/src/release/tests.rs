@@ -76,11 +76,11 @@ fn approved(number: u128) -> Release {
     let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
     let ready = bound.submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     let reviewed = review(&ready, "user:bob", Verdict::Approved);
-    reviewed.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next.clone()
+    reviewed.move_to_approved(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next.clone()
 }
 
 fn review(release: &Release, reviewer: &str, verdict: Verdict) -> Release {
-    let change = release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer));
+    let change = release.record_verdict(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer));
     change.unwrap().next.release.clone()
 }
 
@@ -158,10 +158,11 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let trigger = AdvanceTrigger::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let next_state = |change: Change<Release>| change.next.state.name();
     let state = |change: DeploymentChange| change.release.state.name();
+    let approval = reviewed.move_to_approved(APPROVAL_RULE, &deployment, &stamp);
     [
         (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &stamp).map(next_state)),
         (StateName::Draft, "draft", release.reopen(&deployment, &stamp).map(next_state)),
-        (StateName::Approved, "approved", reviewed.approve(APPROVAL_RULE, &deployment, &stamp).map(next_state)),
+        (StateName::Approved, "approved", approval.map(next_state)),
         (
             StateName::Active,
             "active",
@@ -365,39 +366,38 @@ fn reads_min_approvals_in_any_number_notation() {
 fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let stamp = stamp("user:ops");
-    let without_approvals = ready.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
+    let approve = |release: &Release, rule| release.move_to_approved(rule, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
-        without_approvals,
+        approve(&ready, APPROVAL_RULE),
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false, excludes_authors: false })
     );
     let reviewed = review(&ready, "user:bob", Verdict::Approved);
     let changed =
         bind(&reviewed.reopen(&empty_deployment(), &stamp).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
     let resubmitted = changed.submit(Ok(Vec::new()), &empty_deployment(), &stamp).unwrap().next.clone();
-    assert!(resubmitted.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_err());
+    assert!(approve(&resubmitted, APPROVAL_RULE).is_err());
     let rule = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
     let approved_twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
-    assert!(approved_twice.approve(rule, &empty_deployment(), &stamp).is_err(), "one person counts once");
-    assert!(review(&approved_twice, "user:eve", Verdict::Approved).approve(rule, &empty_deployment(), &stamp).is_ok());
+    assert!(approve(&approved_twice, rule).is_err(), "one person counts once");
+    assert!(approve(&review(&approved_twice, "user:eve", Verdict::Approved), rule).is_ok());
     let rejected = review(&approved_twice, "user:eve", Verdict::Rejected);
-    let blocked = rejected.approve(APPROVAL_RULE, &empty_deployment(), &stamp).map(|_| ());
     assert_eq!(
-        blocked,
+        approve(&rejected, APPROVAL_RULE),
         Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true, excludes_authors: false })
     );
     let reapproved = review(&rejected, "user:bob", Verdict::Approved);
-    assert!(reapproved.approve(APPROVAL_RULE, &empty_deployment(), &stamp).is_ok());
+    assert!(approve(&reapproved, APPROVAL_RULE).is_ok());
 }
 
 #[test]
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let strict_rule = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
-    let result = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict_rule, &stamp("user:ada"));
+    let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
+    let result = ready.record_verdict(Uuid::from_u128(9).into(), Verdict::Approved, None, strict, &stamp("user:ada"));
     assert_eq!(result.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
     let self_approved = review(&ready, "user:ada", Verdict::Approved);
     assert!(
-        self_approved.approve(strict_rule, &empty_deployment(), &stamp("user:ops")).is_err(),
+        self_approved.move_to_approved(strict, &empty_deployment(), &stamp("user:ops")).is_err(),
         "an earlier own approval does not count"
     );
 }

@@ -13,7 +13,7 @@ use crate::{
     release::{BindableVersion, NewRelease, Release, lane::TargetLane},
     slug::Slug,
     store::{Change, Revision},
-    workload::{ASSISTANT_SLUG_PREFIX, InvocationMode, NewWorkload, Workload, interface::InterfaceConfig},
+    workload::{ASSISTANT_SLUG_PREFIX, IntendedUse, NewWorkload, Workload, interface::InterfaceConfig},
 };
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ impl UseCase {
             "environment": created.is_some().then_some(ENVIRONMENT),
         });
         let approval_category = (!requests.is_empty()).then_some(FactCategory::Approvals);
-        let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(approval_category);
+        let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_notification_categories(approval_category);
         Ok(Change::replace(Publication { use_case: next, requests, created }, self.revision, fact))
     }
 
@@ -210,7 +210,7 @@ impl UseCase {
             name: Some(self.plan.name().to_owned()),
             description: Some(self.plan.summary().to_owned()),
             owner_ref: context.owner_ref.clone(),
-            invocation_mode: InvocationMode::Form,
+            invocation_mode: IntendedUse::Form,
             workspace_id: self.workspace_id,
             namespace_id: context.namespace_id,
         };

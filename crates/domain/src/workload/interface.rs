@@ -4,9 +4,9 @@
 //! reports all problems at once.
 
 mod field;
+mod input_schema;
 mod inputs;
 mod problem;
-mod schema;
 mod theme;
 
 pub(crate) use field::is_field_name;

@@ -5,7 +5,7 @@ use crate::{Failure, Stores, services::SharedState};
 use fairway_domain::{
     access::{AccessStore, ActorKind, Caller, GrantScope, Permission, ResourcePosition, rights::VisibleScopes},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
-    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
+    tenant::{DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID, TenantScope},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -163,8 +163,8 @@ impl ScopeResolver {
         operation: Operation,
         requested: Option<WorkspaceId>,
     ) -> Result<ResourcePosition, Failure> {
-        let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
-        let default_workspace = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
+        let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT_ID && !caller.rights.is_empty();
+        let default_workspace = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE_ID.into()));
         let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) =
             operation.requirement()
         else {

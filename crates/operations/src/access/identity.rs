@@ -9,7 +9,7 @@ use fairway_domain::{
     id::{RequestId, TenantId},
     share_link::is_guest,
     slug::Slug,
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ impl Identities {
     /// installation has one. Their names belong to the default tenant.
     fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &PrincipalAccess) -> Vec<Grant> {
         let mut grants = access.grants.clone();
-        if tenant == TenantId::from(DEFAULT_TENANT)
+        if tenant == TenantId::from(DEFAULT_TENANT_ID)
             && principals.iter().any(|principal| self.settings.bootstrap_admins.contains(principal))
         {
             grants.push(Grant::of_bootstrap_admin());
@@ -260,7 +260,7 @@ pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &Pr
 /// the default tenant, so that a user can try every feature. An actor that lost roles has only its remaining ones, so
 /// that a user can try permissions too.
 fn local_rights(actor: &ActorRef, access: &PrincipalAccess) -> Rights {
-    let default = TenantId::from(DEFAULT_TENANT);
+    let default = TenantId::from(DEFAULT_TENANT_ID);
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
         ActorKind::User if *actor == ActorRef::local() => {
@@ -284,7 +284,7 @@ mod tests {
 
     fn principal_access(ever_bound: bool) -> PrincipalAccess {
         PrincipalAccess {
-            tenant: DEFAULT_TENANT.into(),
+            tenant: DEFAULT_TENANT_ID.into(),
             ever_bound,
             grants: Vec::new(),
             lanes: Vec::new(),
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
-        let default_tenant = ResourcePosition::tenant(DEFAULT_TENANT.into());
+        let default_tenant = ResourcePosition::tenant(DEFAULT_TENANT_ID.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &principal_access(false)).allow(Permission::TenantManage, &default_tenant));
         assert!(

@@ -19,7 +19,7 @@ use fairway_domain::{
     id::{RequestId, TenantId},
     slug::Slug,
     store::{CommitError, Conflict},
-    tenant::{DEFAULT_TENANT, TenantScope},
+    tenant::{DEFAULT_TENANT_ID, TenantScope},
 };
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
@@ -169,7 +169,7 @@ impl PinnedIdentities {
     /// # Errors
     /// When the identity names no tenant.
     pub(crate) async fn tenant_of(&self, identity: &VerifiedIdentity) -> Result<TenantId, Failure> {
-        let Some(slug) = tenant_slug(identity)? else { return Ok(DEFAULT_TENANT.into()) };
+        let Some(slug) = tenant_slug(identity)? else { return Ok(DEFAULT_TENANT_ID.into()) };
         let claim = match &identity.tenant {
             TenantClaim::Named { claim, .. } => Some(claim.clone()),
             TenantClaim::NotConfigured | TenantClaim::Missing { .. } => None,
@@ -196,7 +196,8 @@ impl PinnedIdentities {
             None => self.pin(scope, key, presented, replaced_fields, request_id).await?,
         };
         let is_admin = |actor: &ActorRef| self.settings.bootstrap_admins.contains(actor);
-        if key.tenant == TenantId::from(DEFAULT_TENANT) && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin)) {
+        if key.tenant == TenantId::from(DEFAULT_TENANT_ID) && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin))
+        {
             let fact = pin.bootstrap_fact(&self.stamp(&pin.actor, request_id));
             self.record_once(key, scope, fact).await?;
         }

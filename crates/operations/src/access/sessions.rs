@@ -1,8 +1,8 @@
 //! Browser sessions: sign-in, sign-out, and the claims of a session's requests.
 
-mod renewal;
+mod group_renewal;
 
-pub(crate) use renewal::SessionRenewals;
+pub(crate) use group_renewal::SessionRenewals;
 
 use super::{Claims, PinnedIdentities};
 use crate::{Failure, Settings, Stores, commit_context::CommitContext, services::SharedState};
@@ -110,7 +110,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store or the identity provider does not respond.
-    pub async fn find(
+    pub async fn find_with_fresh_groups(
         &self,
         provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,

@@ -12,9 +12,9 @@ use fairway_domain::{
     asset::{
         AssetVersion, NewVersion,
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
+        artifact_integrity::{ArtifactOwner, IntegrityMismatch},
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
         canonical::Checksum,
-        integrity::{ArtifactOwner, IntegrityMismatch},
     },
     audit::AuditStore,
     id::{TenantId, WorkspaceId},

@@ -14,7 +14,7 @@ use fairway_domain::{
         on_behalf_of_fields::OnBehalfOfFields,
     },
     release::lane::Lane,
-    tenant::{DEFAULT_TENANT, TenantScope},
+    tenant::{DEFAULT_TENANT_ID, TenantScope},
     workload::Workload,
 };
 
@@ -25,7 +25,7 @@ impl Executions {
     pub fn is_delegating_client(&self, claims: &Claims) -> bool {
         let is_tenant_trusted = match self.settings.identity {
             IdentityMode::Local => true,
-            IdentityMode::Oidc => claims.tenant == Some(DEFAULT_TENANT.into()),
+            IdentityMode::Oidc => claims.tenant == Some(DEFAULT_TENANT_ID.into()),
         };
         is_tenant_trusted
             && claims.actor.kind() == ActorKind::Service

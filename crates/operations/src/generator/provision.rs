@@ -19,7 +19,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Conflict, PageRequest, PageStart},
     tenant::{TenantScope, Workspace},
-    workload::{InvocationMode, ManagementSource, NewWorkload, Workload},
+    workload::{IntendedUse, ManagementSource, NewWorkload, Workload},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl DraftGenerator {
                 name: Some("Draft generator".to_owned()),
                 description: Some("Drafts prompt templates from descriptions. It comes with Fairway.".to_owned()),
                 owner_ref: owner()?,
-                invocation_mode: InvocationMode::Api,
+                invocation_mode: IntendedUse::Api,
                 workspace_id: workspace.workspace_id,
                 namespace_id: workspace.namespace_id,
             };

@@ -55,7 +55,7 @@ impl KnowledgeBases {
     /// # Errors
     /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
     /// base, or the embedding model fails.
-    pub async fn reembed_documents(
+    pub async fn reembed_next_chunks(
         &self,
         caller: &Caller,
         id: AssetId,

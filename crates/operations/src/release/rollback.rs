@@ -12,7 +12,7 @@ use fairway_domain::{
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
         recommendation::RollbackRecommendation,
-        rollback::{ReleaseEvidenceDocument, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
+        rollback::{ReleaseEvidenceArtifact, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -179,7 +179,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseEvidenceDocument>, Failure> {
+    ) -> Result<Page<ReleaseEvidenceArtifact>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
         Ok(self.artifact_store.list_artifacts(scope, id, page).await?)
     }
@@ -194,7 +194,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<ReleaseEvidenceDocument, Failure> {
+    ) -> Result<ReleaseEvidenceArtifact, Failure> {
         let (scope, _, release_with_deployment) =
             self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
         self.verified_document(caller, scope, release_with_deployment.release.workspace_id, id, artifact).await
@@ -209,7 +209,7 @@ impl Releases {
         workspace: WorkspaceId,
         id: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<ReleaseEvidenceDocument, Failure> {
+    ) -> Result<ReleaseEvidenceArtifact, Failure> {
         let stored = self.artifact_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),

@@ -209,7 +209,7 @@ impl Releases {
             }
             StateName::Approved => {
                 let rule = self.approval_rule(scope, release).await?;
-                DecidedTransition::ReleaseOnly(Box::new(release.approve(rule, deployment, &stamp)?))
+                DecidedTransition::ReleaseOnly(Box::new(release.move_to_approved(rule, deployment, &stamp)?))
             }
             StateName::Active => {
                 let report = self.activation_report(scope, release, CheckScope::Decisive).await?;

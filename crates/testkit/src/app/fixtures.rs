@@ -152,7 +152,7 @@ impl Fixtures {
     }
 
     /// Creates a policy that allows everything.
-    pub async fn policy(&self, slug: &str) -> Version {
+    pub async fn allow_all_policy(&self, slug: &str) -> Version {
         let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all_allowed" }]);
         self.policy_with_rules(slug, rules).await
     }
@@ -227,7 +227,7 @@ impl Fixtures {
     /// Creates a workload with an active release on all lanes of `dev`, with a prompt, a model policy, and a policy
     /// that allows everything.
     pub async fn active_workload(&self, slug: &str) -> ActiveWorkload {
-        let policy = self.policy(&format!("{slug}-policy")).await;
+        let policy = self.allow_all_policy(&format!("{slug}-policy")).await;
         self.active_workload_with_policy(slug, policy).await
     }
 

@@ -13,7 +13,7 @@ use fairway_domain::{
     audit::FactKind,
     id::{NamespaceId, WorkspaceId},
     store::{Change, Conflict},
-    tenant::{DEFAULT_TENANT, Workspace, WorkspaceIds, WorkspaceStore},
+    tenant::{DEFAULT_TENANT_ID, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ pub(super) async fn deletable_workspace(fixture: &Fixture) -> (WorkspaceId, Name
     let workspace = WorkspaceStore::commit_new(&*fixture.store, scope(), change, None).await.unwrap();
     // The statement uses the full key, because a test asserts that no table is scanned.
     let workload_deletion =
-        format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
+        format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT_ID}' AND workload_id = '{assistant}'");
     fixture.run(&workload_deletion).await;
     (workspace.workspace_id, workspace.namespace_id)
 }
@@ -66,7 +66,7 @@ pub(super) async fn archive(fixture: &Fixture) -> Decision {
     let asset = AssetStore::find(&*fixture.store, scope(), version.asset_id).await.unwrap().unwrap();
     let draft = fixture.draft(&fixture.workload().await).await;
     let binding_insert = format!(
-        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', 'policy_bundle', '{}', now(), 'user:eve')",
+        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT_ID}', '{}', '{}', 'policy_bundle', '{}', now(), 'user:eve')",
         Uuid::now_v7(),
         draft.release_id,
         version.asset_version_id
@@ -90,7 +90,7 @@ pub(super) async fn asset_grant(fixture: &Fixture) -> Decision {
     let id = asset.asset_id;
     let change = asset_grant_of(&asset);
     let duplicate = format!(
-        "INSERT INTO asset_grant VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'user:guest', NULL, now(), 'user:eve')",
+        "INSERT INTO asset_grant VALUES ('{DEFAULT_TENANT_ID}', '{}', '{id}', 'user:guest', NULL, now(), 'user:eve')",
         Uuid::now_v7(),
     );
     let store = store(fixture);

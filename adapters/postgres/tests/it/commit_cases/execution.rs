@@ -12,7 +12,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::ports::ReleaseWithDeployment,
     store::{CommitError, Conflict},
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
     workload::Workload,
 };
 use fairway_postgres::Database;
@@ -28,7 +28,7 @@ pub(super) async fn accept(fixture: &Fixture, run: fn(&ReleaseWithDeployment) ->
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
         .stale_after(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
         .stale_after(format!(
-            "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+            "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}'"
         ))
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn start(fixture: &Fixture) -> Decision {
     .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
     .stale_after(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
     .stale_after(format!(
-        "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+        "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}'"
     ))
     .stale_after(revoke)
     .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{run}'"))

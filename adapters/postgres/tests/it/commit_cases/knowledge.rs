@@ -13,7 +13,7 @@ use fairway_domain::{
         ports::{ContractRevocationStore, DocumentStore},
         retrieval::EmbeddingModel,
     },
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
 };
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ pub(super) async fn addition(fixture: &Fixture) -> Decision {
     Decision::new(async move |key| store.commit_documents(scope(), &change, key.as_ref()).await.map(|_| ()))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
-        .stale_after(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
+        .stale_after(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT_ID}', '{id}', 1, 0)"))
 }
 
 pub(super) async fn reembedding(fixture: &Fixture) -> Decision {
@@ -48,7 +48,7 @@ pub(super) async fn revocation(fixture: &Fixture) -> Decision {
     let change = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
     let store = store(fixture);
     let concurrent_revocation = format!(
-        "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT}', '{contract}', '{}', '{}', now(), 'user:eve')",
+        "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT_ID}', '{contract}', '{}', '{}', now(), 'user:eve')",
         Uuid::now_v7(),
         asset.asset_id
     );

@@ -27,7 +27,7 @@ use fairway_domain::{
         recipient::RecipientRights,
     },
     store::{Change, Conflict, Revision},
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
 };
 use serde_json::Map;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -56,7 +56,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         author: None,
         workload_id: Some(fresh()),
         environment: Some("dev".to_owned()),
-        position: ResourcePosition::tenant(DEFAULT_TENANT.into()),
+        position: ResourcePosition::tenant(DEFAULT_TENANT_ID.into()),
         announcement: None,
     };
     let set = PreferenceSet::restore(PreferenceSetRecord {
@@ -72,7 +72,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         profiles: None,
         switches: NotificationSettings::Enabled(Tier::Standard),
         turned_on: SettingsTurnedOnAt::default(),
-        tenant: DEFAULT_TENANT.into(),
+        tenant: DEFAULT_TENANT_ID.into(),
         generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
@@ -83,7 +83,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
 
 async fn position(fixture: &Fixture) -> u64 {
     let sql =
-        format!("SELECT coalesce(max(position), 0) FROM notification_position WHERE tenant_id = '{DEFAULT_TENANT}'");
+        format!("SELECT coalesce(max(position), 0) FROM notification_position WHERE tenant_id = '{DEFAULT_TENANT_ID}'");
     u64::try_from(fixture.query_number(&sql).await).unwrap()
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn batch(fixture: &Fixture) -> Decision {
     assert_eq!((projection.notifications.len(), projection.suppressed.len()), (1, 1));
     let store = store(fixture);
     let position_change = format!(
-        "INSERT INTO notification_position (tenant_id, position) VALUES ('{DEFAULT_TENANT}', 1)
+        "INSERT INTO notification_position (tenant_id, position) VALUES ('{DEFAULT_TENANT_ID}', 1)
          ON CONFLICT (tenant_id) DO UPDATE SET position = notification_position.position + 1"
     );
     Decision::new(async move |_| {
@@ -103,7 +103,7 @@ pub(super) async fn batch(fixture: &Fixture) -> Decision {
     .stale_after(position_change)
     // The generation changes when a notification setting goes off, even if it is on again afterwards.
     .stale_after(format!(
-        "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+        "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}'"
     ))
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn status(fixture: &Fixture) -> Decision {
     let id = unread.notification_id;
     let store = store(fixture);
     Decision::new(async move |_| store.commit_status(scope(), change).await).stale_after(format!(
-        "UPDATE notification SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}' AND notification_id = '{id}'"
+        "UPDATE notification SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}' AND notification_id = '{id}'"
     ))
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> De
     }
     let change = upsert(previous.as_ref(), Channel::Email);
     let concurrent_change = format!(
-        "INSERT INTO notification_preference VALUES ('{DEFAULT_TENANT}', '{person}', 'global', '{DEFAULT_TENANT}', '',
+        "INSERT INTO notification_preference VALUES ('{DEFAULT_TENANT_ID}', '{person}', 'global', '{DEFAULT_TENANT_ID}', '',
          '{}', '[]', 1, now()) ON CONFLICT (tenant_id, principal, scope_kind, scope_ref, environment)
          DO UPDATE SET revision = notification_preference.revision + 1",
         Uuid::now_v7()
@@ -163,11 +163,11 @@ pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> De
 
 /// Sets the default profiles of the tenant. `earlier_changes` is the number of preceding changes.
 pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decision {
-    let deletion = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
+    let deletion = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT_ID}'");
     fixture.run(&deletion).await;
     let upsert = |previous: Option<&DefaultPreferences>, role| {
         let defaults = [DefaultPreference { role, preference: PREFERENCE }];
-        DefaultPreferences::upsert(DEFAULT_TENANT.into(), previous, &defaults, &stamp()).unwrap().unwrap()
+        DefaultPreferences::upsert(DEFAULT_TENANT_ID.into(), previous, &defaults, &stamp()).unwrap().unwrap()
     };
     let mut previous = None;
     for role in [Role::Viewer].into_iter().take(earlier_changes) {
@@ -177,7 +177,7 @@ pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decis
     }
     let change = upsert(previous.as_ref(), Role::Operator);
     let concurrent_change = format!(
-        "INSERT INTO notification_default_profiles VALUES ('{DEFAULT_TENANT}', '[]', 1, now(), 'user:eve')
+        "INSERT INTO notification_default_profiles VALUES ('{DEFAULT_TENANT_ID}', '[]', 1, now(), 'user:eve')
          ON CONFLICT (tenant_id) DO UPDATE SET revision = notification_default_profiles.revision + 1"
     );
     let store = store(fixture);
@@ -210,7 +210,7 @@ pub(super) async fn destination(fixture: &Fixture) -> Decision {
     let duplicate = format!(
         "INSERT INTO notification_destination (tenant_id, destination_id, destination_type, display_name, configuration,
             is_enabled, created_at, created_by, updated_at, revision)
-         VALUES ('{DEFAULT_TENANT}', '{}', 'webhook', '{}', '{{}}', true, now(), 'user:eve', now(), 1)",
+         VALUES ('{DEFAULT_TENANT_ID}', '{}', 'webhook', '{}', '{{}}', true, now(), 'user:eve', now(), 1)",
         Uuid::now_v7(),
         change.next.display_name
     );
@@ -289,7 +289,7 @@ pub(super) async fn profile(fixture: &Fixture, earlier_changes: usize) -> Decisi
     }
     let change = replace(previous.as_ref(), "next");
     let concurrent_change = format!(
-        "INSERT INTO notification_profile VALUES ('{DEFAULT_TENANT}', '{person}', '{}', 'UTC', '{{}}', NULL, 1, now())
+        "INSERT INTO notification_profile VALUES ('{DEFAULT_TENANT_ID}', '{person}', '{}', 'UTC', '{{}}', NULL, 1, now())
          ON CONFLICT (tenant_id, principal) DO UPDATE SET revision = notification_profile.revision + 1",
         Uuid::now_v7()
     );

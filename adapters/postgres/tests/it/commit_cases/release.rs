@@ -17,7 +17,7 @@ use fairway_domain::{
     },
     rollout::{AdvanceMode, HoldReason, RolloutPlan, ports::RolloutStore},
     store::Conflict,
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
     workload::Workload,
 };
 use uuid::Uuid;
@@ -46,7 +46,7 @@ pub(super) async fn binding(fixture: &Fixture) -> Decision {
     let change = draft.bind(fresh(), AssetKind::PolicyBundle, &version, &stamp()).unwrap();
     let id = draft.release_id;
     let duplicate = format!(
-        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'policy_bundle', '{}', now(),
+        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT_ID}', '{}', '{id}', 'policy_bundle', '{}', now(),
          'user:eve')",
         Uuid::now_v7(),
         version.asset_version_id
@@ -76,7 +76,7 @@ pub(super) async fn review(fixture: &Fixture) -> Decision {
     let deployed_release = fixture.submitted(&fixture.workload().await, &fixture.bindable().await).await;
     let change = deployed_release
         .release
-        .review(fresh(), Verdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
+        .record_verdict(fresh(), Verdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
         .unwrap();
     let store = store(fixture);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
@@ -86,8 +86,10 @@ pub(super) async fn review(fixture: &Fixture) -> Decision {
 /// Reviews a release that holds lanes. The commit also increments the deployment's revision.
 pub(super) async fn review_of_live(fixture: &Fixture) -> Decision {
     let (_, deployed_release) = fixture.active().await;
-    let change =
-        deployed_release.release.review(fresh(), Verdict::Rejected, None, crate::fixture::RULE, &stamp()).unwrap();
+    let change = deployed_release
+        .release
+        .record_verdict(fresh(), Verdict::Rejected, None, crate::fixture::RULE, &stamp())
+        .unwrap();
     let store = store(fixture);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision(&deployed_release.release))

@@ -10,7 +10,7 @@ use fairway_domain::{
     },
     share_link::TokenHash,
     store::Conflict,
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
 };
 use std::time::Duration;
 use uuid::Uuid;
@@ -29,7 +29,7 @@ fn identity() -> PinnedIdentity {
 
 fn insert_sql(subject: &str, actor: &ActorRef) -> String {
     format!(
-        "INSERT INTO identity VALUES ('{DEFAULT_TENANT}', '{}', 'https://idp.example', '{subject}', '{actor}', '{{}}', \
+        "INSERT INTO identity VALUES ('{DEFAULT_TENANT_ID}', '{}', 'https://idp.example', '{subject}', '{actor}', '{{}}', \
          NULL, now(), now())",
         Uuid::now_v7()
     )

@@ -11,7 +11,7 @@ use fairway_domain::{
     release::lane::Lane,
     store::{Change, Conflict},
     tenant::{
-        DEFAULT_TENANT, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore,
+        DEFAULT_TENANT_ID, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore,
     },
     workload::Workload,
 };
@@ -44,7 +44,7 @@ pub(super) async fn settings(fixture: &Fixture) -> Decision {
     );
     let store = store(fixture);
     Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
-        .stale_after(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+        .stale_after(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT_ID}'"))
         .conflict_after(Conflict::HostTaken, host_insert)
 }
 
@@ -72,12 +72,12 @@ pub(super) fn new_workspace(fixture: &Fixture) -> Decision {
 fn grant_change() -> Change<RoleBinding> {
     let admin = Rights::new(vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
-    let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
+    let position = ResourcePosition::tenant(DEFAULT_TENANT_ID.into());
     RoleBinding::grant(
         fresh(),
         principal,
         Role::TenantAdmin,
-        GrantScope::Tenant(DEFAULT_TENANT.into()),
+        GrantScope::Tenant(DEFAULT_TENANT_ID.into()),
         &position,
         &admin,
         &stamp(),
@@ -88,7 +88,7 @@ fn grant_change() -> Change<RoleBinding> {
 pub(super) fn grant(fixture: &Fixture) -> Decision {
     let change = grant_change();
     let duplicate = format!(
-        "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT}', now(),
+        "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT_ID}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT_ID}', now(),
          'user:eve')",
         Uuid::now_v7(),
         change.next.principal,
@@ -114,12 +114,12 @@ pub(super) async fn first_principal_binding(fixture: &Fixture) -> Decision {
     let change = PrincipalBinding::bind(fresh(), &workload, actor(), Some(Lane::Guided), &stamp()).unwrap();
     let (id, principal) = (workload.workload_id, &change.next.principal);
     let concurrent_binding = format!(
-        "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
+        "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT_ID}', '{id}', '{principal}', '{}', NULL, 1, now(),
          'user:eve', now(), 'user:eve')",
         Uuid::now_v7()
     );
     // The statement uses the full key, because a test asserts that no table is scanned.
-    let deletion = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
+    let deletion = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT_ID}' AND workload_id = '{id}'");
     let store = store(fixture);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
         .stale_after(concurrent_binding)

@@ -11,7 +11,7 @@ use fairway_domain::{
         HealthState, NewConnection, SecretBindings,
     },
     store::{Change, Conflict},
-    tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    tenant::{DEFAULT_NAMESPACE_ID, DEFAULT_TENANT_ID, DEFAULT_WORKSPACE_ID},
     use_case::{
         Publication, PublicationContext, PublicationIds, UseCase,
         bundle::BundlePlan,
@@ -33,7 +33,7 @@ fn new_connection(name: &str) -> NewConnection {
 }
 
 fn creation(name: &str) -> Change<Connection> {
-    Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new_connection(name), &stamp()).unwrap()
+    Connection::create(fresh(), DEFAULT_WORKSPACE_ID.into(), new_connection(name), &stamp()).unwrap()
 }
 
 async fn committed_connection(fixture: &Fixture, name: &str) -> Connection {
@@ -46,7 +46,7 @@ async fn committed_connection(fixture: &Fixture, name: &str) -> Connection {
 /// SQL that creates another connection with this name.
 fn other_connection(name: &str) -> String {
     format!(
-        "INSERT INTO connection VALUES ('{DEFAULT_TENANT}', '{}', '{DEFAULT_WORKSPACE}', '{name}', 'other', NULL, '{{}}',
+        "INSERT INTO connection VALUES ('{DEFAULT_TENANT_ID}', '{}', '{DEFAULT_WORKSPACE_ID}', '{name}', 'other', NULL, '{{}}',
          NULL, 'active', 'unchecked', NULL, NULL, 1, now(), 'user:eve', now())",
         Uuid::now_v7()
     )
@@ -93,7 +93,7 @@ pub(super) async fn connection_check(fixture: &Fixture) -> Decision {
 
 pub(super) async fn expiry_notice(fixture: &Fixture) -> Decision {
     let new = NewConnection { expires_at: Some(stamp().at), ..new_connection(slug().as_str()) };
-    let creation = Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new, &stamp()).unwrap();
+    let creation = Connection::create(fresh(), DEFAULT_WORKSPACE_ID.into(), new, &stamp()).unwrap();
     let connection = creation.next.clone();
     ConnectionStore::commit_new(&*fixture.store, scope(), creation, None).await.unwrap();
     let change = connection.notify_expiry(3, &stamp()).unwrap();
@@ -116,7 +116,7 @@ fn draft(connections: &[&str]) -> Change<UseCase> {
         "connections": connections,
     });
     let plan = BundlePlan::parse(&plan).unwrap();
-    UseCase::create(fresh(), DEFAULT_WORKSPACE.into(), "Sort tickets".to_owned(), plan, &stamp())
+    UseCase::create(fresh(), DEFAULT_WORKSPACE_ID.into(), "Sort tickets".to_owned(), plan, &stamp())
 }
 
 async fn committed_draft(fixture: &Fixture, connections: &[&str]) -> UseCase {
@@ -128,7 +128,7 @@ async fn committed_draft(fixture: &Fixture, connections: &[&str]) -> UseCase {
 
 async fn publication(fixture: &Fixture, use_case: &UseCase) -> Change<Publication> {
     let new = PublicationContext {
-        namespace_id: DEFAULT_NAMESPACE.into(),
+        namespace_id: DEFAULT_NAMESPACE_ID.into(),
         owner_ref: OwnerRef::parse("team:support").unwrap(),
         model_policy: fixture.bindable_as(AssetKind::ModelPolicy).await,
         policy_bundle: None,
@@ -200,7 +200,7 @@ pub(super) async fn refinement(fixture: &Fixture) -> Decision {
     let change = use_case.refine(fresh(), use_case.plan.clone(), &stamp()).unwrap();
     let key = RefinementKey { key: slug().to_string(), body_digest: [7; 32] };
     let duplicate = format!(
-        "INSERT INTO use_case_refinement VALUES ('{DEFAULT_TENANT}', '{DEFAULT_WORKSPACE}', '{}', '{}', '{}',
+        "INSERT INTO use_case_refinement VALUES ('{DEFAULT_TENANT_ID}', '{DEFAULT_WORKSPACE_ID}', '{}', '{}', '{}',
          decode(repeat('07', 32), 'hex'))",
         key.key,
         Uuid::now_v7(),

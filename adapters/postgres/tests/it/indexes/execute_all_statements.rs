@@ -39,7 +39,7 @@ use fairway_domain::{
     rollout::ports::RolloutStore,
     search_words::WordSet,
     store::{PageRequest, PageStart},
-    tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
+    tenant::{DEFAULT_NAMESPACE_ID, DEFAULT_WORKSPACE_ID, TenantStore, WorkspaceStore},
     time::Timestamp,
     workload::{
         interface::PresentationMode,
@@ -61,7 +61,7 @@ pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database
     AccessStore::resolve_scope(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();
     TenantStore::find(store, scope()).await.unwrap().unwrap();
-    WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
+    WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE_ID.into()).await.unwrap().unwrap();
     let binding = &release.bindings[0];
     AssetStore::find(store, scope(), binding.asset_id).await.unwrap().unwrap();
     VersionStore::find_version(store, scope(), binding.asset_version_id).await.unwrap().unwrap();
@@ -156,11 +156,11 @@ async fn execute_document_statements(fixture: &Fixture, store: &Database, releas
 /// Lists assets with every combination of visibility and filters, from the first page on and after a cursor.
 async fn list_assets(store: &Database) {
     let visible_scopes = VisibleScopes {
-        namespaces: vec![DEFAULT_NAMESPACE.into()],
-        workspaces: vec![DEFAULT_WORKSPACE.into()],
+        namespaces: vec![DEFAULT_NAMESPACE_ID.into()],
+        workspaces: vec![DEFAULT_WORKSPACE_ID.into()],
         workloads: Vec::new(),
     };
-    let (namespace, workspace) = (DEFAULT_NAMESPACE.into(), Some(DEFAULT_WORKSPACE.into()));
+    let (namespace, workspace) = (DEFAULT_NAMESPACE_ID.into(), Some(DEFAULT_WORKSPACE_ID.into()));
     for visibility in [
         AssetVisibility::Tenant,
         AssetVisibility::FromWorkspace { namespace, workspace, principals: vec![actor()] },
@@ -185,7 +185,7 @@ pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
     let (workload, deployed_release) = fixture.active().await;
     let binding = &deployed_release.release.bindings[0];
     AccessStore::list(store, scope(), None, page).await.unwrap();
-    AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE_ID.into()), page).await.unwrap();
     PrincipalBindingStore::list(store, scope(), workload.workload_id, page).await.unwrap();
     WorkspaceStore::list(store, scope(), page).await.unwrap();
     list_assets(store).await;
@@ -224,12 +224,12 @@ pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
         ReleaseStore::approvals(store, scope(), deployed_release.release.release_id, page).await.unwrap().rows.len(),
         1
     );
-    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE_ID.into()], ..VisibleScopes::default() };
     let in_workspace = ReleaseFilter { visible_scopes: Some(visible_scopes.clone()), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &in_workspace, page).await.unwrap();
     let in_workspace = WorkloadFilter { visible_scopes: Some(visible_scopes.clone()), ..WorkloadFilter::default() };
     WorkloadStore::list(store, scope(), &in_workspace, page).await.unwrap();
-    let default_workspace = Some(DEFAULT_WORKSPACE.into());
+    let default_workspace = Some(DEFAULT_WORKSPACE_ID.into());
     for workspace in [None, default_workspace] {
         for subject in [None, Some(workload.workload_id.uuid())] {
             let filter = AuditFilter { workspace, subject };

@@ -5,7 +5,7 @@ mod create_draft;
 use super::{
     super::{
         directory::Directory,
-        manifest::BindingManifest,
+        manifest_types::BindingManifest,
         plan::{ReleaseAction, ReleaseStep, bound_versions, stale_plan},
         remote_state::{RemoteState, string_or_empty},
     },

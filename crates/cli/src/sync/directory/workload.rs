@@ -1,9 +1,9 @@
 //! Reads the workload manifests of a directory.
 
-use super::{super::manifest::WorkloadManifest, DirectoryReader, deserialize_manifest};
+use super::{super::manifest_types::WorkloadManifest, DirectoryReader, deserialize_manifest};
 use crate::{unknown_name_hints, untrusted_file::LocatedValue};
 use fairway_domain::workload::{
-    InvocationMode,
+    IntendedUse,
     interface::{InterfaceConfig, ProblemKind},
     text_refusals,
 };
@@ -15,8 +15,8 @@ impl DirectoryReader<'_> {
         let manifest: WorkloadManifest = self.record(deserialize_manifest(&located))?;
         self.check_name(&located, path, &manifest.slug, "/slug");
         self.check_owner(&located, &manifest.owner_ref);
-        if InvocationMode::parse(&manifest.invocation_mode).is_none() {
-            let modes: Vec<&str> = InvocationMode::ALL.iter().map(|mode| mode.as_str()).collect();
+        if IntendedUse::parse(&manifest.invocation_mode).is_none() {
+            let modes: Vec<&str> = IntendedUse::ALL.iter().map(|mode| mode.as_str()).collect();
             let message = format!("the mode must be one of {}", modes.join(", "));
             self.findings.push(located.finding("/invocation_mode", "invalid_manifest", message));
         }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        manifest::ReleaseManifest,
+        manifest_types::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     AssetStep, ReleaseAction, ReleaseStep,

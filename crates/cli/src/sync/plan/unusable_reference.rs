@@ -4,7 +4,7 @@ use super::{
     super::{
         apply::next_label,
         directory::{DesiredAsset, Directory},
-        manifest::ReleaseManifest,
+        manifest_types::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     AssetAction, AssetStep,

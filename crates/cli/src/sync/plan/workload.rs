@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        manifest::WorkloadManifest,
+        manifest_types::WorkloadManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     WorkloadAction, WorkloadStep,

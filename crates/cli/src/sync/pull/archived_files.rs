@@ -4,7 +4,7 @@
 use super::{
     super::{
         directory::DesiredAsset,
-        manifest::ReleaseManifest,
+        manifest_types::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     OutputFile, asset_files,

@@ -234,7 +234,7 @@ impl PinnedIdentity {
     pub fn refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({ "actor": self.actor, "reason_code": IdentityRefusal::NameTaken.code() });
         Fact::new(FactKind::IdentityRefused, self.subject(), None, stamp, detail)
-            .with_categories([FactCategory::ComplianceFindings])
+            .with_notification_categories([FactCategory::ComplianceFindings])
     }
 
     /// The fact that an administrator whom the configuration names was seen. No role binding shows the rights of such
@@ -243,7 +243,7 @@ impl PinnedIdentity {
     pub fn bootstrap_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
         Fact::new(FactKind::BootstrapAdminSeen, self.subject(), None, &stamp, json!({ "actor": self.actor }))
-            .with_categories([FactCategory::PolicyChanges])
+            .with_notification_categories([FactCategory::PolicyChanges])
     }
 
     fn subject(&self) -> Subject {

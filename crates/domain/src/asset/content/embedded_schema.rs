@@ -157,7 +157,7 @@ impl EmbeddedSchema {
     ///
     /// # Errors
     /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
-    pub fn check(&self, value: &Value) -> Result<(), SchemaRejection> {
+    pub fn check_value(&self, value: &Value) -> Result<(), SchemaRejection> {
         if self.max_evaluations(value) > MAX_EVALUATIONS {
             return Err(SchemaRejection::BudgetExceeded);
         }
@@ -171,7 +171,7 @@ impl EmbeddedSchema {
     /// checking.
     pub fn check_text(&self, text: &str) -> Result<(), SchemaRejection> {
         match json::read(text.as_bytes()) {
-            Ok(value) => self.check(&value),
+            Ok(value) => self.check_value(&value),
             Err(JsonRefusal::Malformed) => Err(SchemaRejection::Mismatch),
             Err(JsonRefusal::TooLarge) => Err(SchemaRejection::BudgetExceeded),
         }
@@ -199,9 +199,9 @@ mod tests {
             "$defs": {"label": {"enum": ["bug", "question"]}},
         }))
         .unwrap();
-        assert_eq!(schema.check(&json!({"label": "bug"})), Ok(()));
+        assert_eq!(schema.check_value(&json!({"label": "bug"})), Ok(()));
         for other in [json!({"label": "x"}), json!({}), json!([])] {
-            assert_eq!(schema.check(&other), Err(SchemaRejection::Mismatch), "{other}");
+            assert_eq!(schema.check_value(&other), Err(SchemaRejection::Mismatch), "{other}");
         }
         assert_eq!(schema.check_text(r#"{"label": "bug"}"#), Ok(()));
         for other in ["", "bug", r#"{"label": "x"}"#, r#"{"label": "bug", "label": "bug"}"#] {
@@ -268,7 +268,7 @@ mod tests {
             (1_200, Err(SchemaRejection::BudgetExceeded)),
             (90_000, Err(SchemaRejection::BudgetExceeded)),
         ] {
-            assert_eq!(schema.check(&numbers(count)), expected, "{count} numbers");
+            assert_eq!(schema.check_value(&numbers(count)), expected, "{count} numbers");
             assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
         }
         // This text exceeds the limit of JSON parsing.
@@ -280,9 +280,9 @@ mod tests {
         let lengths = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"minLength": 2}); 3_000]})).unwrap();
         let patterns = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"pattern": "x$"}); 40]})).unwrap();
         for schema in [lengths, patterns] {
-            assert_eq!(schema.check(&json!("x".repeat(10 << 10))), Ok(()));
-            assert_eq!(schema.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::BudgetExceeded));
-            assert_eq!(schema.check(&json!({"x".repeat(1 << 20): 1})), Err(SchemaRejection::BudgetExceeded));
+            assert_eq!(schema.check_value(&json!("x".repeat(10 << 10))), Ok(()));
+            assert_eq!(schema.check_value(&json!("x".repeat(1 << 20))), Err(SchemaRejection::BudgetExceeded));
+            assert_eq!(schema.check_value(&json!({"x".repeat(1 << 20): 1})), Err(SchemaRejection::BudgetExceeded));
         }
     }
 
@@ -293,10 +293,10 @@ mod tests {
         let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
         let text = |bytes: usize| json!("01".repeat(bytes / 2));
         assert_eq!(schema.max_evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
-        assert_eq!(schema.check(&text(4_000)), Err(SchemaRejection::Mismatch));
-        assert_eq!(schema.check(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
+        assert_eq!(schema.check_value(&text(4_000)), Err(SchemaRejection::Mismatch));
+        assert_eq!(schema.check_value(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
         let anchored = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();
-        assert_eq!(anchored.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
+        assert_eq!(anchored.check_value(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
             for branch in ["anyOf", "allOf", "oneOf"] {
                 let schema = EmbeddedSchema::compile(&nested(6, keyword, branch)).unwrap();
-                assert_eq!(schema.check(&json!({})), Ok(()), "{keyword} around {branch}");
+                assert_eq!(schema.check_value(&json!({})), Ok(()), "{keyword} around {branch}");
                 assert_eq!(
                     refusal(nested(30, keyword, branch)),
                     Some(EmbeddedRefusal::TooLarge),

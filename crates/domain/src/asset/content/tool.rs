@@ -237,12 +237,12 @@ mod tests {
     #[test]
     fn checks_arguments_and_results_against_their_schemas() {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
-        assert_eq!(tool.arguments_schema().check(&json!({"city": "Bonn"})), Ok(()));
+        assert_eq!(tool.arguments_schema().check_value(&json!({"city": "Bonn"})), Ok(()));
         for wrong in [json!({}), json!("Bonn")] {
-            assert_eq!(tool.arguments_schema().check(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
+            assert_eq!(tool.arguments_schema().check_value(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
         }
-        assert_eq!(tool.result_schema().unwrap().check(&json!("sunny")), Ok(()));
-        assert_eq!(tool.result_schema().unwrap().check(&json!(1)), Err(SchemaRejection::Mismatch));
+        assert_eq!(tool.result_schema().unwrap().check_value(&json!("sunny")), Ok(()));
+        assert_eq!(tool.result_schema().unwrap().check_value(&json!(1)), Err(SchemaRejection::Mismatch));
         assert_eq!(tool.description, "Weather");
     }
 

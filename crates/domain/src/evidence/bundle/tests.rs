@@ -184,7 +184,7 @@ fn seal<P: Serialize>(statement: &Statement<P>, seeds: &[u8]) -> String {
     Envelope { payload_type: PAYLOAD_TYPE.to_owned(), payload, signatures }.to_json()
 }
 
-static BUNDLE: LazyLock<String> = LazyLock::new(|| seal(&ExecutionStatement::new(predicate()), &[1]));
+static BUNDLE: LazyLock<String> = LazyLock::new(|| seal(&ExecutionStatement::about_run(predicate()), &[1]));
 
 fn failed_checks(report: &BundleReport) -> Vec<&'static str> {
     report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
@@ -200,7 +200,7 @@ fn verifies_complete_bundle() {
     let with_line_feed = format!("{}\n", *BUNDLE);
     assert!(verify_bundle(with_line_feed.as_bytes(), &[verifier(9), verifier(1)]).has_passed());
     // During a key rotation, a signature by either key is enough.
-    let signed_by_both_keys = seal(&ExecutionStatement::new(predicate()), &[2, 1]);
+    let signed_by_both_keys = seal(&ExecutionStatement::about_run(predicate()), &[2, 1]);
     assert!(verify_bundle(signed_by_both_keys.as_bytes(), &[verifier(1)]).has_passed());
 }
 
@@ -233,7 +233,7 @@ fn bindings_must_be_approved_before_the_end_of_the_run() {
         log[index] = fact;
         let mut facts = vec![30, 41, index];
         facts.sort_unstable();
-        let bundle = seal(&ExecutionStatement::new(predicate_over(&log, &facts)), &[1]);
+        let bundle = seal(&ExecutionStatement::about_run(predicate_over(&log, &facts)), &[1]);
         failed_checks(&verify_bundle(bundle.as_bytes(), &[verifier(1)])).contains(&"approved bindings in the log")
     };
     assert!(!fails(APPROVAL_FACT, approval_fact("approved", release_digest)));
@@ -292,7 +292,7 @@ fn reports_check_that_signed_change_breaks() {
         ("order of the facts", |statement| statement.predicate.facts.swap(0, 1)),
     ];
     for (name, mutate) in mutations {
-        let mut statement = ExecutionStatement::new(predicate());
+        let mut statement = ExecutionStatement::about_run(predicate());
         mutate(&mut statement);
         let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
         assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
@@ -305,7 +305,7 @@ fn accepts_only_erasures_that_log_approves_for_submitter() {
         let mut predicate = predicate_with(facts);
         let run = predicate.evidence["execution"].as_object_mut().unwrap();
         run.extend(members.as_object().unwrap().clone());
-        verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
+        verify_bundle(seal(&ExecutionStatement::about_run(predicate), &[1]).as_bytes(), &[verifier(1)])
     };
     let erasure_members = |erasure: u128, submitter: &str| json!({ "erased_at": "2026-11-28T08:00:00Z", "erasure_id": id(erasure), "submitted_by": submitter });
     let report = verify(&[30, APPROVAL_FACT, 41, ERASURE_FACT], erasure_members(11, "user:eve"));
@@ -340,7 +340,7 @@ fn refuses_proofs_against_other_checkpoints() {
         ("signature of the checkpoint", original.checkpoint.replace("\n52\n", "\n53\n")),
         ("signature of the checkpoint", String::new()),
     ] {
-        let statement = ExecutionStatement::new(ExecutionPredicate { checkpoint: note, ..original.clone() });
+        let statement = ExecutionStatement::about_run(ExecutionPredicate { checkpoint: note, ..original.clone() });
         let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
         assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
     }
@@ -350,7 +350,7 @@ fn refuses_proofs_against_other_checkpoints() {
 fn omitted_contents_are_reported_and_do_not_fail() {
     let mut original = predicate();
     original.release.bindings[0].content = None;
-    let report = verify_bundle(seal(&ExecutionStatement::new(original), &[1]).as_bytes(), &[verifier(1)]);
+    let report = verify_bundle(seal(&ExecutionStatement::about_run(original), &[1]).as_bytes(), &[verifier(1)]);
     assert!(report.has_passed());
     let skipped: Vec<&str> = report
         .checks

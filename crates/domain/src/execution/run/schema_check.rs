@@ -39,7 +39,7 @@ impl SchemaCheck {
     /// If the value does not satisfy the schema, or the check exceeds the budget.
     pub fn run(&self) -> Result<(), SchemaRejection> {
         match &self.subject {
-            SchemaSubject::Value(value) => self.schema.check(value),
+            SchemaSubject::Value(value) => self.schema.check_value(value),
             SchemaSubject::Text(text) => self.schema.check_text(text),
         }
     }
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         }
         let Some(schema) = schema else { return Ok(Ok(())) };
         if schema.is_cheap_to_check(&value) {
-            return Ok(schema.check(&value));
+            return Ok(schema.check_value(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
         self.pending_step =

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::RunError,
-    flow::{Step, reference::ResolveError, value_budget::BudgetExhausted},
+    flow::{Step, reference::ResolveError, value_budget::ValueLimitExceeded},
     knowledge::contract::ContractDecision,
     prompt::PromptRefusal,
 };
@@ -22,8 +22,8 @@ pub(super) enum StepFailure {
     ValueTooLarge,
 }
 
-impl From<BudgetExhausted> for StepFailure {
-    fn from(_: BudgetExhausted) -> Self {
+impl From<ValueLimitExceeded> for StepFailure {
+    fn from(_: ValueLimitExceeded) -> Self {
         Self::ValueTooLarge
     }
 }

@@ -1,7 +1,7 @@
 //! Charges the budget for the value of a template, without creating the value.
 
 use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
-use crate::flow::value_budget::{BudgetExhausted, ValueBudget};
+use crate::flow::value_budget::{ValueBudget, ValueLimitExceeded};
 use serde_json::Value;
 use std::fmt::{self, Write as _};
 
@@ -56,7 +56,7 @@ impl TextTemplate {
                     Value::Null => {}
                     Value::String(text) => budget.charge_text(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        write!(BudgetCounter(budget), "{value}").map_err(|_| BudgetExhausted)?;
+                        write!(BudgetCounter(budget), "{value}").map_err(|_| ValueLimitExceeded)?;
                     }
                 },
             }

@@ -40,7 +40,10 @@ fn approval_covers_resolved_references() {
         .next
         .clone();
     assert_eq!(
-        resubmitted_with_other.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
+        resubmitted_with_other
+            .move_to_approved(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops"))
+            .unwrap_err()
+            .code(),
         "approval_required"
     );
     let resubmitted_unchanged = reopened
@@ -48,7 +51,7 @@ fn approval_covers_resolved_references() {
         .unwrap()
         .next
         .clone();
-    assert!(resubmitted_unchanged.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
+    assert!(resubmitted_unchanged.move_to_approved(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let retired = approved.retire(&empty_deployment(), &stamp("user:ops")).unwrap().release.clone();
     assert_eq!(retired.references, approved.references);
     assert_eq!(retired.state.digest(), Some(&approved.bindings_digest()));

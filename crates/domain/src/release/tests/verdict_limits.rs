@@ -10,10 +10,10 @@ fn full_release_accepts_one_objection_per_person() {
         full_release = review(&full_release, &format!("user:approver-{}", number % 10), Verdict::Approved);
     }
     let add_verdict = |release: &Release, reviewer: &str, verdict| {
-        release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
+        release.record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
     };
     let ops_stamp = stamp("user:ops");
-    assert!(full_release.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_ok());
+    assert!(full_release.move_to_approved(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_ok());
     for reviewer in ["user:eve", "user:approver-3"] {
         assert_eq!(
             add_verdict(&full_release, reviewer, Verdict::Approved),
@@ -24,7 +24,7 @@ fn full_release_accepts_one_objection_per_person() {
             assert_eq!(add_verdict(&full_release, reviewer, objection), Ok(()), "{reviewer}");
         }
         let mut rejected = review(&full_release, reviewer, Verdict::Rejected);
-        assert!(rejected.approve(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err(), "{reviewer}");
+        assert!(rejected.move_to_approved(APPROVAL_RULE, &empty_deployment(), &ops_stamp).is_err(), "{reviewer}");
         for verdict in Verdict::ALL {
             assert_eq!(
                 add_verdict(&rejected, reviewer, verdict),
@@ -54,10 +54,11 @@ fn limits_objections_once_rejection_is_final() {
         full_release = review(&full_release, &format!("user:reviewer-{number}"), verdict);
     }
     for verdict in Verdict::ALL {
-        let result = full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
+        let result =
+            full_release.record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
         assert_eq!(result.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
     }
-    assert!(full_release.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());
+    assert!(full_release.move_to_approved(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());
 }
 
 #[test]
@@ -67,9 +68,9 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let one_hour_rule = ApprovalRule { valid_hours: Some(1), ..APPROVAL_RULE };
     let rejected = review(&ready, "user:eve", Verdict::Rejected);
     let mut with_expired_approval = review(&rejected, "user:bob", Verdict::Approved);
-    assert!(with_expired_approval.approve(one_hour_rule, &empty_deployment(), &ops_stamp).is_ok());
+    assert!(with_expired_approval.move_to_approved(one_hour_rule, &empty_deployment(), &ops_stamp).is_ok());
     with_expired_approval.0.approvals[1].age_seconds = 3_600;
-    let blocked = with_expired_approval.approve(one_hour_rule, &empty_deployment(), &ops_stamp).map(|_| ());
+    let blocked = with_expired_approval.move_to_approved(one_hour_rule, &empty_deployment(), &ops_stamp).map(|_| ());
     assert_eq!(
         blocked,
         Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true, excludes_authors: false })
@@ -79,7 +80,9 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
         full_release = review(&full_release, "user:bob", Verdict::Approved);
     }
     let add_verdict = |reviewer, verdict| {
-        full_release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer)).map(|_| ())
+        full_release
+            .record_verdict(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(reviewer))
+            .map(|_| ())
     };
     assert_eq!(add_verdict("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
     assert_eq!(add_verdict("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");

@@ -83,10 +83,10 @@ pub(crate) fn decide(
         }
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Transition),
         Operation::Review(release, verdict) => {
-            releases[*release].review((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::Verdict)
+            releases[*release].record_verdict((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::Verdict)
         }
         Operation::Approve(release) => {
-            releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
+            releases[*release].move_to_approved(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
         }
         Operation::Activate(release, selection) => releases[*release]
             .activate(&lane_selection(selection), deployment, &report, APPROVAL_RULE, stamp)

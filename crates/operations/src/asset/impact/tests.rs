@@ -7,7 +7,7 @@ use fairway_domain::{
     asset::{AssetRecord, Lifecycle, OwnershipTier, kind::AssetKind},
     release::StateName,
     store::{Revision, StoreError},
-    tenant::DEFAULT_TENANT,
+    tenant::DEFAULT_TENANT_ID,
     time::Timestamp,
 };
 use futures_util::FutureExt as _;
@@ -54,7 +54,7 @@ impl InMemoryStore {
 
     /// Runs the search; returns `slug@label > target` for each version found, and whether more exist.
     fn search(&self, limits: SearchLimits) -> (Vec<String>, bool) {
-        let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
+        let scope = TenantScope::for_background_task(DEFAULT_TENANT_ID.into());
         let base = asset("base");
         let (hops, truncated) = find_referrers(self, scope, &base, limits).now_or_never().unwrap().unwrap();
         let name = |referrer: &Referrer| format!("{}@{}", referrer.asset.slug, referrer.version_label);
@@ -182,7 +182,7 @@ fn longest_chain() -> Vec<Arc<ReferenceHop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |previous| slugs[previous].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
-    let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
+    let scope = TenantScope::for_background_task(DEFAULT_TENANT_ID.into());
     let store = InMemoryStore::of(&chain);
     let (hops, _) = find_referrers(&store, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
     hops.into_iter().map(Arc::new).collect()
@@ -190,10 +190,13 @@ fn longest_chain() -> Vec<Arc<ReferenceHop>> {
 
 fn operator() -> Caller {
     Caller {
-        tenant: DEFAULT_TENANT.into(),
+        tenant: DEFAULT_TENANT_ID.into(),
         actor: ActorRef::parse("user:ada").unwrap(),
         groups: Vec::new(),
-        rights: Arc::new(Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Tenant(DEFAULT_TENANT.into()))])),
+        rights: Arc::new(Rights::new(vec![Grant::of_role(
+            Role::Operator,
+            GrantScope::Tenant(DEFAULT_TENANT_ID.into()),
+        )])),
         lanes: Arc::new(CallerLanes::default()),
         access_revision: Revision::FIRST,
         request_id: Uuid::nil().into(),

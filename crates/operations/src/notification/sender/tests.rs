@@ -3,6 +3,7 @@
 use super::*;
 use async_trait::async_trait;
 use fairway_domain::{
+    clock::Clock,
     fact_category::FactCategory,
     id::IdSource,
     notification::{
@@ -11,7 +12,7 @@ use fairway_domain::{
         message::{Message, OutgoingMessage, Receiver},
     },
     slug::Slug,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 use tokio::sync::Semaphore;
 

@@ -15,8 +15,8 @@ use crate::transparency_log::{
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{
+        artifact_integrity::UnverifiedBytes,
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
-        integrity::UnverifiedBytes,
     },
     id::{FactId, TenantId},
     store::{StoreError, StoreFault},

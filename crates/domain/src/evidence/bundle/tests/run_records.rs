@@ -47,7 +47,7 @@ pub(super) fn sample_records() -> RunRecords {
 fn report_of(mutate: impl FnOnce(&mut ExecutionPredicate)) -> BundleReport {
     let mut predicate = predicate();
     mutate(&mut predicate);
-    verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
+    verify_bundle(seal(&ExecutionStatement::about_run(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
 /// Changes that a server would sign after a manipulation of its database.
@@ -134,7 +134,7 @@ fn run_without_records_digest_proves_less() {
     let with_records = report_of(|_| ());
     let mut predicate = predicate_over(&log_with_records(&RunRecords::default()), &[30, APPROVAL_FACT, 41]);
     (predicate.records, predicate.documents) = (Vec::new(), Vec::new());
-    let without_records = ExecutionStatement::new(predicate);
+    let without_records = ExecutionStatement::about_run(predicate);
     let without_records = verify_bundle(seal(&without_records, &[1]).as_bytes(), &[verifier(1)]);
     assert!(with_records.has_passed() && without_records.has_passed());
     let skipped = |check: &BundleCheck| check.verdict == CheckVerdict::NotIncluded;
@@ -177,7 +177,7 @@ fn person_decision_report(
     predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(DECISION.to_owned()) });
     let listed_artifacts = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
     listed_artifacts.push(json!({ "artifact_id": id(52), "artifact_kind": kind }));
-    verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
+    verify_bundle(seal(&ExecutionStatement::about_run(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
 /// Without the fact that requests the review, a reviewed run would look like a run without records.

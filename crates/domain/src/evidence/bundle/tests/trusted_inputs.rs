@@ -25,7 +25,7 @@ fn cosigned_by(seeds: &[u8]) -> String {
         })
         .collect();
     predicate.checkpoint = note.with_signatures(lines).to_string();
-    seal(&ExecutionStatement::new(predicate), &[1])
+    seal(&ExecutionStatement::about_run(predicate), &[1])
 }
 
 fn verify(bundle: &str, witnesses: &[WitnessKey], required_witnesses: usize) -> BundleReport {
@@ -146,7 +146,7 @@ fn evaluates_bundled_policy_for_supplied_input() {
         let log_keys = &[verifier(1)];
         let policy_input = input.map(str::as_bytes);
         let trusted_inputs = TrustedInputs { policy_input, ..TrustedInputs::from(log_keys) };
-        verify_bundle(seal(&ExecutionStatement::new(predicate.clone()), &[1]).as_bytes(), trusted_inputs)
+        verify_bundle(seal(&ExecutionStatement::about_run(predicate.clone()), &[1]).as_bytes(), trusted_inputs)
     };
     let verdict =
         |report: &BundleReport| report.checks.iter().find(|check| check.name == NAME).map(|check| check.verdict);

@@ -1,4 +1,4 @@
-//! Flow definitions that the tests of several crates use.
+//! The YAML of a flow with an agent step, for the tests of several crates.
 
 /// A flow with one agent step, which calls tools at most three times. The output is the model's answer.
 pub const AGENT_FLOW: &str = "\

@@ -1,11 +1,11 @@
 //! The tools that Fairway offers to agents: three built-in tools, and one tool for each workload with an input
 //! form. A tool call requires the same permissions as the corresponding HTTP route.
 
-mod arguments;
 mod manifest;
+mod tool_call;
 
-pub use arguments::{EvidenceFormat, ToolCall};
 pub use manifest::{ToolDescription, describe_workload, workload_slug_of_tool_name};
+pub use tool_call::{EvidenceFormat, ToolCall};
 
 use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
@@ -91,11 +91,11 @@ impl BuiltinTool {
 type CompiledSchema = Option<PublishedSchema>;
 
 static EXECUTE_FLOW: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/execute_flow.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("offered_tool/schemas/execute_flow.json")));
 static QUERY_KNOWLEDGE_BASE: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/query_knowledge_base.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("offered_tool/schemas/query_knowledge_base.json")));
 static INSPECT_EVIDENCE: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/inspect_evidence.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("offered_tool/schemas/inspect_evidence.json")));
 
 #[cfg(test)]
 mod tests;

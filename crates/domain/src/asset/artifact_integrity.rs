@@ -158,7 +158,7 @@ impl IntegrityMismatch {
             ),
         };
         let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
-        fact.with_categories([FactCategory::Incidents, FactCategory::ComplianceFindings])
+        fact.with_notification_categories([FactCategory::Incidents, FactCategory::ComplianceFindings])
     }
 }
 

@@ -1,4 +1,4 @@
-//! The parsed arguments of tool calls.
+//! A call of an offered tool, with its parsed arguments.
 
 use super::BuiltinTool;
 use crate::{
@@ -64,7 +64,7 @@ impl ToolCall {
     ///
     /// # Errors
     /// Returns every violation of the tool's schema, with JSON pointers into the arguments.
-    pub fn parse(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
+    pub fn parse_builtin(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
         let problems = tool.find_problems(&arguments);
         if !problems.is_empty() {
             return Err(problems);

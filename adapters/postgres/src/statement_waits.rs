@@ -1,4 +1,4 @@
-//! Wait metrics: the time that a request waits for PostgreSQL, and the number of statements in flight. Load
+//! The time that a request waits for statements of PostgreSQL, and the number of statements in flight. Load
 //! shedding reads the latter.
 
 use std::{

@@ -13,7 +13,7 @@ use crate::{
 use actix_web::{HttpResponse, get, http::header::ContentType, web};
 use fairway_domain::{
     id::{ArtifactId, ReleaseId},
-    release::rollback::ReleaseEvidenceDocument,
+    release::rollback::ReleaseEvidenceArtifact,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -36,7 +36,7 @@ pub(crate) struct ReleaseArtifactView {
 }
 
 impl ReleaseArtifactView {
-    fn of(artifact: &ReleaseEvidenceDocument) -> Self {
+    fn of(artifact: &ReleaseEvidenceArtifact) -> Self {
         Self {
             artifact_id: artifact.artifact_id.uuid(),
             release_id: artifact.release_id.uuid(),

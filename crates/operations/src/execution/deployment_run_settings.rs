@@ -1,0 +1,44 @@
+//! The settings of a deployment that apply to runs, as callers may read them.
+
+use super::Executions;
+use crate::{Failure, access::Operation};
+use fairway_domain::{access::Caller, execution::dispatch::DispatchPolicy, id::WorkspaceId};
+use std::time::Duration;
+
+/// Settings of a deployment that apply to runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeploymentRunSettings {
+    /// Where runs execute: in the accepting process or from the queue.
+    pub dispatch: DispatchPolicy,
+    /// Maximum time for which a synchronous run blocks its caller.
+    pub sync_wait: Duration,
+    /// Maximum total time of a run.
+    pub execution_deadline: Duration,
+    /// Time within which a reviewer must review an answer.
+    pub review_deadline: Duration,
+    /// Maximum number of queued runs of one tenant.
+    pub queue_cap: u32,
+}
+
+impl Executions {
+    /// Returns the deployment's settings for runs, after authorization in a workspace.
+    ///
+    /// # Errors
+    /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.
+    pub async fn deployment_run_settings(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: WorkspaceId,
+    ) -> Result<DeploymentRunSettings, Failure> {
+        self.scope_resolver.authorize_list_of(caller, operation, Some(workspace)).await?;
+        let settings = &self.settings;
+        Ok(DeploymentRunSettings {
+            dispatch: settings.dispatch,
+            sync_wait: settings.sync_wait,
+            execution_deadline: settings.execution_deadline,
+            review_deadline: settings.review_deadline,
+            queue_cap: settings.queue_cap,
+        })
+    }
+}
