@@ -24,7 +24,7 @@ pub(crate) const CLIENTS: usize = 32;
 const USE_CASE_CLIENTS: usize = 8;
 /// Maximum p99 latency of a governed run, in microseconds.
 const MAX_RUN_P99_MICROS: u64 = 25_000;
-/// Maximum mean number of commits of a run, and of its round trips. Retries after concurrent changes raise the mean
+/// Maximum mean number of commits, and of round trips, of a run. Retries after concurrent changes raise the mean
 /// slightly above 2.
 const MAX_ROUND_TRIPS: f64 = 2.05;
 /// Maximum mean number of commits of a change that should commit once. Retries after concurrent changes raise the mean

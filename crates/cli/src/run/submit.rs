@@ -1,6 +1,6 @@
 //! Submits a run under an idempotency key, so that a retry after a lost response returns the same run. With `--wait`,
 //! transient failures are retried until the server responds or the wait is over. Without it, there is at most one
-//! retry, and only if no response arrived.
+//! retry, and only if the server did not respond.
 
 use super::wait::RunWait;
 use crate::{failure::Failure, output::eprint, terminal_text::sanitize};
