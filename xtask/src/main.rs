@@ -78,7 +78,8 @@ enum Verb {
         /// Names of tests (states); without names, all tests run
         states: Vec<String>,
     },
-    /// Change evidence bundles, and compare `fairway verify`, docs/verify.html and a Python program on each
+    /// Change evidence bundles, and compare the verdicts of `fairway verify`, docs/verify.html and a Python program on
+    /// each bundle
     Verifiers,
     /// Write docs/verify.html from tools/verify
     VerifyPage,

@@ -101,7 +101,7 @@ impl WakeupBus for PostgresWakeupBus {
                     if let Err(error) = connection.await {
                         tracing::debug!(
                             error = %redact_driver_error(error),
-                            "notification connection failed; the next publish reconnects"
+                            "the connection that publishes wakeups failed; the next publish reconnects"
                         );
                     }
                 });

@@ -24,9 +24,11 @@ pub(crate) const CLIENTS: usize = 32;
 const USE_CASE_CLIENTS: usize = 8;
 /// Maximum p99 latency of a governed run, in microseconds.
 const MAX_RUN_P99_MICROS: u64 = 25_000;
-/// Maximum commits and round trips of a run. Retries after concurrent changes raise the mean slightly above 2.
+/// Maximum mean number of commits, and of round trips, of a run. Retries after concurrent changes raise the mean
+/// slightly above 2.
 const MAX_ROUND_TRIPS: f64 = 2.05;
-/// Maximum commits of a change with one commit. Retries after concurrent changes raise the mean slightly above 1.
+/// Maximum mean number of commits of a change that should commit once. Retries after concurrent changes raise the mean
+/// slightly above 1.
 const MAX_COMMITS: f64 = 1.05;
 /// Maximum bytes of write-ahead log of a run.
 const MAX_LOG_BYTES: f64 = 12.0 * 1_024.0;

@@ -167,12 +167,12 @@ impl Failure {
             || matches!(self, Self::Refused(refusal) if is_transient_status(refusal.status))
     }
 
-    /// Converts a transient failure to [`Failure::Unreachable`]. Transient failures are a missing response, an
-    /// overloaded or starting server, and a proxy whose server does not respond.
+    /// Converts a transient failure to [`Failure::Unreachable`]. A failure is transient if no response arrived, or if
+    /// the status of the response is 429 or 5xx.
     ///
     /// # Errors
-    /// A failure that persists after a retry. [`Failure::NotFairway`] becomes a refusal, because the proxy is
-    /// reachable and refuses the request.
+    /// Any other failure, because a retry does not change it. [`Failure::NotFairway`] becomes [`Failure::Refused`],
+    /// because a proxy or another server responded.
     pub(crate) fn into_unreachable(self, server: &str) -> Result<Self, Self> {
         match self {
             Self::Refused(refusal) if is_transient_status(refusal.status) => {

@@ -237,7 +237,7 @@ impl MemoryLimit {
                 settling_bytes,
                 requested_bytes,
                 soft_bytes,
-                "memory limit reached; delaying or refusing large work"
+                "expected memory exceeds the soft limit; delaying or refusing work"
             );
         }
     }

@@ -79,8 +79,8 @@ impl IssuerEndpoints {
             let issuer = self.source.issuer();
             tracing::warn!(
                 issuer,
-                "the discovery document has no endpoint with TLS for sign-in; the sign-in uses the document of an earlier \
-                 read, or is refused if there is none"
+                "the discovery document is malformed, or lacks a protected endpoint for sign-in; the sign-in uses the \
+                 document of an earlier read, or is refused if there is none"
             );
         }
         Ok(Arc::new(addresses?))

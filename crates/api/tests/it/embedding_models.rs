@@ -78,7 +78,8 @@ pub(crate) async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -
     (field("verdict"), field("code"), field("message"))
 }
 
-/// Creates a release that searches a knowledge base, in an environment that pins the documents of the approval.
+/// Creates a release that searches a knowledge base. The environment sets `pin_documents`, so the release searches the
+/// index revision with which it was approved.
 async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });

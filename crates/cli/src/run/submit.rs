@@ -1,5 +1,6 @@
-//! Submits a run, and retries until the server responds with its id. An idempotency key ensures that retries after a
-//! lost response return the same run.
+//! Submits a run under an idempotency key, so that a retry after a lost response returns the same run. With `--wait`,
+//! transient failures are retried until the server responds or the wait is over. Without it, there is at most one
+//! retry, and only if the server did not respond.
 
 use super::wait::RunWait;
 use crate::{failure::Failure, output::eprint, terminal_text::sanitize};

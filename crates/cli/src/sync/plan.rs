@@ -105,7 +105,8 @@ pub(super) struct ReleaseStep {
     /// one of them may already be the desired release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// The reasons why no current or pending release qualifies, one line for each difference.
+    /// For a new draft: the differences between the manifest and the first active or pending release that was compared,
+    /// one line each. Empty if no such release was compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) because: Vec<String>,
     pub(super) bindings: Vec<BindingManifest>,

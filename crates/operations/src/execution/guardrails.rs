@@ -29,7 +29,7 @@ impl RunEngine {
                 tracing::warn!(
                     tenant_id = %scope.tenant(),
                     ?error,
-                    "failed to evaluate guardrails; treating the result as unknown"
+                    "failed to evaluate guardrails; blocking the value"
                 )
             })
             .ok()

@@ -104,7 +104,8 @@ impl RunEngine {
                         execution_id = %execution,
                         attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to record that an MCP tool differs from its pin; leaving the run to recovery"
+                        "failed to record that an MCP tool differs from its pin; after the lease expires, a worker \
+                         resumes the run or recovery ends it"
                     );
                     return Err(Interruption::LeaseLost);
                 }

@@ -408,7 +408,8 @@ impl ActiveRun {
                         execution_id = %finish_record.execution_id,
                         attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to store the end of a run; leaving it to recovery"
+                        "failed to store the end of a run; after the lease expires, a worker resumes the run or \
+                         recovery ends it"
                     );
                     return false;
                 }

@@ -331,7 +331,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records the drift of the active tool, and quarantines its server if its definition requires that.
+    /// Records the drift of the active tool. Quarantines the MCP server of the tool if the definition of the server has
+    /// `on_drift: quarantine`.
     fn record_drift(&mut self, current_pin: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.active_call.as_mut());
         let Some((call, bound_tool)) = call.and_then(|call| call.tool.map(|bound_tool| (call, bound_tool))) else {

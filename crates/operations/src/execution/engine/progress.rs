@@ -221,7 +221,8 @@ impl<'s> ProgressRecorder<'s> {
                         execution_id = %self.lease.execution_id,
                         attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to store run progress; leaving the run to recovery"
+                        "failed to store run progress; after the lease expires, a worker resumes the run or recovery \
+                         ends it"
                     );
                     return Err(Interruption::LeaseLost);
                 }
