@@ -9,7 +9,7 @@ use fairway_domain::{
     access::ActorRef,
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
-        Binding, BindingsDigest, Release, ReleaseRecord, StateName,
+        Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
         frozen_reference::FrozenReference,
         lane::{Deployment, DeploymentRecord, Lane, TargetLane},
         ports::ReleaseWithDeployment,
