@@ -62,7 +62,7 @@ pub(crate) struct LineagePageKey {
 pub(crate) struct LineageLoader(pub(crate) StatementPool);
 
 fn page_sql() -> String {
-    let [decision, inputs, item] = ["decision", "inputs", "item"].map(|table| run_condition(table));
+    let [decision, inputs, item] = ["decision", "inputs", "item"].map(run_condition);
     let columns = format!(
         "input.number, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, matching.total, matching.items,
             (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
