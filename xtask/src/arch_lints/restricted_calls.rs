@@ -52,11 +52,9 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/api/src/main.rs", "crates/bench/src", "adapters/postgres/examples"],
     },
     Restriction {
-        // `queue.rs` claims the idempotency key of a cancellation together with the lease of the run. The cancellation
-        // writes no fact, because the end of the run does.
         call: "INTO idempotency_key",
-        problem: "claims an idempotency key beside `GuardedCommit`, which claims it with its change",
-        callers: &["adapters/postgres/src/guarded_commit.rs", "adapters/postgres/src/execution/queue.rs"],
+        problem: "claims an idempotency key beside the statement builder",
+        callers: &["adapters/postgres/src/guarded_commit.rs"],
     },
     Restriction {
         call: "TenantScope::for_background_task(",
