@@ -4,7 +4,7 @@
 
 mod apply;
 mod directory;
-mod manifest_types;
+mod manifest_files;
 mod plan;
 mod pull;
 mod remote_state;

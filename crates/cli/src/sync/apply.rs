@@ -5,7 +5,7 @@ mod release;
 
 use super::{
     directory::Directory,
-    manifest_types::WorkloadManifest,
+    manifest_files::WorkloadManifest,
     plan::{Plan, UnmanagedAction, UnmanagedAsset, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
     remote_state::RemoteState,
     render_plan::SETTINGS_EFFECT,

@@ -3,7 +3,7 @@
 mod release;
 mod workload;
 
-use super::manifest_types::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadManifest, deserialize_manifest};
+use super::manifest_files::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadManifest, deserialize_manifest};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},

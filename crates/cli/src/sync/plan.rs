@@ -10,7 +10,7 @@ pub(super) use asset::asset_step;
 pub(super) use release::{bound_versions, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
-use super::{UnmanagedPolicy, directory::Directory, manifest_types::BindingManifest, remote_state::RemoteState};
+use super::{UnmanagedPolicy, directory::Directory, manifest_files::BindingManifest, remote_state::RemoteState};
 use crate::{failure::Failure, http_client::ServerClient};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;

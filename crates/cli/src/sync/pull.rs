@@ -6,7 +6,7 @@ mod local_state;
 mod output_file;
 
 use super::{
-    manifest_types::{AssetManifest, BindingManifest, FlowMetadata, ReleaseManifest, WorkloadManifest},
+    manifest_files::{AssetManifest, BindingManifest, FlowMetadata, ReleaseManifest, WorkloadManifest},
     remote_state::{RemoteState, map_concurrently, string_or_empty},
 };
 use crate::{

@@ -5,7 +5,7 @@ mod create_draft;
 use super::{
     super::{
         directory::Directory,
-        manifest_types::BindingManifest,
+        manifest_files::BindingManifest,
         plan::{ReleaseAction, ReleaseStep, bound_versions, stale_plan},
         remote_state::{RemoteState, string_or_empty},
     },

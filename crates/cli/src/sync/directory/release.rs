@@ -1,7 +1,7 @@
 //! Reads the release manifests of a directory.
 
 use super::{
-    super::manifest_types::{BindingManifest, ReleaseManifest},
+    super::manifest_files::{BindingManifest, ReleaseManifest},
     DesiredAsset, DirectoryReader, deserialize_manifest, stem,
 };
 use crate::{unknown_name_hints::similar_hint, untrusted_file::LocatedValue};

@@ -1,6 +1,6 @@
 //! Reads the workload manifests of a directory.
 
-use super::{super::manifest_types::WorkloadManifest, DirectoryReader, deserialize_manifest};
+use super::{super::manifest_files::WorkloadManifest, DirectoryReader, deserialize_manifest};
 use crate::{unknown_name_hints, untrusted_file::LocatedValue};
 use fairway_domain::workload::{
     IntendedUse,

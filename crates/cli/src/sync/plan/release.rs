@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        manifest_types::ReleaseManifest,
+        manifest_files::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     AssetStep, ReleaseAction, ReleaseStep,

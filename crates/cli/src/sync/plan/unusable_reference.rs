@@ -4,7 +4,7 @@ use super::{
     super::{
         apply::next_label,
         directory::{DesiredAsset, Directory},
-        manifest_types::ReleaseManifest,
+        manifest_files::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     AssetAction, AssetStep,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        manifest_types::WorkloadManifest,
+        manifest_files::WorkloadManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     WorkloadAction, WorkloadStep,

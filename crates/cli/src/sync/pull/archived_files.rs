@@ -4,7 +4,7 @@
 use super::{
     super::{
         directory::DesiredAsset,
-        manifest_types::ReleaseManifest,
+        manifest_files::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
     OutputFile, asset_files,

@@ -1,4 +1,4 @@
-//! The types of manifests in a sync directory.
+//! The manifest files of a sync directory: one type for each kind of file.
 
 use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::asset::kind::AssetKind;
