@@ -27,7 +27,7 @@ impl BatchLoader for AccessRevisionLoader {
     async fn load_batch(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
         static LOAD_ACCESS_REVISIONS: Query =
             Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
-        let input = Input::many().with_column("tenant_id", tenants.iter().map(|tenant| tenant.uuid()).collect());
+        let input = Input::many().with_column("tenant_id", tenants.iter().map(|tenant| tenant.uuid()));
         let rows = read(&self.0, LOAD_ACCESS_REVISIONS.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok((row.id("tenant_id")?, row.revision("access_revision")?))).collect()
     }
@@ -51,9 +51,9 @@ impl BatchLoader for DeploymentRevisionLoader {
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
         let input = Input::many()
-            .with_column("tenant_id", keys.iter().map(|(tenant, _, _)| *tenant).collect())
-            .with_column("workload_id", keys.iter().map(|(_, workload, _)| *workload).collect())
-            .with_column("environment", keys.iter().map(|(_, _, environment)| environment.as_str()).collect());
+            .with_column("tenant_id", keys.iter().map(|(tenant, _, _)| *tenant))
+            .with_column("workload_id", keys.iter().map(|(_, workload, _)| *workload))
+            .with_column("environment", keys.iter().map(|(_, _, environment)| environment.as_str()));
         let rows = read(&self.0, LOAD_REVISIONS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

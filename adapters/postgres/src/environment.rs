@@ -52,9 +52,9 @@ impl BatchLoader for EnvironmentLoader {
             FROM input JOIN environment_settings USING (tenant_id, workspace_id, environment)",
         );
         let input = Input::many()
-            .with_column("tenant_id", keys.iter().map(|(tenant, ..)| *tenant).collect())
-            .with_column("workspace_id", keys.iter().map(|(_, workspace, _)| *workspace).collect())
-            .with_column("environment", keys.iter().map(|(.., name)| name.as_str()).collect());
+            .with_column("tenant_id", keys.iter().map(|(tenant, ..)| *tenant))
+            .with_column("workspace_id", keys.iter().map(|(_, workspace, _)| *workspace))
+            .with_column("environment", keys.iter().map(|(.., name)| name.as_str()));
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

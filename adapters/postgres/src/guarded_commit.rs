@@ -2,16 +2,16 @@
 //!
 //! Values enter a statement through the CTE `input`. Its columns have names, which the SQL uses, and the builder
 //! numbers the parameters. The same SQL works for one row and for many: for many rows, each column is an array that
-//! `input` unnests. A batch of one row has the text for one row, which PostgreSQL executes in two thirds of the time.
-//! Rows that belong to the rows of `input`, such as the steps of runs, enter through further CTEs
-//! in the same way. A value that the planner must know, such as a limit, is a parameter, which the SQL names in
-//! braces.
+//! `input` unnests. A batch of one row has the text for one row, because PostgreSQL executes it in less time. Rows
+//! that belong to the rows of `input`, such as the steps of runs, enter through further CTEs in the same way. A value
+//! that the planner must know, such as a limit, is a parameter, which the SQL names in braces.
 //!
 //! A [`GuardedCommit`] ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
 //! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatchCommit`] writes the facts of the
 //! rows whose guard holds. Only these two write facts.
 
 mod fact_columns;
+mod row_set;
 
 use crate::{
     param::{Param, ParamValue, SqlValue},
@@ -24,61 +24,10 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use std::{
-    fmt::{self, Write as _},
-    sync::OnceLock,
-};
+use std::{fmt, sync::OnceLock};
 
 pub(crate) use fact_columns::FactColumns;
-
-/// The number of rows of a row set, which determines its text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RowCount {
-    /// One row, whose columns are single values.
-    One,
-    /// Any number of rows, whose columns are arrays of equal length.
-    Many,
-    /// One row of a row set that may have many. Its columns are single values.
-    OneOfMany,
-}
-
-/// A column of a row set, or a parameter.
-struct Column<'v> {
-    name: &'static str,
-    sql_type: &'static str,
-    value: ParamValue<'v>,
-}
-
-/// Rows that a statement receives as a CTE.
-struct RowSet<'v> {
-    name: &'static str,
-    shape: RowCount,
-    columns: Vec<Column<'v>>,
-}
-
-impl RowSet<'_> {
-    /// Appends the definition of the CTE. `number` is the number of its first parameter.
-    fn write_cte(&self, sql: &mut String, number: usize) {
-        let Self { name: table, shape, columns } = self;
-        let has_arrays = *shape == RowCount::Many;
-        let mut separator = if number == 1 { "WITH " } else { ", " };
-        // Errors are ignored, because writing to a string cannot fail.
-        let _ = write!(sql, "{separator}{table} AS (SELECT {}", if has_arrays { "* FROM unnest(" } else { "" });
-        separator = "";
-        for (number, Column { name, sql_type, .. }) in (number..).zip(columns) {
-            let _ = write!(sql, "{separator}${number}::{sql_type}");
-            if !has_arrays {
-                let _ = write!(sql, " AS {name}");
-            }
-            separator = ", ";
-        }
-        if has_arrays {
-            let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
-            let _ = write!(sql, ") AS {table} ({})", names.join(", "));
-        }
-        sql.push(')');
-    }
-}
+use row_set::{Column, RowCount, RowSet};
 
 /// The values of a statement: row sets and parameters. The first row set is `input`.
 pub(crate) struct Input<'v> {
@@ -131,20 +80,28 @@ impl<'v> Input<'v> {
 
     /// Adds a column to a row set of many rows. Each row has one of the values.
     #[must_use]
-    pub(crate) fn with_column<T: SqlValue + 'v>(mut self, name: &'static str, mut values: Vec<T>) -> Self {
+    pub(crate) fn with_column<T: SqlValue + 'v>(
+        mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Self {
         debug_assert!(!self.has_row_count(RowCount::One), "{name} is a column of a row set of one row");
+        let mut values = values.into_iter();
+        let (first, second) = (values.next(), values.next());
         if let [input] = self.row_sets.as_mut_slice()
             && input.columns.is_empty()
-            && values.len() == 1
+            && first.is_some()
+            && second.is_none()
         {
             input.shape = RowCount::OneOfMany;
         }
-        if self.has_row_count(RowCount::OneOfMany)
-            && let Some(value) = values.pop()
-        {
-            return self.with(name, value);
+        match (first, second) {
+            (Some(value), None) if self.has_row_count(RowCount::OneOfMany) => self.with(name, value),
+            (first, second) => {
+                let values = first.into_iter().chain(second).chain(values).collect();
+                self.column(name, T::ARRAY, ParamValue::array(values))
+            }
         }
-        self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
     /// Adds a column whose value is a list, for a row set of one row.

@@ -47,8 +47,8 @@ impl BatchLoader for SessionLoader {
             FROM input JOIN session USING (tenant_id, secret_hash) JOIN identity USING (tenant_id, identity_id)",
         );
         let input = Input::many()
-            .with_column("tenant_id", keys.iter().map(|(tenant, _)| *tenant).collect())
-            .with_column("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()).collect());
+            .with_column("tenant_id", keys.iter().map(|(tenant, _)| *tenant))
+            .with_column("secret_hash", keys.iter().map(|(_, hash)| hash.as_slice()));
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

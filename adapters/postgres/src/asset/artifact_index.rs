@@ -90,9 +90,9 @@ impl ArtifactIndex for Database {
             })
             .collect();
         let input = Input::many()
-            .with_column("asset_id", version_objects.iter().map(|stored| stored.0).collect())
-            .with_column("asset_version_id", version_objects.iter().map(|stored| stored.1).collect())
-            .with_column("put_at", version_objects.iter().map(|stored| stored.2).collect())
+            .with_column("asset_id", version_objects.iter().map(|stored| stored.0))
+            .with_column("asset_version_id", version_objects.iter().map(|stored| stored.1))
+            .with_column("put_at", version_objects.iter().map(|stored| stored.2))
             .with_column("object_index", (0..).take(version_objects.len()).collect::<Vec<i64>>());
         let rows = self.fetch(&FIND, input).await?;
         let mut orphans = Vec::new();

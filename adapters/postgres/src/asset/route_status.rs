@@ -36,10 +36,10 @@ impl BatchLoader for RouteStatusLoader {
             FROM input JOIN asset USING (tenant_id, asset_id)",
         );
         let input = Input::many()
-            .with_column("tenant_id", routes.iter().map(|(tenant, ..)| *tenant).collect())
-            .with_column("asset_id", routes.iter().map(|(_, asset, ..)| *asset).collect())
-            .with_column("version_id", routes.iter().map(|(_, _, version, _)| *version).collect())
-            .with_column("route_id", routes.iter().map(|(.., name)| name.as_str()).collect());
+            .with_column("tenant_id", routes.iter().map(|(tenant, ..)| *tenant))
+            .with_column("asset_id", routes.iter().map(|(_, asset, ..)| *asset))
+            .with_column("version_id", routes.iter().map(|(_, _, version, _)| *version))
+            .with_column("route_id", routes.iter().map(|(.., name)| name.as_str()));
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

@@ -355,14 +355,14 @@ impl BatchCommitter for VersionCommitter {
         pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
         let versions = || pending.iter().map(|pending| &pending.change.next);
         let input = Input::many()
-            .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-            .with_column("asset_version_id", versions().map(|version| version.asset_version_id.uuid()).collect())
-            .with_column("asset_id", versions().map(|version| version.asset_id.uuid()).collect())
-            .with_column("content", versions().map(|version| version.canonical.text()).collect())
-            .with_column("artifact_ref", versions().map(|version| version.artifact_ref.as_str()).collect())
-            .with_column("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
-            .with_column("version_created_at", versions().map(|version| version.created_at.to_datetime()).collect())
-            .with_column("version_created_by", versions().map(|version| version.created_by.to_string()).collect());
+            .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
+            .with_column("asset_version_id", versions().map(|version| version.asset_version_id.uuid()))
+            .with_column("asset_id", versions().map(|version| version.asset_id.uuid()))
+            .with_column("content", versions().map(|version| version.canonical.text()))
+            .with_column("artifact_ref", versions().map(|version| version.artifact_ref.as_str()))
+            .with_column("checksum", versions().map(|version| version.canonical.checksum().as_str()))
+            .with_column("version_created_at", versions().map(|version| version.created_at.to_datetime()))
+            .with_column("version_created_by", versions().map(|version| version.created_by.to_string()));
         let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH.text(&input)?, &input.params()).await? else {
             return Ok(None);

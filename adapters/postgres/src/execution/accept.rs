@@ -285,45 +285,45 @@ fn started_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColum
     let seconds = |duration: Duration| duration.as_secs_f64();
     let leases = || admissions.iter().map(|admission| admission.lease);
     Input::many()
-        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_column("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
-        .with_column("environment", runs().map(|run| run.environment.as_str()).collect())
-        .with_column("deployment_revision", expected().map(|expected| expected.deployment.get()).collect())
-        .with_column("expected_workload", expected().map(|expected| expected.workload.get()).collect())
-        .with_column("expected_access", expected().map(|expected| expected.access.get()).collect())
-        .with_column("execution_id", runs().map(|run| run.execution_id.uuid()).collect())
-        .with_column("workspace_id", runs().map(|run| run.workspace_id.uuid()).collect())
-        .with_column("release_id", runs().map(|run| run.release_id.uuid()).collect())
-        .with_column("lane", runs().map(|run| run.lane.as_str()).collect())
-        .with_column("submitter", runs().map(|run| run.submitter.to_string()).collect())
-        .with_column("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
-        .with_column("input_digest", runs().map(|run| run.inputs.digest().to_vec()).collect())
-        .with_column("status", admissions.iter().map(|admission| admission.status).collect())
-        .with_column("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
-        .with_column("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
-        .with_column("body", runs().map(|run| &*run.inputs.body).collect())
-        .with_column("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
-        .with_column("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
-        .with_column("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
-        .with_column("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column("obligations", decisions().map(stored_decision::obligations_literal).collect())
-        .with_column("rules", decisions().map(stored_decision::rules_literal).collect())
-        .with_column("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
-        .with_column("lease_token", leases().map(|lease| lease.map(|(token, ..)| token)).collect())
-        .with_column("lease_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.1))).collect())
-        .with_column("deadline_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.2))).collect())
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
+        .with_column("workload_id", runs().map(|run| run.workload_id.uuid()))
+        .with_column("environment", runs().map(|run| run.environment.as_str()))
+        .with_column("deployment_revision", expected().map(|expected| expected.deployment.get()))
+        .with_column("expected_workload", expected().map(|expected| expected.workload.get()))
+        .with_column("expected_access", expected().map(|expected| expected.access.get()))
+        .with_column("execution_id", runs().map(|run| run.execution_id.uuid()))
+        .with_column("workspace_id", runs().map(|run| run.workspace_id.uuid()))
+        .with_column("release_id", runs().map(|run| run.release_id.uuid()))
+        .with_column("lane", runs().map(|run| run.lane.as_str()))
+        .with_column("submitter", runs().map(|run| run.submitter.to_string()))
+        .with_column("snapshot", runs().map(|run| run.snapshot.as_slice()))
+        .with_column("input_digest", runs().map(|run| run.inputs.digest().to_vec()))
+        .with_column("status", admissions.iter().map(|admission| admission.status))
+        .with_column("started_at", runs().map(|run| run.started_at.to_datetime()))
+        .with_column("salt", runs().map(|run| run.inputs.salt.as_slice()))
+        .with_column("body", runs().map(|run| &*run.inputs.body))
+        .with_column("sender", runs().map(|run| request_context_json(&run.request_context)))
+        .with_column("decision_id", decisions().map(|decision| decision.decision_id.uuid()))
+        .with_column("decision_outcome", decisions().map(|decision| decision.outcome.as_str()))
+        .with_column("reason_code", decisions().map(|decision| decision.reason_code.as_str()))
+        .with_column("obligations", decisions().map(stored_decision::obligations_literal))
+        .with_column("rules", decisions().map(stored_decision::rules_literal))
+        .with_column("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()))
+        .with_column("lease_token", leases().map(|lease| lease.map(|(token, ..)| token)))
+        .with_column("lease_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.1))))
+        .with_column("deadline_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.2))))
 }
 
 /// Adds the idempotency keys.
 fn add_key_columns<'v>(input: Input<'v>, pending: &[&'v PendingAccept]) -> Input<'v> {
     let keys = || pending.iter().map(|pending| pending.key.as_ref());
     input
-        .with_column("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
-        .with_column("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
-        .with_column("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
-        .with_column("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
+        .with_column("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())))
+        .with_column("key_route", keys().map(|key| key.map(|key| key.route.as_str())))
+        .with_column("key_name", keys().map(|key| key.map(|key| key.key.as_str())))
+        .with_column("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())))
         // A run's key has no status, because the response is computed from the run.
-        .with_column("key_status", keys().map(|_| None::<i16>).collect())
+        .with_column("key_status", keys().map(|_| None::<i16>))
 }
 
 /// Adds the parts that only some runs have: delegated access, the end of a denied run, the limit of the queue, and
@@ -340,16 +340,16 @@ fn add_rare_columns<'v>(
         facts.push_fact_or_nulls(pending.scope, admission.fact);
     }
     let input = input
-        .with_column("outcome", admission().map(|admission| admission.outcome).collect())
-        .with_column("finished_at", admission().map(|admission| admission.finished_at).collect())
-        .with_column("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
+        .with_column("outcome", admission().map(|admission| admission.outcome))
+        .with_column("finished_at", admission().map(|admission| admission.finished_at))
+        .with_column("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)))
         .with_column(
             "result_token",
-            access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())).collect(),
+            access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())),
         )
-        .with_column("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)).collect())
-        .with_column("script", admission().map(|admission| admission.is_script).collect())
-        .with_column("queue_limit", admission().map(|admission| admission.queue_limit).collect());
+        .with_column("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)))
+        .with_column("script", admission().map(|admission| admission.is_script))
+        .with_column("queue_limit", admission().map(|admission| admission.queue_limit));
     facts.add_to_input(input)
 }
 

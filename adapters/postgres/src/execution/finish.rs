@@ -108,6 +108,9 @@ static FINISH: GuardedBatchCommit = GuardedBatchCommit::new(END, "ended", RESULT
 /// Like [`FINISH`], for runs with progress events.
 static FINISH_WITH_EVENTS: GuardedBatchCommit =
     GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS].concat(), "ended", RESULT);
+/// Like [`FINISH_WITH_EVENTS`], for runs with parts that few runs have, except turns of conversations.
+static FINISH_WITH_RARE_PARTS: GuardedBatchCommit =
+    GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS].concat(), "ended", RESULT);
 /// The statement for all other runs.
 static FINISH_WITH_ALL_PARTS: GuardedBatchCommit =
     GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS].concat(), "ended", RESULT);
@@ -128,11 +131,10 @@ impl PendingFinish {
         Some(session_row_key(self.scope.tenant().uuid(), writeback.turn.memory.config.scope, &writeback.conversation))
     }
 
-    /// Whether the run has parts that only [`FINISH_WITH_ALL_PARTS`] writes.
-    fn needs_rare_parts(&self) -> bool {
-        let FinishRecord { status, decisions, fulfilled, artifacts, writeback, .. } = &self.ending;
+    /// Whether the run has parts that only [`FINISH_WITH_RARE_PARTS`] and [`FINISH_WITH_ALL_PARTS`] write.
+    fn has_rare_parts(&self) -> bool {
+        let FinishRecord { status, decisions, fulfilled, artifacts, .. } = &self.ending;
         *status != Status::Completed
-            || writeback.is_some()
             || !decisions.is_empty()
             || !fulfilled.is_empty()
             || artifacts.iter().any(|artifact| artifact.payload.is_some())
@@ -196,12 +198,18 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
 fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatchCommit, Input<'v>) {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let input = columns::finish_input(pending);
-    if pending.iter().any(|pending| pending.needs_rare_parts()) {
-        let input = columns::add_rare_rows(columns::add_event_rows(input, endings()), endings());
-        (&FINISH_WITH_ALL_PARTS, memory::add_turn_rows(input, endings()))
-    } else if endings().any(|ending| ending.progress.is_some()) {
-        (&FINISH_WITH_EVENTS, columns::add_event_rows(input, endings()))
-    } else {
-        (&FINISH, input)
+    let has_turns = endings().any(|ending| ending.writeback.is_some());
+    let has_rare_parts = has_turns || pending.iter().any(|pending| pending.has_rare_parts());
+    if !has_rare_parts && endings().all(|ending| ending.progress.is_none()) {
+        return (&FINISH, input);
+    }
+    let input = columns::add_event_rows(input, endings());
+    match (has_rare_parts, has_turns) {
+        (false, _) => (&FINISH_WITH_EVENTS, input),
+        (true, false) => (&FINISH_WITH_RARE_PARTS, columns::add_rare_rows(input, endings())),
+        (true, true) => {
+            let input = columns::add_rare_rows(input, endings());
+            (&FINISH_WITH_ALL_PARTS, memory::add_turn_rows(input, endings()))
+        }
     }
 }

@@ -223,10 +223,10 @@ impl BatchCommitter for ProgressCommitter {
 fn batch_input<'v>(pending: &[&'v PendingProgress]) -> Input<'v> {
     let leases = || pending.iter().map(|pending| pending.lease_ref);
     Input::many()
-        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_column("execution_id", leases().map(|lease| lease.execution_id.uuid()).collect())
-        .with_column("token", leases().map(|lease| lease.lease).collect())
-        .with_column("position", pending.iter().map(|pending| pending.position).collect())
-        .with_column("answer", pending.iter().map(|pending| pending.answer.as_deref()).collect())
-        .with_column("events", pending.iter().map(|pending| pending.events.as_str()).collect())
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
+        .with_column("execution_id", leases().map(|lease| lease.execution_id.uuid()))
+        .with_column("token", leases().map(|lease| lease.lease))
+        .with_column("position", pending.iter().map(|pending| pending.position))
+        .with_column("answer", pending.iter().map(|pending| pending.answer.as_deref()))
+        .with_column("events", pending.iter().map(|pending| pending.events.as_str()))
 }

@@ -97,12 +97,12 @@ impl BatchLoader for LineageLoader {
         static READ_PAGES: Query = Query::from_fn(page_sql);
         let runs: Vec<(Uuid, Uuid)> = keys.iter().map(|key| (key.tenant, key.run)).collect();
         let input = input_of_runs(&runs)
-            .with_column("origin", keys.iter().map(|key| key.origin).collect())
-            .with_column("influence_role", keys.iter().map(|key| key.role).collect())
-            .with_column("action_class", keys.iter().map(|key| key.class).collect())
-            .with_column("page_limit", keys.iter().map(|key| key.limit).collect())
-            .with_column("page_offset", keys.iter().map(|key| key.offset).collect())
-            .with_column("number", (0_i64..).take(keys.len()).collect());
+            .with_column("origin", keys.iter().map(|key| key.origin))
+            .with_column("influence_role", keys.iter().map(|key| key.role))
+            .with_column("action_class", keys.iter().map(|key| key.class))
+            .with_column("page_limit", keys.iter().map(|key| key.limit))
+            .with_column("page_offset", keys.iter().map(|key| key.offset))
+            .with_column("number", (0_i64..).take(keys.len()));
         let rows = read(&self.0, READ_PAGES.text(&input)?, &input.params()).await?;
         let found = rows.iter().map(|row| {
             let number = usize::try_from(row.column::<i64>("number")?).ok();

@@ -212,8 +212,8 @@ impl Database {
             return Ok(found);
         }
         let input = Input::many()
-            .with_column("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()).collect())
-            .with_column("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()).collect())
+            .with_column("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()))
+            .with_column("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()))
             .with_param("limit", MAX_LINES);
         for row in &self.fetch(&LINES, input).await? {
             let digest = found.entry(row.id("delivery_id")?).or_default();
@@ -278,9 +278,9 @@ impl OutboxStore for Database {
 
     async fn release(&self, claims: &[DeliveryClaimRef]) -> Result<(), StoreError> {
         let input = Input::many()
-            .with_column("tenant_id", claims.iter().map(|claim| claim.tenant.uuid()).collect())
-            .with_column("delivery_id", claims.iter().map(|claim| claim.delivery_id.uuid()).collect())
-            .with_column("claim_id", claims.iter().map(|claim| claim.claim_id).collect());
+            .with_column("tenant_id", claims.iter().map(|claim| claim.tenant.uuid()))
+            .with_column("delivery_id", claims.iter().map(|claim| claim.delivery_id.uuid()))
+            .with_column("claim_id", claims.iter().map(|claim| claim.claim_id));
         self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(|_| ())
     }
 

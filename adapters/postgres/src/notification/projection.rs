@@ -257,14 +257,14 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
     let environments = facts.iter().map(|fact| fact.detail.get("environment").and_then(Value::as_str));
     Input::many()
         .with_column("tenant_id", vec![scope.tenant().uuid(); facts.len()])
-        .with_column("number", (0_i64..).take(facts.len()).collect())
+        .with_column("number", (0_i64..).take(facts.len()))
         .with_column("execution_id", subject_of("execution"))
         .with_column("release_id", subject_of("release"))
         .with_column("asset_version_id", subject_of("asset_version"))
         .with_column("workload_id", or_detail("workload", "workload_id"))
         .with_column("asset_id", subject_of("asset"))
-        .with_column("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_column("environment", environments.collect())
+        .with_column("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)))
+        .with_column("environment", environments)
         .with_column("announcement_id", subject_of("announcement"))
         .with_param("max_people", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
@@ -394,10 +394,10 @@ impl ProjectionStore for Database {
         positions: &[ResourcePosition],
         people: &[ActorRef],
     ) -> Result<HeldRoles, StoreError> {
-        let (kinds, references) = binding_scopes(positions).into_iter().unzip();
+        let (kinds, references): (Vec<&str>, Vec<_>) = binding_scopes(positions).into_iter().unzip();
         let input = Input::of_params(scope)
             .with_row_set("scope_key")
-            .with_column::<&str>("scope_kind", kinds)
+            .with_column("scope_kind", kinds)
             .with_column("scope_ref", references)
             .with_list_param("acting_roles", ACTING_ROLES.clone())
             .with_list_param("people", people.iter().map(ToString::to_string).collect());

@@ -308,30 +308,24 @@ fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
             .collect()
     };
     let input = Input::many()
-        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_column("release_id", releases().map(|release| release.release_id.uuid()).collect())
-        .with_column("expected_revision", changes().map(|change| change.expected_release_revision.get()).collect())
-        .with_column("state", releases().map(|release| release.state.name().as_str()).collect())
-        .with_column(
-            "bindings_digest",
-            releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
-        )
-        .with_column("revision", releases().map(|release| release.revision.get()).collect())
-        .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect())
-        .with_column("supersedes", releases().map(|release| holder(release.supersedes_release_id)).collect())
-        .with_column("workload_id", deployments().map(|next| next.workload_id.uuid()).collect())
-        .with_column("environment", deployments().map(|next| next.environment.as_str()).collect())
-        .with_column(
-            "expected_lanes_revision",
-            changes().map(|change| change.expected_deployment_revision.get()).collect(),
-        )
-        .with_column("restricted", deployments().map(|next| holder(next.restricted)).collect())
-        .with_column("guided", deployments().map(|next| holder(next.guided)).collect())
-        .with_column("standard", deployments().map(|next| holder(next.standard)).collect())
-        .with_column("lanes_revision", deployments().map(|next| next.revision.get()).collect())
-        .with_column("assigns_lane", changes().map(assigns_lane).collect())
-        .with_column("reason", changes().map(|change| change.reason.as_str()).collect())
-        .with_column("actor", changes().map(|change| change.fact.actor.to_string()).collect())
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
+        .with_column("release_id", releases().map(|release| release.release_id.uuid()))
+        .with_column("expected_revision", changes().map(|change| change.expected_release_revision.get()))
+        .with_column("state", releases().map(|release| release.state.name().as_str()))
+        .with_column("bindings_digest", releases().map(|release| release.state.digest().map(BindingsDigest::as_str)))
+        .with_column("revision", releases().map(|release| release.revision.get()))
+        .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()))
+        .with_column("supersedes", releases().map(|release| holder(release.supersedes_release_id)))
+        .with_column("workload_id", deployments().map(|next| next.workload_id.uuid()))
+        .with_column("environment", deployments().map(|next| next.environment.as_str()))
+        .with_column("expected_lanes_revision", changes().map(|change| change.expected_deployment_revision.get()))
+        .with_column("restricted", deployments().map(|next| holder(next.restricted)))
+        .with_column("guided", deployments().map(|next| holder(next.guided)))
+        .with_column("standard", deployments().map(|next| holder(next.standard)))
+        .with_column("lanes_revision", deployments().map(|next| next.revision.get()))
+        .with_column("assigns_lane", changes().map(assigns_lane))
+        .with_column("reason", changes().map(|change| change.reason.as_str()))
+        .with_column("actor", changes().map(|change| change.fact.actor.to_string()))
         .with_column("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
     facts.add_to_input(input)
 }

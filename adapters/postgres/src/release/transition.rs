@@ -125,16 +125,16 @@ impl BatchCommitter for TransitionCommitter {
         let expected_revision: Vec<i64> =
             records().map(|record| Ok(record.replaced_revision()?.get())).collect::<Result<_, StoreError>>()?;
         let input = Input::many()
-            .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-            .with_column("release_id", releases().map(|release| release.release_id.uuid()).collect())
+            .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
+            .with_column("release_id", releases().map(|release| release.release_id.uuid()))
             .with_column("expected_revision", expected_revision)
-            .with_column("state", releases().map(|release| release.state.name().as_str()).collect())
+            .with_column("state", releases().map(|release| release.state.name().as_str()))
             .with_column(
                 "bindings_digest",
-                releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
+                releases().map(|release| release.state.digest().map(BindingsDigest::as_str)),
             )
-            .with_column("revision", releases().map(|release| release.revision.get()).collect())
-            .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect());
+            .with_column("revision", releases().map(|release| release.revision.get()))
+            .with_column("updated_at", releases().map(|release| release.updated_at.to_datetime()));
         let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, TRANSITIONS.text(&input)?, &input.params()).await? else {
             return Ok(None);

@@ -37,21 +37,18 @@ pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let mut facts = FactColumns::default();
     pending.iter().for_each(|pending| facts.push(pending.scope, &pending.ending.fact));
     let input = Input::many()
-        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
         .with_column("execution_id", executions)
-        .with_column("token", endings().map(|ending| ending.lease).collect())
-        .with_column("status", endings().map(|ending| ending.status.as_str()).collect())
-        .with_column("outcome", endings().map(|ending| has_ended(ending).then(|| ending.outcome.as_str())).collect())
-        .with_column("error_code", errors().map(|error| error.map(|error| error.code.as_str())).collect())
-        .with_column("error_message", errors().map(|error| error.map(|error| error.message.as_str())).collect())
-        .with_column("error_offset", errors().map(error_offset).collect())
-        .with_column(
-            "finished_at",
-            endings().map(|ending| has_ended(ending).then(|| ending.finished_at.to_datetime())).collect(),
-        )
-        .with_column("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())).collect())
-        .with_column("output", outputs().map(|output| output.map(|output| &*output.body)).collect())
-        .with_column("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())).collect());
+        .with_column("token", endings().map(|ending| ending.lease))
+        .with_column("status", endings().map(|ending| ending.status.as_str()))
+        .with_column("outcome", endings().map(|ending| has_ended(ending).then(|| ending.outcome.as_str())))
+        .with_column("error_code", errors().map(|error| error.map(|error| error.code.as_str())))
+        .with_column("error_message", errors().map(|error| error.map(|error| error.message.as_str())))
+        .with_column("error_offset", errors().map(error_offset))
+        .with_column("finished_at", endings().map(|ending| has_ended(ending).then(|| ending.finished_at.to_datetime())))
+        .with_column("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())))
+        .with_column("output", outputs().map(|output| output.map(|output| &*output.body)))
+        .with_column("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())));
     let input = facts.add_to_input(input).with_param("first_execution", first).with_param("last_execution", last);
     let input = add_step_rows(input, &numbered_steps(endings()));
     let input = add_artifact_rows(input, &of_runs(endings(), |ending| &ending.artifacts));
@@ -78,11 +75,11 @@ fn add_step_rows<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) 
     input
         .with_row_set("step")
         .with_column("execution_id", ids(steps))
-        .with_column("position", steps.iter().map(|(_, (position, _))| *position).collect())
-        .with_column("step_id", records().map(|step| step.step_id.as_str()).collect())
-        .with_column("step_type", records().map(|step| step.step_type).collect())
-        .with_column("failure", records().map(|step| step.failure.as_deref()).collect())
-        .with_column("duration_us", records().map(microseconds).collect())
+        .with_column("position", steps.iter().map(|(_, (position, _))| *position))
+        .with_column("step_id", records().map(|step| step.step_id.as_str()))
+        .with_column("step_type", records().map(|step| step.step_type))
+        .with_column("failure", records().map(|step| step.failure.as_deref()))
+        .with_column("duration_us", records().map(microseconds))
 }
 
 fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact)]) -> Input<'v> {
@@ -90,11 +87,11 @@ fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtif
     input
         .with_row_set("artifact")
         .with_column("execution_id", ids(artifacts))
-        .with_column("artifact_id", documents().map(|artifact| artifact.artifact_id.uuid()).collect())
-        .with_column("kind", documents().map(|artifact| artifact.kind).collect())
-        .with_column("storage_ref", documents().map(|artifact| artifact.storage_ref.as_str()).collect())
-        .with_column("body", documents().map(EvidenceArtifact::body_text).collect())
-        .with_column("created_at", documents().map(|artifact| artifact.created_at.to_datetime()).collect())
+        .with_column("artifact_id", documents().map(|artifact| artifact.artifact_id.uuid()))
+        .with_column("kind", documents().map(|artifact| artifact.kind))
+        .with_column("storage_ref", documents().map(|artifact| artifact.storage_ref.as_str()))
+        .with_column("body", documents().map(EvidenceArtifact::body_text))
+        .with_column("created_at", documents().map(|artifact| artifact.created_at.to_datetime()))
 }
 
 fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> Input<'v> {
@@ -102,16 +99,16 @@ fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -
     input
         .with_row_set("lineage_item")
         .with_column("execution_id", ids(lineage))
-        .with_column("lineage_id", items().map(|item| item.lineage_id.uuid()).collect())
-        .with_column("origin", items().map(|item| item.origin.as_str()).collect())
-        .with_column("influence_role", items().map(|item| item.influence_role.as_str()).collect())
-        .with_column("action_class", items().map(|item| item.action_class.as_str()).collect())
-        .with_column("ref", items().map(|item| item.reference.as_str()).collect())
-        .with_column("digest", items().map(|item| item.digest.as_slice()).collect())
+        .with_column("lineage_id", items().map(|item| item.lineage_id.uuid()))
+        .with_column("origin", items().map(|item| item.origin.as_str()))
+        .with_column("influence_role", items().map(|item| item.influence_role.as_str()))
+        .with_column("action_class", items().map(|item| item.action_class.as_str()))
+        .with_column("ref", items().map(|item| item.reference.as_str()))
+        .with_column("digest", items().map(|item| item.digest.as_slice()))
         // The conversion cannot overflow: the values of a run have at most 16 MiB in total.
-        .with_column("size_bytes", items().map(|item| i64::try_from(item.size_bytes).unwrap_or(i64::MAX)).collect())
-        .with_column("untrusted_reason", items().map(|item| item.untrusted.map(UntrustedReason::as_str)).collect())
-        .with_column("created_at", items().map(|item| item.created_at.to_datetime()).collect())
+        .with_column("size_bytes", items().map(|item| i64::try_from(item.size_bytes).unwrap_or(i64::MAX)))
+        .with_column("untrusted_reason", items().map(|item| item.untrusted.map(UntrustedReason::as_str)))
+        .with_column("created_at", items().map(|item| item.created_at.to_datetime()))
 }
 
 /// Adds the last progress events of the runs.
@@ -121,8 +118,8 @@ pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item =
     input
         .with_row_set("progress")
         .with_column("execution_id", ids(&records))
-        .with_column("position", records.iter().map(|(_, progress)| position(progress)).collect())
-        .with_column("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()).collect())
+        .with_column("position", records.iter().map(|(_, progress)| position(progress)))
+        .with_column("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()))
 }
 
 /// Adds the parts that few runs have: later policy decisions, fulfilled obligations, payloads of evidence and reviews.
@@ -142,16 +139,16 @@ pub(super) fn add_rare_rows<'v>(
     input
         .with_row_set("fulfilment")
         .with_column("execution_id", ids(&fulfilled))
-        .with_column("obligation", fulfilled.iter().map(|(_, (obligation, _))| obligation.as_str()).collect())
-        .with_column("fulfilled_at", fulfilled.iter().map(|(_, (_, at))| at.to_datetime()).collect())
+        .with_column("obligation", fulfilled.iter().map(|(_, (obligation, _))| obligation.as_str()))
+        .with_column("fulfilled_at", fulfilled.iter().map(|(_, (_, at))| at.to_datetime()))
         .with_row_set("payload")
         .with_column("execution_id", ids(&payloads))
-        .with_column("artifact_id", payloads.iter().map(|(_, (artifact, _))| *artifact).collect())
-        .with_column("salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()).collect())
-        .with_column("body", payloads.iter().map(|(_, (_, payload))| &*payload.body).collect())
+        .with_column("artifact_id", payloads.iter().map(|(_, (artifact, _))| *artifact))
+        .with_column("salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()))
+        .with_column("body", payloads.iter().map(|(_, (_, payload))| &*payload.body))
         .with_row_set("review")
         .with_column("execution_id", ids(&reviews))
-        .with_column("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()).collect())
+        .with_column("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()))
 }
 
 fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
@@ -159,10 +156,10 @@ fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecis
     input
         .with_row_set("decision")
         .with_column("execution_id", ids(decisions))
-        .with_column("decision_id", records().map(|decision| decision.decision_id.uuid()).collect())
-        .with_column("outcome", records().map(|decision| decision.outcome.as_str()).collect())
-        .with_column("reason_code", records().map(|decision| decision.reason_code.as_str()).collect())
-        .with_column("obligations", records().map(stored_decision::obligations_literal).collect())
-        .with_column("rules", records().map(stored_decision::rules_literal).collect())
-        .with_column("evaluated_at", records().map(|decision| decision.evaluated_at.to_datetime()).collect())
+        .with_column("decision_id", records().map(|decision| decision.decision_id.uuid()))
+        .with_column("outcome", records().map(|decision| decision.outcome.as_str()))
+        .with_column("reason_code", records().map(|decision| decision.reason_code.as_str()))
+        .with_column("obligations", records().map(stored_decision::obligations_literal))
+        .with_column("rules", records().map(stored_decision::rules_literal))
+        .with_column("evaluated_at", records().map(|decision| decision.evaluated_at.to_datetime()))
 }

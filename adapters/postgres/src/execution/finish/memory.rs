@@ -70,24 +70,22 @@ pub(super) fn add_turn_rows<'v>(
     let configs = || writebacks().map(|writeback| &writeback.turn.memory.config);
     input
         .with_row_set("turn")
-        .with_column("execution_id", turns.iter().map(|(ending, _)| ending.execution_id.uuid()).collect())
-        .with_column("owner", conversations().map(|conversation| conversation.owner.to_string()).collect())
-        .with_column("session_id", conversations().map(|conversation| conversation.session.as_str()).collect())
+        .with_column("execution_id", turns.iter().map(|(ending, _)| ending.execution_id.uuid()))
+        .with_column("owner", conversations().map(|conversation| conversation.owner.to_string()))
+        .with_column("session_id", conversations().map(|conversation| conversation.session.as_str()))
         .with_column(
             "locked_session",
-            writebacks()
-                .map(|writeback| session_to_lock(writeback.turn.memory.config.scope, &writeback.conversation))
-                .collect(),
+            writebacks().map(|writeback| session_to_lock(writeback.turn.memory.config.scope, &writeback.conversation)),
         )
-        .with_column("erasure", writebacks().map(|writeback| writeback.turn.last_erasure).collect())
-        .with_column("asset_id", writebacks().map(|writeback| writeback.turn.memory.asset.uuid()).collect())
-        .with_column("said", writebacks().map(|writeback| writeback.turn.question.as_str()).collect())
-        .with_column("answered", writebacks().map(|writeback| writeback.turn.response.as_str()).collect())
-        .with_column("salt", writebacks().map(|writeback| writeback.salt.as_slice()).collect())
-        .with_column("digest", writebacks().map(|writeback| writeback.digest().to_vec()).collect())
-        .with_column("clean", configs().map(|config| config.personal_data.requires_masked_turns()).collect())
-        .with_column("contracts", writebacks().map(|writeback| json!(writeback.contracts)).collect())
-        .with_column("erased_on_revoke", configs().map(|config| config.on_revoke == OnRevoke::Erase).collect())
-        .with_column("max_turns", configs().map(|config| i64::from(config.max_turns)).collect())
-        .with_column("days", configs().map(|config| i32::try_from(config.retention_days).unwrap_or(i32::MAX)).collect())
+        .with_column("erasure", writebacks().map(|writeback| writeback.turn.last_erasure))
+        .with_column("asset_id", writebacks().map(|writeback| writeback.turn.memory.asset.uuid()))
+        .with_column("said", writebacks().map(|writeback| writeback.turn.question.as_str()))
+        .with_column("answered", writebacks().map(|writeback| writeback.turn.response.as_str()))
+        .with_column("salt", writebacks().map(|writeback| writeback.salt.as_slice()))
+        .with_column("digest", writebacks().map(|writeback| writeback.digest().to_vec()))
+        .with_column("clean", configs().map(|config| config.personal_data.requires_masked_turns()))
+        .with_column("contracts", writebacks().map(|writeback| json!(writeback.contracts)))
+        .with_column("erased_on_revoke", configs().map(|config| config.on_revoke == OnRevoke::Erase))
+        .with_column("max_turns", configs().map(|config| i64::from(config.max_turns)))
+        .with_column("days", configs().map(|config| i32::try_from(config.retention_days).unwrap_or(i32::MAX)))
 }

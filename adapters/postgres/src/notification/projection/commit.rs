@@ -142,24 +142,21 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         facts.push(scope, fact);
     }
     let input = Input::many()
-        .with_column(
-            "suppressed_decision_id",
-            records.iter().map(|record| record.suppressed_decision_id.uuid()).collect(),
-        )
-        .with_column("recipient", records.iter().map(|record| record.recipient.to_string()).collect())
-        .with_column("category", records.iter().map(|record| record.category.as_str()).collect())
-        .with_column("event_kind", records.iter().map(|record| record.event_kind.as_str()).collect())
-        .with_column("event_id", records.iter().map(|record| record.event_id.uuid()).collect())
-        .with_column("reason_code", records.iter().map(|record| record.reason.as_str()).collect())
-        .with_column("deciding_scope", records.iter().map(|record| record.scope.map(DecidingScope::as_str)).collect())
-        .with_column("deciding_revision", records.iter().map(|record| record.revision.map(Revision::get)).collect())
-        .with_column("deciding_channel", records.iter().map(|record| record.channel.map(Channel::as_str)).collect())
+        .with_column("suppressed_decision_id", records.iter().map(|record| record.suppressed_decision_id.uuid()))
+        .with_column("recipient", records.iter().map(|record| record.recipient.to_string()))
+        .with_column("category", records.iter().map(|record| record.category.as_str()))
+        .with_column("event_kind", records.iter().map(|record| record.event_kind.as_str()))
+        .with_column("event_id", records.iter().map(|record| record.event_id.uuid()))
+        .with_column("reason_code", records.iter().map(|record| record.reason.as_str()))
+        .with_column("deciding_scope", records.iter().map(|record| record.scope.map(DecidingScope::as_str)))
+        .with_column("deciding_revision", records.iter().map(|record| record.revision.map(Revision::get)))
+        .with_column("deciding_channel", records.iter().map(|record| record.channel.map(Channel::as_str)))
         // Each list is joined to one text, because PostgreSQL requires rows of equal length in a two-dimensional
         // array.
-        .with_column("unreachable_channels", records.iter().map(|record| names(&record.unreachable_channels)).collect())
-        .with_column("workspace_id", records.iter().map(|record| record.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_column("workload_id", records.iter().map(|record| record.workload_id.map(WorkloadId::uuid)).collect())
-        .with_column("created_at", records.iter().map(|record| record.created_at.to_datetime()).collect());
+        .with_column("unreachable_channels", records.iter().map(|record| names(&record.unreachable_channels)))
+        .with_column("workspace_id", records.iter().map(|record| record.workspace_id.map(WorkspaceId::uuid)))
+        .with_column("workload_id", records.iter().map(|record| record.workload_id.map(WorkloadId::uuid)))
+        .with_column("created_at", records.iter().map(|record| record.created_at.to_datetime()));
     facts.add_to_input(input)
 }
 
@@ -172,29 +169,23 @@ fn add_inbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p>
         .map(|projected| &projected.notification)
         .collect();
     input
-        .with_column("notification_id", rows.iter().map(|notification| notification.notification_id.uuid()).collect())
-        .with_column("recipient", rows.iter().map(|notification| notification.recipient.to_string()).collect())
-        .with_column("category", rows.iter().map(|notification| notification.category.as_str()).collect())
-        .with_column("severity", rows.iter().map(|notification| notification.severity.as_str()).collect())
-        .with_column("title", rows.iter().map(|notification| notification.title.as_str()).collect())
-        .with_column("body", rows.iter().map(|notification| notification.body.as_str()).collect())
-        .with_column("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()).collect())
-        .with_column("event_id", rows.iter().map(|notification| notification.event_id.uuid()).collect())
+        .with_column("notification_id", rows.iter().map(|notification| notification.notification_id.uuid()))
+        .with_column("recipient", rows.iter().map(|notification| notification.recipient.to_string()))
+        .with_column("category", rows.iter().map(|notification| notification.category.as_str()))
+        .with_column("severity", rows.iter().map(|notification| notification.severity.as_str()))
+        .with_column("title", rows.iter().map(|notification| notification.title.as_str()))
+        .with_column("body", rows.iter().map(|notification| notification.body.as_str()))
+        .with_column("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()))
+        .with_column("event_id", rows.iter().map(|notification| notification.event_id.uuid()))
         .with_column(
             "log_index",
-            rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)).collect(),
+            rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)),
         )
-        .with_column(
-            "workspace_id",
-            rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)).collect(),
-        )
-        .with_column(
-            "workload_id",
-            rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)).collect(),
-        )
-        .with_column("environment", rows.iter().map(|notification| notification.environment.as_deref()).collect())
-        .with_column("link", rows.iter().map(|notification| notification.link.as_deref()).collect())
-        .with_column("created_at", rows.iter().map(|notification| notification.created_at.to_datetime()).collect())
+        .with_column("workspace_id", rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)))
+        .with_column("workload_id", rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)))
+        .with_column("environment", rows.iter().map(|notification| notification.environment.as_deref()))
+        .with_column("link", rows.iter().map(|notification| notification.link.as_deref()))
+        .with_column("created_at", rows.iter().map(|notification| notification.created_at.to_datetime()))
 }
 
 /// Adds the deliveries on all channels besides the inbox.
@@ -204,36 +195,30 @@ fn add_outbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p
     let destination = |delivery: &NewDelivery| delivery.target.destination().map(DestinationId::uuid);
     let digest_end = |window: DigestWindow| window.end.to_datetime();
     input
-        .with_column("delivery_id", rows.iter().map(|delivery| delivery.delivery_id.uuid()).collect())
-        .with_column("channel", rows.iter().map(|delivery| delivery.channel.as_str()).collect())
-        .with_column("destination_id", rows.iter().map(destination).collect())
-        .with_column(
-            "recipient",
-            rows.iter().map(|delivery| delivery.target.person().map(ToString::to_string)).collect(),
-        )
-        .with_column("requires_advanced_tier", rows.iter().map(|delivery| delivery.requires_advanced_tier).collect())
-        .with_column("failure", rows.iter().map(|delivery| delivery.failure.map(DeliveryError::as_str)).collect())
-        .with_column("digest", rows.iter().map(|delivery| delivery.digest.map(|window| window.kind.as_str())).collect())
-        .with_column("line_event_id", rows.iter().map(|delivery| delivery.event.uuid()).collect())
-        .with_column("digest_end", rows.iter().map(|delivery| delivery.digest.map(digest_end)).collect())
-        .with_column("category", rows.iter().map(|delivery| notification(delivery).category.as_str()).collect())
-        .with_column("severity", rows.iter().map(|delivery| notification(delivery).severity.as_str()).collect())
-        .with_column("title", rows.iter().map(|delivery| notification(delivery).title.as_str()).collect())
-        .with_column("body", rows.iter().map(|delivery| notification(delivery).body.as_str()).collect())
-        .with_column("event_kind", rows.iter().map(|delivery| notification(delivery).event_kind.as_str()).collect())
-        .with_column("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()).collect())
+        .with_column("delivery_id", rows.iter().map(|delivery| delivery.delivery_id.uuid()))
+        .with_column("channel", rows.iter().map(|delivery| delivery.channel.as_str()))
+        .with_column("destination_id", rows.iter().map(destination))
+        .with_column("recipient", rows.iter().map(|delivery| delivery.target.person().map(ToString::to_string)))
+        .with_column("requires_advanced_tier", rows.iter().map(|delivery| delivery.requires_advanced_tier))
+        .with_column("failure", rows.iter().map(|delivery| delivery.failure.map(DeliveryError::as_str)))
+        .with_column("digest", rows.iter().map(|delivery| delivery.digest.map(|window| window.kind.as_str())))
+        .with_column("line_event_id", rows.iter().map(|delivery| delivery.event.uuid()))
+        .with_column("digest_end", rows.iter().map(|delivery| delivery.digest.map(digest_end)))
+        .with_column("category", rows.iter().map(|delivery| notification(delivery).category.as_str()))
+        .with_column("severity", rows.iter().map(|delivery| notification(delivery).severity.as_str()))
+        .with_column("title", rows.iter().map(|delivery| notification(delivery).title.as_str()))
+        .with_column("body", rows.iter().map(|delivery| notification(delivery).body.as_str()))
+        .with_column("event_kind", rows.iter().map(|delivery| notification(delivery).event_kind.as_str()))
+        .with_column("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()))
         .with_column(
             "workspace_id",
-            rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)).collect(),
+            rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)),
         )
         .with_column(
             "workload_id",
-            rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)).collect(),
+            rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)),
         )
-        .with_column("environment", rows.iter().map(|delivery| notification(delivery).environment.as_deref()).collect())
-        .with_column("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()).collect())
-        .with_column(
-            "created_at",
-            rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()).collect(),
-        )
+        .with_column("environment", rows.iter().map(|delivery| notification(delivery).environment.as_deref()))
+        .with_column("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()))
+        .with_column("created_at", rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()))
 }
