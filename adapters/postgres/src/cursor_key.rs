@@ -1,6 +1,7 @@
 //! The key of list cursors, which all processes of a database share.
 
-use crate::{database::Database, row::require_decoded};
+use crate::{database::Database, row::require_decoded, schema::installation};
+use diesel::QueryDsl as _;
 use fairway_domain::store::StoreError;
 
 impl Database {
@@ -9,8 +10,8 @@ impl Database {
     /// # Errors
     /// When the read fails.
     pub async fn cursor_key(&self) -> Result<[u8; 32], StoreError> {
-        let row = self.read_one("SELECT cursor_key FROM installation", &[]).await?;
-        let row = require_decoded("installation", row)?;
-        require_decoded("cursor_key", row.column::<&[u8]>("cursor_key")?.try_into().ok())
+        let key: Option<Vec<u8>> =
+            self.first("cursor key", || installation::table.select(installation::cursor_key)).await?;
+        require_decoded("cursor_key", key.and_then(|key| key.try_into().ok()))
     }
 }

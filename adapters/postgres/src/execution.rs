@@ -94,6 +94,14 @@ fn select_runs(columns: &str, joins: &str) -> String {
     )
 }
 
+/// The items of a batch in the order of their runs. The batch locks the leases of its runs in the order of its input,
+/// so that two statements with the same runs do not deadlock.
+fn in_order_of_runs<'p, T>(pending: &[&'p T], run: impl Fn(&T) -> ExecutionId) -> Vec<&'p T> {
+    let mut ordered = pending.to_vec();
+    ordered.sort_by_key(|pending| run(pending));
+    ordered
+}
+
 /// The parameters of a read of one run.
 fn run_params<'v>(scope: TenantScope, run: ExecutionId) -> Input<'v> {
     Input::of_params(scope).with_param("execution_id", run.uuid())

@@ -60,9 +60,8 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// Name of the commit in logs and traces.
     const LABEL: &'static str;
 
-    /// Whether `item` can join `batch`, the items selected before it. An item with rare parts runs alone, because
-    /// the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
-    /// item also runs alone.
+    /// Whether `item` can join `batch`, the items selected before it. An item that must see the row of an earlier
+    /// item runs alone, and so does an item that could refuse the whole batch.
     fn is_batchable(item: &Self::Item, batch: &[&Self::Item]) -> bool;
 
     /// Total bytes of those texts of the item that have no small size limit.

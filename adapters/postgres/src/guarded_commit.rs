@@ -150,7 +150,7 @@ impl<'v> Input<'v> {
     }
 
     fn push_param(&mut self, name: &'static str, sql_type: &'static str, value: ParamValue<'v>) {
-        debug_assert!(self.names().all(|other| other != name), "two parameters have the name {name}");
+        debug_assert!(self.params.iter().all(|other| other.name != name), "two parameters have the name {name}");
         self.params.push(Column { name, sql_type, value });
     }
 
@@ -172,8 +172,8 @@ impl<'v> Input<'v> {
         self.columns().map(|column| column.value.param()).collect()
     }
 
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.columns().map(|column| column.name)
+    fn parameters(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.columns().map(|column| (column.name, column.sql_type))
     }
 
     /// The definitions of the CTEs of all row sets.
@@ -254,7 +254,8 @@ struct StatementText {
 
 #[derive(Debug)]
 struct NamedText {
-    names: Vec<&'static str>,
+    /// The name and the SQL type of each parameter, in order.
+    parameters: Vec<(&'static str, &'static str)>,
     sql: String,
     /// Whether the input has all parameters that the SQL names in braces.
     is_complete: bool,
@@ -262,7 +263,9 @@ struct NamedText {
 
 /// Whether the SQL still names a parameter in braces.
 fn names_parameter(sql: &str) -> bool {
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
     sql.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
 }
 
@@ -274,12 +277,12 @@ impl StatementText {
     fn get(&self, input: &Input<'_>, body: impl FnOnce() -> String) -> Result<&str, StoreError> {
         let is_one_of_many = input.row_sets.first().is_some_and(|rows| rows.shape == RowCount::OneOfMany);
         let text = if is_one_of_many { &self.one_of_many } else { &self.text };
-        let NamedText { names, sql, is_complete } = text.get_or_init(|| {
+        let NamedText { parameters, sql, is_complete } = text.get_or_init(|| {
             let sql = input.number_params(format!("{}{}", input.ctes(), body()));
-            NamedText { names: input.names().collect(), is_complete: !names_parameter(&sql), sql }
+            NamedText { parameters: input.parameters().collect(), is_complete: !names_parameter(&sql), sql }
         });
         // For an input with other names, the text would bind values to the wrong columns.
-        if *is_complete && names.iter().copied().eq(input.names()) {
+        if *is_complete && parameters.iter().copied().eq(input.parameters()) {
             Ok(sql)
         } else {
             Err(store_error::inconsistent(UNBOUND.into()))
@@ -290,7 +293,7 @@ impl StatementText {
 /// Keywords that begin a plain statement. Any other text begins with a CTE.
 const STATEMENTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// A statement without a guard: a read, or a write that follows no decision.
+/// A statement that writes no fact: a read, or a write whose condition is part of its SQL.
 ///
 /// Its SQL is a statement that reads `input`, optionally preceded by CTEs. If the input has only parameters, no CTE
 /// is added before the SQL.
@@ -404,7 +407,7 @@ pub(crate) const CLAIM_KEYS: &str = "claimed AS (
         FROM current WHERE key_name IS NOT NULL ORDER BY tenant_id, key_caller, key_route, key_name
         ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
         SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
-            created_at = excluded.created_at
+            created_at = excluded.created_at, leased_until = NULL
         WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
         RETURNING resource AS execution_id
      )";

@@ -21,6 +21,8 @@ const CHOOSES_TENANT: &str = "chooses a tenant; take the scope that authorizatio
 
 const WRITES_FACT: &str = "writes a fact beside `GuardedCommit`, which writes it with its change";
 
+const CLAIMS_KEY: &str = "claims an idempotency key beside the statement builder";
+
 const RESTRICTIONS: &[Restriction] = &[
     Restriction {
         call: "::restore(",
@@ -53,9 +55,23 @@ const RESTRICTIONS: &[Restriction] = &[
     },
     Restriction {
         call: "INTO idempotency_key",
-        problem: "claims an idempotency key beside the statement builder",
+        problem: CLAIMS_KEY,
         callers: &["adapters/postgres/src/guarded_commit.rs"],
     },
+    Restriction {
+        // The key of a new tenant belongs to the tenant of its creator, and `fairway_commit` works in one tenant.
+        call: "fairway_claim_key(",
+        problem: CLAIMS_KEY,
+        callers: &["adapters/postgres/src/tenant.rs"],
+    },
+    Restriction {
+        // Reserves a key before an effect outside of the database.
+        call: "fairway_reserve_key(",
+        problem: CLAIMS_KEY,
+        callers: &["adapters/postgres/src/idempotency.rs"],
+    },
+    Restriction { call: "insert_into(idempotency_key::", problem: CLAIMS_KEY, callers: &[] },
+    Restriction { call: "insert_into(schema::idempotency_key::", problem: CLAIMS_KEY, callers: &[] },
     Restriction {
         call: "TenantScope::for_background_task(",
         problem: CHOOSES_TENANT,

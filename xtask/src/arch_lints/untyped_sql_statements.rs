@@ -15,9 +15,20 @@ const LIST: &str = "adapters/postgres/text_statements.txt";
 const BUILDER_TESTS: &str = "adapters/postgres/src/guarded_commit/tests.rs";
 /// The Rust types of statements that are SQL texts.
 const TYPES: [&str; 3] = ["Query", "GuardedCommit", "GuardedBatchCommit"];
-/// Expressions that build SQL text within a function. The list has the name of the function.
-const BUILDERS: [&str; 6] =
-    [" ListQuery {", "ListQuery::single(", ".number_names(", " sql::<", "(sql::<", ".push_sql("];
+/// Expressions that build SQL text or send it within a function. The list has the name of the function.
+const BUILDERS: [&str; 11] = [
+    " ListQuery {",
+    "ListQuery::single(",
+    ".number_names(",
+    " sql::<",
+    "(sql::<",
+    "sql_query(",
+    ".push_sql(",
+    ".read_one(",
+    ".query_one(",
+    ".query_opt(",
+    ".batch_execute(",
+];
 
 /// Sources with hand-numbered parameters, and differences between the list and the defined statements.
 ///
@@ -72,10 +83,11 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The names of the functions that build SQL text. A function may occur several times.
+/// The names of the functions that build or send SQL text, except those of tests. A function may occur several times.
 fn building_functions(text: &str) -> impl Iterator<Item = &str> {
     let mut function = None;
-    text.lines().filter_map(move |line| {
+    let product = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    product.filter_map(move |line| {
         let code = line.trim_start();
         if let Some((_, declaration)) = code.split_once("fn ").filter(|_| !code.starts_with("//")) {
             function = declaration.split(['(', '<']).next();

@@ -90,7 +90,7 @@ fn insert_runs(run_columns: &str, lease_columns: &str) -> String {
 
 /// The columns of `execution` that every run has when it is accepted.
 const RUN_COLUMNS: &str = "tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane, \
-    deployment_revision, submitter, snapshot, input_digest, status, started_at";
+    deployment_revision, submitter, delegate, snapshot, input_digest, status, started_at";
 
 /// The CTEs for the parts that only some runs have: the use of a share link, the queue entry, and the facts of
 /// denials and scripts. A link is used after the key is claimed, so a repeated request counts no second use. If the
@@ -141,7 +141,7 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
             "{FULL_QUEUES} current AS MATERIALIZED ({SELECT_CURRENT}
                 AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))), {}, {}{INSERT_RARE_PARTS}",
             admit_by_key(),
-            insert_runs(", outcome, finished_at, share_link_id, result_token, delegate", ", script")
+            insert_runs(", outcome, finished_at, share_link_id, result_token", ", script")
         )
     },
     "recorded",
@@ -259,7 +259,10 @@ impl<'a> AdmissionColumns<'a> {
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
-    let is_plain = |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.is_empty();
+    let is_plain = |Acceptance { admission, delegated_access, .. }: &Acceptance| {
+        let is_anonymous = delegated_access.share_link.is_some() || delegated_access.result_token.is_some();
+        matches!(admission, Admission::Run { .. }) && !is_anonymous
+    };
     let admissions: Vec<AdmissionColumns<'v>> =
         pending.iter().map(|pending| AdmissionColumns::of(&pending.run)).collect();
     let input = started_input(pending, &admissions);
@@ -296,6 +299,7 @@ fn started_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColum
         .with_column("release_id", runs().map(|run| run.release_id.uuid()))
         .with_column("lane", runs().map(|run| run.lane.as_str()))
         .with_column("submitter", runs().map(|run| run.submitter.to_string()))
+        .with_column("delegate", runs().map(|run| run.delegated_access.delegate.as_ref().map(ActorRef::to_string)))
         .with_column("snapshot", runs().map(|run| run.snapshot.as_slice()))
         .with_column("input_digest", runs().map(|run| run.inputs.digest().to_vec()))
         .with_column("status", admissions.iter().map(|admission| admission.status))
@@ -326,7 +330,7 @@ fn add_key_columns<'v>(input: Input<'v>, pending: &[&'v PendingAccept]) -> Input
         .with_column("key_status", keys().map(|_| None::<i16>))
 }
 
-/// Adds the parts that only some runs have: delegated access, the end of a denied run, the limit of the queue, and
+/// Adds the parts that only some runs have: anonymous access, the end of a denied run, the limit of the queue, and
 /// facts.
 fn add_rare_columns<'v>(
     input: Input<'v>,
@@ -347,7 +351,6 @@ fn add_rare_columns<'v>(
             "result_token",
             access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())),
         )
-        .with_column("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)))
         .with_column("script", admission().map(|admission| admission.is_script))
         .with_column("queue_limit", admission().map(|admission| admission.queue_limit));
     facts.add_to_input(input)

@@ -5,6 +5,7 @@
 mod columns;
 mod memory;
 
+use super::in_order_of_runs;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -164,7 +165,7 @@ impl BatchCommitter for FinishCommitter {
         &self,
         pending: &[&PendingFinish],
     ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let (statement, input) = prepare(pending);
+        let (statement, input) = prepare(&in_order_of_runs(pending, |pending| pending.ending.execution_id));
         let Some(rows) = commit_batch(&self.0, statement.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };

@@ -1,5 +1,6 @@
 //! Progress of runs, written under the run's lease. Concurrent writes share a statement.
 
+use super::in_order_of_runs;
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -203,7 +204,7 @@ impl BatchCommitter for ProgressCommitter {
         &self,
         pending: &[&PendingProgress],
     ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let input = batch_input(pending);
+        let input = batch_input(&in_order_of_runs(pending, |pending| pending.lease_ref.execution_id));
         let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };

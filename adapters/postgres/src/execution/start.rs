@@ -1,6 +1,6 @@
 //! Starts claimed runs. Concurrent starts share a statement, which writes all rows of a run or none.
 
-use super::{progress::PendingProgress, stored_decision};
+use super::{in_order_of_runs, progress::PendingProgress, stored_decision};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -96,7 +96,7 @@ impl BatchCommitter for StartCommitter {
         &self,
         pending: &[&PendingStart],
     ) -> Result<Option<Vec<Result<StartOutcome, CommitError>>>, StoreError> {
-        let input = batch_input(pending);
+        let input = batch_input(&in_order_of_runs(pending, |pending| pending.progress.lease_ref.execution_id));
         let Some(rows) = commit_batch(&self.0, START.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };

@@ -103,7 +103,11 @@ fn is_added_by_proxies(name: &str) -> bool {
     } else {
         name
     };
-    PROXY_HEADERS.contains(&name) || PROXY_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    // Every prefix of the name is sorted before the name. Both lists are sorted, and no prefix begins with another one,
+    // so only the last of the prefixes before the name can match.
+    let before = PROXY_HEADER_PREFIXES.partition_point(|prefix| *prefix <= name);
+    let prefix = PROXY_HEADER_PREFIXES.get(..before).and_then(<[&str]>::last);
+    PROXY_HEADERS.binary_search(&name).is_ok() || prefix.is_some_and(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -138,6 +142,14 @@ mod tests {
         }
         for prefix in PROXY_HEADER_PREFIXES {
             assert!(is_added_by_proxies(&format!("{prefix}x")), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn lists_are_sorted_and_prefixes_are_distinct() {
+        assert!(PROXY_HEADERS.is_sorted() && PROXY_HEADER_PREFIXES.is_sorted());
+        for pair in PROXY_HEADER_PREFIXES.windows(2) {
+            assert!(!pair[1].starts_with(pair[0]), "{pair:?}");
         }
     }
 
