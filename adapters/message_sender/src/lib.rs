@@ -24,7 +24,7 @@ use fairway_domain::{
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,
 };
-use fairway_egress::{Endpoint, Guard};
+use fairway_egress::{EndpointClient, Guard};
 use moka::sync::Cache;
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc, time::Duration};
@@ -45,7 +45,7 @@ pub struct GuardedSender {
     mail_server: Option<Arc<MailServer>>,
     /// The public address of the Fairway server, without a trailing slash.
     public_url: Option<Arc<str>>,
-    endpoints: Cache<String, Endpoint>,
+    endpoints: Cache<String, EndpointClient>,
 }
 
 impl fmt::Debug for GuardedSender {

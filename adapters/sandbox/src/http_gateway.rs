@@ -10,7 +10,7 @@ use fairway_domain::execution::script::{
 use fairway_domain::id::ExecutionId;
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -22,7 +22,7 @@ const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 /// Sends scripts to an external gateway at a configured address.
 #[derive(Clone)]
 pub struct HttpGateway {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     authorization: Option<HeaderValue>,
 }
 
