@@ -1,6 +1,6 @@
 //! Evidence bundles: fetched over HTTP, and verified with the function that `fairway verify` uses.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_domain::{
     evidence::bundle::{
         BundleReport, CheckVerdict, Envelope, ExecutionStatement,

@@ -3,8 +3,8 @@
 use crate::{
     dispatch::{async_run, execution_path},
     execution::{run, wait_until_ended},
-    fixture::WORKSPACE,
     run_events::{kinds_of, parse_event_stream},
+    support::workspace_fixture::WORKSPACE,
 };
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,

@@ -3,7 +3,7 @@
 use crate::{
     access_by_role::{CALLERS, EXPECTED_ACCESS},
     access_tokens::WithToken as _,
-    fixture::WorkspaceFixture,
+    support::workspace_fixture::WorkspaceFixture,
 };
 use fairway_testkit::{AUDIENCE, TestApp, TestIssuer};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Scripts whose limits come from a `sandbox_profile` that the release binds.
 
-use crate::{fixture::WORKSPACE, guardrail::evidence_documents};
+use crate::{guardrail::evidence_documents, support::workspace_fixture::WORKSPACE};
 use fairway_domain::execution::script::{
     Language, Script, ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };

@@ -3,7 +3,7 @@
 mod request_fields;
 mod unknown_outcome;
 
-use crate::{dispatch::execution_path, execution::wait_until_ended, fixture::WORKSPACE};
+use crate::{dispatch::execution_path, execution::wait_until_ended, support::workspace_fixture::WORKSPACE};
 use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure, ScriptResult};
 use fairway_testkit::{ScriptGatewayBehaviour, StubScriptGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};

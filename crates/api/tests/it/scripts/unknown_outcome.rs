@@ -5,7 +5,7 @@ use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, s
 use crate::{
     dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
-    fixture::WORKSPACE,
+    support::workspace_fixture::WORKSPACE,
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
