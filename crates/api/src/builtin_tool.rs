@@ -17,10 +17,10 @@ use crate::{
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
     access::{ActorRef, delegation, on_behalf_of_fields::OnBehalfOfFields},
+    client_address::ClientAddress,
     id::RequestId,
     idempotency::RequestKey,
     offered_tool::{BuiltinTool, ToolCall},
-    rate_limit::ClientAddress,
     slug::Slug,
 };
 use fairway_operations::{

@@ -30,9 +30,9 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorRef, session::SessionLifetime},
+    anonymous_rate_limit::Quota,
     execution::dispatch::DispatchPolicy,
     knowledge::retrieval::EmbeddingModel,
-    rate_limit::Quota,
     redaction::NationalId,
     secret::ServerSecretRef,
     transparency_log::{LogOriginBase, WitnessKey},

@@ -46,6 +46,7 @@ use fairway_domain::{
         session::{SessionLifetime, SessionStore},
     },
     access_request::AccessRequestStore,
+    anonymous_rate_limit::{Quota, RateLimitStore},
     asset::{
         artifact_index::ArtifactIndex,
         artifact_store::ArtifactStore,
@@ -81,7 +82,6 @@ use fairway_domain::{
             ProjectionStore, SuppressedDecisionStore,
         },
     },
-    rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseStore, ServingReleaseStore},
     rollout::ports::RolloutStore,

@@ -23,9 +23,9 @@ use actix_web::{
 };
 use bytes::Bytes;
 use fairway_domain::{
+    client_address::ClientAddress,
     execution::Status,
     id::{ExecutionId, RequestId},
-    rate_limit::ClientAddress,
     share_link::{ResultToken, TokenHash, is_guest},
 };
 use fairway_operations::{

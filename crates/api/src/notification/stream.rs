@@ -16,7 +16,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
-use fairway_domain::{id::RequestId, rate_limit::ClientAddress};
+use fairway_domain::{client_address::ClientAddress, id::RequestId};
 use fairway_operations::{
     access::Claims,
     notification::stream::{InboxBatch, InboxSubscription},

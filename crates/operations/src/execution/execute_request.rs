@@ -4,9 +4,9 @@ use super::{plan::WorkloadCacheKey, script::RunPayload};
 use crate::share_link::VerifiedLink;
 use fairway_domain::{
     access::{ActorRef, Caller},
+    client_address::ClientAddress,
     execution::{Execution, dispatch::DispatchMode},
     memory::SessionId,
-    rate_limit::ClientAddress,
     release::lane::Lane,
     share_link::ResultToken,
     slug::Slug,

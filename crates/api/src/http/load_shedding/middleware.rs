@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::http::path::parse_uuid;
     use actix_web::test::TestRequest;
-    use fairway_domain::{access::ActorRef, rate_limit::ClientAddress};
+    use fairway_domain::{access::ActorRef, client_address::ClientAddress};
 
     #[test]
     fn counts_share_link_holders_by_address_not_as_local_user() {
