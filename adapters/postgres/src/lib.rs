@@ -46,6 +46,7 @@ mod transparency_log;
 mod use_case;
 mod wakeups;
 mod workload;
+mod workspace;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
