@@ -10,7 +10,7 @@ use crate::{
         body::{Body, deserialize_present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
 };

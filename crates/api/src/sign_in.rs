@@ -15,8 +15,8 @@ use crate::{
     http::{
         authentication::{Authentication, CliClient, session_token},
         html_page::{self, escape},
-        outermost_middleware::request_id,
         query,
+        request_id_log_and_metrics::request_id,
     },
     openapi::ReadRefusals,
     response::ResourceResponse,

@@ -101,7 +101,7 @@ mod tests {
         for (path, text) in [
             ("crates/egress/src/endpoint_client.rs", "use reqwest::Client;"),
             ("crates/cli/src/http_client/events.rs", "use ureq::Body;"),
-            ("crates/api/src/http/outermost_middleware/tests.rs", "let client = reqwest::Client::new();"),
+            ("crates/api/src/http/request_id_log_and_metrics/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),
             ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, EndpointClient};"),

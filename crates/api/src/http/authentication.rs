@@ -9,7 +9,7 @@ use crate::{
     caller::{RESULT_TOKEN, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{outermost_middleware::request_id, path},
+    http::{path, request_id_log_and_metrics::request_id},
     sign_in::{END_SESSION_PATH, SESSION_COOKIE},
 };
 use actix_web::{

@@ -9,7 +9,7 @@ use crate::{
         HttpState,
         client_address::client_of,
         event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
         stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals},

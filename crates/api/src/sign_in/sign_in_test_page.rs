@@ -8,8 +8,8 @@ use crate::{
     http::{
         authentication::{Authentication, session_of},
         html_page::{self, escape},
-        outermost_middleware::request_id,
         query,
+        request_id_log_and_metrics::request_id,
     },
 };
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};

@@ -5,7 +5,7 @@ use crate::{
     caller::{claims, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{client_address::client_of, outermost_middleware::LoadRefusalMarker, path::decoded_path},
+    http::{client_address::client_of, path::decoded_path, request_id_log_and_metrics::LoadRefusalMarker},
 };
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, ResponseError as _,
