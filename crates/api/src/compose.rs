@@ -357,10 +357,10 @@ impl Process {
         let mut background_tasks = self.start_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
-        background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
+        background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.fact_wakeups()));
         if tasks.sends_notifications {
             let projector = Arc::clone(&self.services.projector);
-            background_tasks.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+            background_tasks.spawn(run_projector(projector, self.services.fact_wakeups()));
             background_tasks.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
             background_tasks.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
         }

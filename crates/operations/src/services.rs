@@ -5,7 +5,7 @@ mod shared_state;
 pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
-    SequencerWakeup,
+    FactWakeups,
     access::{
         AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
         TestSignIns,
@@ -452,10 +452,10 @@ impl Services {
         }
     }
 
-    /// Returns the wakeup of the sequencer and the projector.
+    /// Returns the wakeups of the sequencer and the projector.
     #[must_use]
-    pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
-        Arc::clone(&self.shared.context.sequencer)
+    pub fn fact_wakeups(&self) -> Arc<FactWakeups> {
+        Arc::clone(&self.shared.context.fact_wakeups)
     }
 
     /// Creates a builder of the transparency logs with a store of their trees.
