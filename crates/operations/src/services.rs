@@ -7,7 +7,7 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 use crate::{
     FactWakeups,
     access::{
-        AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
+        AccessExplanations, ClaimsResolver, Identities, IdentityMode, PrincipalBindings, RoleBindings, Sessions,
         TestSignIns,
     },
     access_request::AccessRequests,
@@ -323,7 +323,7 @@ pub struct Services {
     /// Identification of callers.
     pub identities: Arc<Identities>,
     /// Pinned identities of identity providers' subjects.
-    pub pinned_identities: Arc<PinnedIdentities>,
+    pub claims_resolver: Arc<ClaimsResolver>,
     /// Browser sessions.
     pub sessions: Arc<Sessions>,
     /// Test sign-ins.
@@ -394,7 +394,7 @@ impl Services {
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
-        let pinned_identities = Arc::new(PinnedIdentities::new(&stores, &shared));
+        let claims_resolver = Arc::new(ClaimsResolver::new(&stores, &shared));
         let transparency_logs = Arc::new(TransparencyLogs::new(&stores, &shared, &common));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
@@ -430,9 +430,9 @@ impl Services {
             backlog_meter: Arc::new(BacklogMeter::new(&stores, &shared)),
             notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
-            sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
-            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &pinned_identities)),
-            pinned_identities,
+            sessions: Arc::new(Sessions::new(&stores, &shared, &claims_resolver)),
+            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &claims_resolver)),
+            claims_resolver,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
