@@ -322,7 +322,7 @@ pub struct Services {
     pub keyed_requests: Arc<KeyedRequests>,
     /// Identification of callers.
     pub identities: Arc<Identities>,
-    /// Pinned identities of identity providers' subjects.
+    /// Conversion of verified identities into claims of callers.
     pub claims_resolver: Arc<ClaimsResolver>,
     /// Browser sessions.
     pub sessions: Arc<Sessions>,

@@ -60,7 +60,7 @@ mod reembedding;
 #[cfg(test)]
 mod release_reads;
 #[cfg(test)]
-mod run_cost;
+mod run_round_trips_and_wal;
 #[cfg(test)]
 mod run_lists;
 #[cfg(test)]
