@@ -4,7 +4,7 @@
 use crate::ipc::{MAX_RESPONSE_BYTES, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptBehaviour, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
+    GatewayFailure, InterruptedScriptBehaviour, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use fairway_domain::id::ExecutionId;
@@ -95,8 +95,8 @@ impl ScriptGateway for HttpGateway {
         "external"
     }
 
-    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour {
-        AbandonedScriptBehaviour::MayContinue
+    fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour {
+        InterruptedScriptBehaviour::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

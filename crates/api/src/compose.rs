@@ -264,7 +264,7 @@ impl Process {
         } = adapters;
         let authentication = authentication(settings, identity_provider, sign_in)?;
         let metrics = Metrics::new()?;
-        let run_observer = Arc::new(metrics.runs().clone());
+        let run_end_observer = Arc::new(metrics.runs().clone());
         let notification_observer = Arc::new(metrics.notifications().clone());
         let gateways = Gateways {
             artifacts,
@@ -276,7 +276,7 @@ impl Process {
             endpoint_probe,
             message_sender,
             code_gateway,
-            run_observer,
+            run_end_observer,
             notification_observer,
             clock: Arc::clone(&clock),
             ids,
@@ -334,7 +334,7 @@ impl Process {
             result_retention: self.result_retention,
         };
         let database = Database::new(&options)?;
-        self.metrics.watch_database(database.in_flight().clone());
+        self.metrics.watch_statements_in_flight(database.in_flight().clone());
         Ok(Api {
             services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
@@ -399,7 +399,7 @@ impl Process {
                 result_retention: self.result_retention,
             };
             let database = Database::new(&options)?;
-            self.metrics.watch_database(database.in_flight().clone());
+            self.metrics.watch_statements_in_flight(database.in_flight().clone());
             let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
             background_tasks.spawn(run_worker(services.run_worker));
         }

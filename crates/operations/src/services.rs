@@ -62,7 +62,7 @@ use fairway_domain::{
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
-        observer::RunObserver,
+        observer::RunEndObserver,
         ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
@@ -270,7 +270,7 @@ pub struct Gateways {
     /// Witnesses that cosign checkpoints; none by default.
     pub witnesses: Vec<Arc<dyn Witness>>,
     /// Counts the ends of runs for metrics.
-    pub run_observer: Arc<dyn RunObserver>,
+    pub run_end_observer: Arc<dyn RunEndObserver>,
     /// Counts deliveries of notifications for metrics.
     pub notification_observer: Arc<dyn NotificationObserver>,
     /// Returns the current time.

@@ -26,7 +26,7 @@ pub use documented_status_and_headers::assert_documented_status_and_headers;
 pub use fairway_managed_postgres::unused_port::unused_address;
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
 pub use faulty_artifact_store::{ArtifactFault, FaultyArtifactStore};
-pub use issuer::{AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, PORTAL_CLIENT_ID, TestIssuer};
+pub use issuer::{ACCESS_TOKEN_AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, PORTAL_CLIENT_ID, TestIssuer};
 pub use litellm_gateway::{LITELLM_API_KEY, LiteLlmGateway};
 pub use permissions_by_actor_name::PermissionsByActorName;
 pub use s3_server::{S3_ACCESS_KEY, S3Server};

@@ -280,7 +280,7 @@ impl EventStream {
             }
         }
         // A review may take days, so the stream ends and releases its permit.
-        self.has_ended = batch.is_complete() || batch.awaits_review();
+        self.has_ended = batch.is_complete() || batch.next_event_awaits_review();
         Ok(text)
     }
 }

@@ -48,7 +48,7 @@ impl EventBatch {
 
     /// Whether the next event follows only after a review, which may take days.
     #[must_use]
-    pub const fn awaits_review(&self) -> bool {
+    pub const fn next_event_awaits_review(&self) -> bool {
         matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }

@@ -21,7 +21,7 @@ use fairway_domain::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
         observer::ObservedWorkload,
-        plan::PolicyAttributes,
+        plan::RunPolicyAttributes,
         ports::ExpectedRevisions,
         progress::ProgressRecord,
         run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
@@ -55,7 +55,7 @@ pub(super) struct ActiveRun {
     pub(super) engine: Arc<RunEngine>,
     pub(super) scope: TenantScope,
     pub(super) plan: Arc<CachedPlan>,
-    pub(super) policy_attributes: PolicyAttributes,
+    pub(super) policy_attributes: RunPolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
     /// The stored decisions on the run before `decision`, such as that of the acceptance.
@@ -418,7 +418,7 @@ impl ActiveRun {
     }
 
     fn observe_end(&self, finish_record: &FinishRecord) {
-        let observer = &self.engine.run_observer;
+        let observer = &self.engine.run_end_observer;
         let workload = ObservedWorkload {
             id: self.acceptance.workload_id,
             slug: Some(self.policy_attributes.workload_slug.as_str()),
