@@ -7,7 +7,7 @@ use crate::{
     app::OpenApiData,
     config::Settings,
     http::{
-        HttpState, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
+        HttpState, authentication::Authenticator, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
         memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownSignal, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
@@ -30,7 +30,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{run_recovery, run_review_expiry, run_worker},
+    execution::{run_recovery, run_review_endings, run_worker},
     knowledge::KnowledgeSettings,
     notification::{run_backlog_meter, run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
@@ -54,7 +54,7 @@ pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
     /// Authentication of requests; `None` in local mode.
-    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication: Option<Authenticator>,
     pub(crate) metrics: Metrics,
     pub(crate) load_shedder: LoadShedder,
     /// The provider accounts, without credentials.
@@ -127,7 +127,7 @@ pub struct Process {
     result_retention: Duration,
     max_waiting: usize,
     mode: IdentityMode,
-    authentication: Option<Authentication>,
+    authentication: Option<Authenticator>,
     clock: Arc<dyn Clock>,
     dispatch: DispatchPolicy,
     metrics: Metrics,
@@ -170,10 +170,10 @@ fn authentication(
     settings: &Settings,
     provider: Option<Arc<dyn IdentityProvider>>,
     sign_in: Option<Arc<dyn SignInProvider>>,
-) -> Result<Option<Authentication>, ComposeError> {
+) -> Result<Option<Authenticator>, ComposeError> {
     let Some(provider) = provider else { return Ok(None) };
     let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
-    let authentication = Authentication::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
+    let authentication = Authenticator::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
     Ok(Some(authentication.with_sign_in(sign_in, cli_clients(settings))))
 }
 
@@ -372,7 +372,7 @@ impl Process {
         }
         background_tasks.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         background_tasks.spawn(fairway_operations::retention::run_retention(self.services.clone()));
-        background_tasks.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
+        background_tasks.spawn(run_review_endings(Arc::clone(&self.services.reviews)));
         background_tasks
             .spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
         background_tasks

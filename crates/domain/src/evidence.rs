@@ -289,8 +289,8 @@ pub struct RetrievalRow {
 }
 
 impl EvidenceRecord {
-    /// The strictest decision of the run. Among equally strict decisions, the latest counts,
-    /// because its input is the most complete.
+    /// The strictest decision of the run. Among equally strict decisions, the latest counts, because its input is the
+    /// most complete.
     #[must_use]
     pub fn strictest_decision(&self) -> Option<&RecordedDecision> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)

@@ -79,7 +79,7 @@ pub(crate) enum RequestIdentity {
 
 /// How a server authenticates requests.
 #[derive(Clone)]
-pub struct Authentication {
+pub struct Authenticator {
     provider: Arc<dyn IdentityProvider>,
     sign_in: Option<Arc<dyn SignInProvider>>,
     session_lifetime: SessionLifetime,
@@ -112,13 +112,13 @@ pub(crate) struct BrowserSession {
     pub(crate) active: ActiveSession,
 }
 
-impl fmt::Debug for Authentication {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Authentication").finish_non_exhaustive()
+        out.debug_struct("Authenticator").finish_non_exhaustive()
     }
 }
 
-impl Authentication {
+impl Authenticator {
     /// Creates the authentication by the tokens that `provider` verifies. `base_url` is the server's public
     /// address.
     ///
@@ -269,7 +269,7 @@ impl Authentication {
 /// The session of a request's cookie; `None` if there is no cookie or the session has ended.
 pub(crate) async fn session_of(
     api: &Api,
-    authentication: &Authentication,
+    authentication: &Authenticator,
     request: &HttpRequest,
 ) -> Result<Option<BrowserSession>, ApiError> {
     let (Some(token), Some(provider)) = (session_token(request), authentication.shared_sign_in()) else {

@@ -5,7 +5,7 @@ use crate::share_link::VerifiedLink;
 use fairway_domain::{
     access::{ActorRef, Caller},
     client_address::ClientAddress,
-    execution::{Execution, dispatch::DispatchMode},
+    execution::{Execution, dispatch::RequestedDispatch},
     memory::SessionId,
     release::lane::Lane,
     share_link::ResultToken,
@@ -54,10 +54,10 @@ pub enum WaitMode {
 }
 
 impl WaitMode {
-    pub(super) const fn dispatch_mode(self) -> DispatchMode {
+    pub(super) const fn requested_dispatch(self) -> RequestedDispatch {
         match self {
-            Self::End(_) | Self::Acceptance => DispatchMode::Synchronous,
-            Self::Queued => DispatchMode::Queued,
+            Self::End(_) | Self::Acceptance => RequestedDispatch::Synchronous,
+            Self::Queued => RequestedDispatch::Queued,
         }
     }
 }

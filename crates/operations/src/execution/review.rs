@@ -36,9 +36,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ends runs whose review is overdue or whose workload is stopped, in an endless loop. Several processes may run this
 /// task concurrently.
-pub async fn run_review_expiry(reviews: Arc<Reviews>) {
+pub async fn run_review_endings(reviews: Arc<Reviews>) {
     loop {
-        match reviews.expire_reviews().await {
+        match reviews.end_reviews_without_verdict().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs whose review was overdue or whose workload was stopped"),
             Err(error) => {
@@ -193,11 +193,11 @@ impl Reviews {
         self.end_review(scope, &record, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
-    /// Ends a batch of runs with an overdue review; returns the number of ended runs.
+    /// Ends a batch of runs whose review is overdue or whose workload is stopped; returns the number of ended runs.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn expire_reviews(&self) -> Result<usize, Failure> {
+    pub async fn end_reviews_without_verdict(&self) -> Result<usize, Failure> {
         let mut ended = 0;
         for ExpiredReview { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
             let Some(record) = self.execution_store.evidence(scope, execution_id).await? else { continue };
