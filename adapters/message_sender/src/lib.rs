@@ -76,7 +76,7 @@ impl GuardedSender {
     }
 
     /// Returns the message with its link as an absolute address.
-    fn with_link_address(&self, message: &Message) -> Message {
+    fn make_link_absolute(&self, message: &Message) -> Message {
         let link = self.public_url.as_ref().zip(message.link.as_ref()).map(|(url, path)| format!("{url}{path}"));
         Message { link, ..message.clone() }
     }
@@ -96,7 +96,7 @@ impl GuardedSender {
 
     async fn send_to(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let OutgoingMessage { tenant_slug, channel, receiver, message } = outgoing;
-        let message = &self.with_link_address(message);
+        let message = &self.make_link_absolute(message);
         match channel {
             Channel::Email => {
                 let address = match receiver {

@@ -186,7 +186,7 @@ impl ActiveRun {
                 let finished_run = self.run_script(ready, recheck).await;
                 let run_outcome = self.fulfil(finished_run, recheck).await;
                 let mut recorder = self.recorder();
-                let last_record = with_review_event(&mut recorder, None, &run_outcome);
+                let last_record = add_review_event(&mut recorder, None, &run_outcome);
                 Ok((run_outcome, last_record, None))
             }
         }
@@ -252,7 +252,7 @@ impl ActiveRun {
         }
         let last_record = recorder.last_record(std::mem::take(&mut finished_run.events));
         let mut run_outcome = self.fulfil(finished_run, recheck).await;
-        let last_record = with_review_event(&mut recorder, last_record, &run_outcome);
+        let last_record = add_review_event(&mut recorder, last_record, &run_outcome);
         let writeback = engine.prepare_writeback(&mut run_outcome, acceptance.execution_id, &reader).await;
         Ok((run_outcome, last_record, writeback))
     }
@@ -461,7 +461,7 @@ impl ActiveRun {
 }
 
 /// Returns the last progress record of a run, with a review event if the answer awaits a review.
-fn with_review_event(
+fn add_review_event(
     recorder: &mut ProgressRecorder<'_>,
     last_record: Option<ProgressRecord>,
     run_outcome: &RunOutcome,
