@@ -16,7 +16,7 @@ pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
         return Ok(children::exit_code(built));
     }
     let settings = up::ServerSettings::load(up::check_command(paths, Profile::Dev))?;
-    let seeded = children::run(settings.with_database(seed_command(paths, Profile::Dev))?, &signals)?;
+    let seeded = children::run(settings.add_managed_database(seed_command(paths, Profile::Dev))?, &signals)?;
     Ok(children::exit_code(seeded))
 }
 

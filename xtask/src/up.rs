@@ -51,22 +51,24 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let with_settings_file = |command| with_config(command, config.as_deref());
     let settings = ServerSettings::load(with_settings_file(check_command(paths, profile)))?;
     let address = settings.address()?;
-    let command = settings.with_database(with_settings_file(serve_command(paths, profile)))?;
+    let command = settings.add_managed_database(with_settings_file(serve_command(paths, profile)))?;
     // Checks the address after the build, which may take minutes. The server would also report a used address, but
     // later and among its log lines.
     if TcpListener::bind(address).is_err() {
         bail!("{address} is in use: stop what listens there, or set `bind` (FAIRWAY_BIND) to another address");
     }
-    let mut server = Server { child: settings.with_quiet_log(command).spawn().context("starting fairway-server")? };
+    let mut server =
+        Server { child: settings.limit_log_to_warnings(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
         ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
-    let seeded = settings.with_database(with_settings_file(demo::seed_command(paths, profile))).and_then(|mut seed| {
-        seed.stdout(Stdio::null());
-        children::run(settings.with_quiet_log(seed), &signals)
-    });
+    let seeded =
+        settings.add_managed_database(with_settings_file(demo::seed_command(paths, profile))).and_then(|mut seed| {
+            seed.stdout(Stdio::null());
+            children::run(settings.limit_log_to_warnings(seed), &signals)
+        });
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {
@@ -166,7 +168,7 @@ impl ServerSettings {
     }
 
     /// Adds a managed PostgreSQL to the command, unless the settings name another database.
-    pub(crate) fn with_database(&self, mut command: Command) -> Result<Command> {
+    pub(crate) fn add_managed_database(&self, mut command: Command) -> Result<Command> {
         if self.value("database_url")?.0 == "embedded" {
             command.env(BIN_VARIABLE, install_postgres::ensure()?.directory());
         }
@@ -175,7 +177,7 @@ impl ServerSettings {
 
     /// Limits the server's log to warnings, because a log of requests would hide the demo's messages. A log filter
     /// in the settings stays unchanged.
-    fn with_quiet_log(&self, mut command: Command) -> Command {
+    fn limit_log_to_warnings(&self, mut command: Command) -> Command {
         if self.value("log.filter").is_ok_and(|(_, origin)| origin == "default") {
             command.env("FAIRWAY_LOG", "warn");
         }
@@ -284,8 +286,8 @@ mod tests {
         assert_eq!(settings.value("database_url").unwrap(), ("postgres", "environment"));
         let variable_names =
             |command: &Command| command.get_envs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-        assert!(variable_names(&settings.with_database(Command::new("x")).unwrap()).is_empty());
-        assert_eq!(variable_names(&settings.with_quiet_log(Command::new("x"))), ["FAIRWAY_LOG"]);
+        assert!(variable_names(&settings.add_managed_database(Command::new("x")).unwrap()).is_empty());
+        assert_eq!(variable_names(&settings.limit_log_to_warnings(Command::new("x"))), ["FAIRWAY_LOG"]);
         assert!(settings.value("data_dir").is_err());
         let without_port = ServerSettings { text: "bind = 127.0.0.1:0 (file)\n".to_owned() };
         assert!(without_port.address().is_err());

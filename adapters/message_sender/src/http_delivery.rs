@@ -9,7 +9,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, Endpoint, Limits, Method,
+    EgressError, EgressRequest, EndpointClient, Limits, Method,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use serde_json::Value;
@@ -34,7 +34,7 @@ impl Request {
 impl GuardedSender {
     /// The endpoint of an address. Endpoints are cached to reuse their connections; the guard checks each new
     /// connection.
-    fn endpoint(&self, address: &str) -> Result<Endpoint, EgressError> {
+    fn endpoint(&self, address: &str) -> Result<EndpointClient, EgressError> {
         if let Some(endpoint) = self.endpoints.get(address) {
             return Ok(endpoint);
         }

@@ -24,7 +24,7 @@ use fairway_domain::{
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,
 };
-use fairway_egress::{Endpoint, Guard};
+use fairway_egress::{EndpointClient, Guard};
 use moka::sync::Cache;
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc, time::Duration};
@@ -45,7 +45,7 @@ pub struct GuardedSender {
     mail_server: Option<Arc<MailServer>>,
     /// The public address of the Fairway server, without a trailing slash.
     public_url: Option<Arc<str>>,
-    endpoints: Cache<String, Endpoint>,
+    endpoints: Cache<String, EndpointClient>,
 }
 
 impl fmt::Debug for GuardedSender {
@@ -76,7 +76,7 @@ impl GuardedSender {
     }
 
     /// Returns the message with its link as an absolute address.
-    fn with_link_address(&self, message: &Message) -> Message {
+    fn make_link_absolute(&self, message: &Message) -> Message {
         let link = self.public_url.as_ref().zip(message.link.as_ref()).map(|(url, path)| format!("{url}{path}"));
         Message { link, ..message.clone() }
     }
@@ -96,7 +96,7 @@ impl GuardedSender {
 
     async fn send_to(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let OutgoingMessage { tenant_slug, channel, receiver, message } = outgoing;
-        let message = &self.with_link_address(message);
+        let message = &self.make_link_absolute(message);
         match channel {
             Channel::Email => {
                 let address = match receiver {

@@ -7,7 +7,7 @@ use crate::{
 };
 use fairway_domain::json;
 use fairway_egress::{
-    Authorities, EgressError, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    Authorities, EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
 };
 use serde_json::Value;
@@ -68,7 +68,7 @@ pub(crate) struct IssuerFetcher {
     issuer: String,
     url: Url,
     guard: Guard,
-    discovery: Endpoint,
+    discovery: EndpointClient,
 }
 
 impl IssuerFetcher {
@@ -129,7 +129,7 @@ const fn limits() -> Limits {
     Limits { timeout: FETCH_TIMEOUT, max_body: MAX_DOCUMENT_BYTES }
 }
 
-async fn get(endpoint: &Endpoint, path: &str) -> Result<Vec<u8>, FetchError> {
+async fn get(endpoint: &EndpointClient, path: &str) -> Result<Vec<u8>, FetchError> {
     let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
     let headers = HeaderMap::from_iter([accept]);
     let request = EgressRequest { method: Method::GET, path: path.to_owned(), headers, body: Default::default() };

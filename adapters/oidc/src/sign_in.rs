@@ -189,7 +189,7 @@ impl OidcSignIn {
                 if !is_new && rules.names_groups(&claims) && !rules.names_groups(&userinfo) {
                     return Err(SignInError::Refused);
                 }
-                identity = rules.with_userinfo(identity, &userinfo)?;
+                identity = rules.add_userinfo(identity, &userinfo)?;
                 for (name, value) in userinfo {
                     claims.entry(name).or_insert(value);
                 }
@@ -201,7 +201,7 @@ impl OidcSignIn {
         if let GroupsClaim::Overage { source: Some(source) } = identity.groups.clone()
             && let Some(group_claims) = distributed_claims::read_claims(&client.addresses, &source).await?
         {
-            identity = rules.with_overage_groups(identity, &group_claims)?;
+            identity = rules.add_overage_groups(identity, &group_claims)?;
         }
         // A test sign-in displays the claims, and `_claim_sources` may contain access tokens.
         claims.remove("_claim_sources");

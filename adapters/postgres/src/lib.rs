@@ -6,6 +6,7 @@
 
 mod access;
 mod access_request;
+mod anonymous_rate_limit;
 mod asset;
 mod audit;
 mod batch_load;
@@ -31,7 +32,6 @@ mod notification;
 mod pagination;
 mod param;
 mod partition;
-mod rate_limit;
 mod release;
 mod rollout;
 mod row;
@@ -46,6 +46,7 @@ mod transparency_log;
 mod use_case;
 mod wakeups;
 mod workload;
+mod workspace;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};

@@ -24,7 +24,7 @@ use fairway_domain::{
     use_case::{
         Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
-        ports::{EarlierRefinement, RefinementKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
+        ports::{RefinementKey, RefinementWithSameKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
     },
 };
 use serde_json::{Value, json};
@@ -267,7 +267,7 @@ impl UseCaseStore for Database {
         scope: TenantScope,
         workspace: WorkspaceId,
         key: &str,
-    ) -> Result<Option<EarlierRefinement>, StoreError> {
+    ) -> Result<Option<RefinementWithSameKey>, StoreError> {
         let key = (scope.tenant().uuid(), workspace.uuid(), key.to_owned());
         let find = || {
             use_case_refinement::table.find(key.clone()).select((
@@ -278,7 +278,7 @@ impl UseCaseStore for Database {
         };
         let found: Option<(Uuid, Uuid, Vec<u8>)> = self.first("refinement of a use case", find).await?;
         let refinement = |(predecessor, successor, digest): (Uuid, Uuid, Vec<u8>)| {
-            Ok(EarlierRefinement {
+            Ok(RefinementWithSameKey {
                 predecessor_id: predecessor.into(),
                 successor_id: successor.into(),
                 body_digest: require_decoded("body_digest", digest.try_into().ok())?,

@@ -6,7 +6,7 @@ use fairway_domain::{
     secret::{SecretError, SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
-    EgressError, EgressRequest, EgressResponse, Endpoint, Guard, Limits, Method, Url,
+    EgressError, EgressRequest, EgressResponse, EndpointClient, Guard, Limits, Method, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::StreamExt as _;
@@ -31,7 +31,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub struct Connection {
     /// The account slot, for the log.
     account: String,
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptBehaviour, GatewayFailure, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway,
+    GatewayFailure, InterruptedScriptBehaviour, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway,
     ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use nix::{
@@ -124,8 +124,8 @@ impl ScriptGateway for EmbeddedGateway {
     }
 
     /// A script whose caller drops the future terminates, because the drop kills its child.
-    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour {
-        AbandonedScriptBehaviour::Terminates
+    fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour {
+        InterruptedScriptBehaviour::Terminates
     }
 
     /// Starts a child if a slot is free. Otherwise the script waits for a slot when it arrives.

@@ -4,13 +4,13 @@
 use crate::ipc::{MAX_RESPONSE_BYTES, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptBehaviour, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
+    GatewayFailure, InterruptedScriptBehaviour, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use fairway_domain::id::ExecutionId;
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -22,7 +22,7 @@ const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 /// Sends scripts to an external gateway at a configured address.
 #[derive(Clone)]
 pub struct HttpGateway {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     authorization: Option<HeaderValue>,
 }
 
@@ -95,8 +95,8 @@ impl ScriptGateway for HttpGateway {
         "external"
     }
 
-    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour {
-        AbandonedScriptBehaviour::MayContinue
+    fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour {
+        InterruptedScriptBehaviour::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

@@ -3,7 +3,7 @@
 use crate::to_secret;
 use fairway_domain::secret::{Secret, SecretError};
 use fairway_egress::{
-    EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::Value;
@@ -17,7 +17,7 @@ const TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 /// A vault with its access token.
 #[derive(Clone)]
 pub struct Vault {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     token: HeaderValue,
 }
 

@@ -1,8 +1,8 @@
 //! The tool client: sends HTTP and MCP calls of tools and hooks through the egress guard. Requests are never
 //! repeated.
 
+mod connection_probe;
 mod mcp;
-mod probe;
 
 use async_trait::async_trait;
 use fairway_domain::{
@@ -15,7 +15,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, Endpoint, Guard, Limits, Method, Url,
+    EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use moka::sync::Cache;
@@ -30,7 +30,7 @@ const MAX_ENDPOINTS: u64 = 256;
 pub struct ToolAndHookClient {
     guard: Guard,
     secrets: Arc<dyn SecretReader>,
-    endpoints: Cache<(String, usize), Endpoint>,
+    endpoints: Cache<(String, usize), EndpointClient>,
 }
 
 impl fmt::Debug for ToolAndHookClient {
@@ -48,7 +48,7 @@ impl ToolAndHookClient {
 
     /// The endpoint of an address, with a maximum response size in bytes. Endpoints are cached to reuse their
     /// connections; the guard checks each new connection.
-    fn endpoint(&self, address: &str, max_bytes: usize) -> Result<Endpoint, EgressError> {
+    fn endpoint(&self, address: &str, max_bytes: usize) -> Result<EndpointClient, EgressError> {
         let key = (address.to_owned(), max_bytes);
         if let Some(endpoint) = self.endpoints.get(&key) {
             return Ok(endpoint);

@@ -15,7 +15,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{
-    EgressError, EgressRequest, Endpoint, Method, StatusCode,
+    EgressError, EgressRequest, EndpointClient, Method, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -232,7 +232,7 @@ impl ClientHandler for ClientInfo {
 /// The transport of a session, which sends requests through the egress guard. No message is sent twice.
 #[derive(Clone)]
 struct GuardedTransport {
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
     headers: HeaderMap,
     /// The identifier of the tool call, by which the server recognizes a repeated call.
     idempotency_key: HeaderValue,

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use fairway_domain::transparency_log::{
     NoteSignature, Witness, WitnessError, WitnessKey, WitnessRequest, WitnessResponse,
 };
-use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url, header};
+use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, StatusCode, Url, header};
 use std::time::Duration;
 
 /// Timeout of a request. The caller may set a shorter one for a cosignature.
@@ -19,7 +19,7 @@ const SIZE_TYPE: &str = "text/x.tlog.size";
 #[derive(Clone, Debug)]
 pub struct HttpWitness {
     key: WitnessKey,
-    endpoint: Endpoint,
+    endpoint: EndpointClient,
 }
 
 /// The response of a witness does not conform to the protocol.

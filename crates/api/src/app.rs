@@ -10,7 +10,7 @@ use crate::{
         body_drain::body_drain,
         fallback::{KnownMethods, fallback},
         load_shedding::middleware::shed_load,
-        outermost_middleware::outermost_middleware,
+        request_id_log_and_metrics::identify_and_record_request,
         response_memory::reserve_response_memory,
         site_guard::site_guard,
         unknown_query_parameters::{KnownQueries, refuse_unknown_query_parameters},
@@ -304,7 +304,7 @@ pub fn app(
         .wrap(from_fn(site_guard))
         .wrap(from_fn(body_drain))
         .wrap(from_fn(reserve_response_memory))
-        .wrap(from_fn(outermost_middleware))
+        .wrap(from_fn(identify_and_record_request))
 }
 
 /// Redirects `/docs` to `/docs/`, because the relative links of the pages need the trailing slash.

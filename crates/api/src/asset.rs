@@ -390,7 +390,7 @@ pub(crate) async fn create_asset_version(
         *asset,
         query.query_workspace(),
     );
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
     let mut fields = FieldErrors::default();

@@ -10,17 +10,17 @@ use crate::{
         body::{Body, deserialize_present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
     access::{ActorRef, delegation, on_behalf_of_fields::OnBehalfOfFields},
+    client_address::ClientAddress,
     id::RequestId,
     idempotency::RequestKey,
     offered_tool::{BuiltinTool, ToolCall},
-    rate_limit::ClientAddress,
     slug::Slug,
 };
 use fairway_operations::{

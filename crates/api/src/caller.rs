@@ -6,10 +6,10 @@ use crate::{
     http::{
         authentication::RequestIdentity,
         client_address::client_of,
-        outermost_middleware::request_id,
         path,
         proxy_detection::is_forwarded,
         query::{self, SHARE_TOKEN_PARAMETER},
+        request_id_log_and_metrics::request_id,
         site_guard::{HostName, host_of},
     },
 };

@@ -7,7 +7,7 @@ use crate::{
     app::OpenApiData,
     config::Settings,
     http::{
-        HttpState, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
+        HttpState, authentication::Authenticator, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
         memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownSignal, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
@@ -30,7 +30,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{run_recovery, run_review_expiry, run_worker},
+    execution::{run_recovery, run_review_endings, run_worker},
     knowledge::KnowledgeSettings,
     notification::{run_backlog_meter, run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
@@ -54,7 +54,7 @@ pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
     /// Authentication of requests; `None` in local mode.
-    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication: Option<Authenticator>,
     pub(crate) metrics: Metrics,
     pub(crate) load_shedder: LoadShedder,
     /// The provider accounts, without credentials.
@@ -127,7 +127,7 @@ pub struct Process {
     result_retention: Duration,
     max_waiting: usize,
     mode: IdentityMode,
-    authentication: Option<Authentication>,
+    authentication: Option<Authenticator>,
     clock: Arc<dyn Clock>,
     dispatch: DispatchPolicy,
     metrics: Metrics,
@@ -170,10 +170,10 @@ fn authentication(
     settings: &Settings,
     provider: Option<Arc<dyn IdentityProvider>>,
     sign_in: Option<Arc<dyn SignInProvider>>,
-) -> Result<Option<Authentication>, ComposeError> {
+) -> Result<Option<Authenticator>, ComposeError> {
     let Some(provider) = provider else { return Ok(None) };
     let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
-    let authentication = Authentication::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
+    let authentication = Authenticator::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
     Ok(Some(authentication.with_sign_in(sign_in, cli_clients(settings))))
 }
 
@@ -264,7 +264,7 @@ impl Process {
         } = adapters;
         let authentication = authentication(settings, identity_provider, sign_in)?;
         let metrics = Metrics::new()?;
-        let run_observer = Arc::new(metrics.runs().clone());
+        let run_end_observer = Arc::new(metrics.runs().clone());
         let notification_observer = Arc::new(metrics.notifications().clone());
         let gateways = Gateways {
             artifacts,
@@ -276,7 +276,7 @@ impl Process {
             endpoint_probe,
             message_sender,
             code_gateway,
-            run_observer,
+            run_end_observer,
             notification_observer,
             clock: Arc::clone(&clock),
             ids,
@@ -334,7 +334,7 @@ impl Process {
             result_retention: self.result_retention,
         };
         let database = Database::new(&options)?;
-        self.metrics.watch_database(database.in_flight().clone());
+        self.metrics.watch_statements_in_flight(database.in_flight().clone());
         Ok(Api {
             services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
@@ -357,10 +357,10 @@ impl Process {
         let mut background_tasks = self.start_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
-        background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
+        background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.fact_wakeups()));
         if tasks.sends_notifications {
             let projector = Arc::clone(&self.services.projector);
-            background_tasks.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+            background_tasks.spawn(run_projector(projector, self.services.fact_wakeups()));
             background_tasks.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
             background_tasks.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
         }
@@ -372,7 +372,7 @@ impl Process {
         }
         background_tasks.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         background_tasks.spawn(fairway_operations::retention::run_retention(self.services.clone()));
-        background_tasks.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
+        background_tasks.spawn(run_review_endings(Arc::clone(&self.services.reviews)));
         background_tasks
             .spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
         background_tasks
@@ -399,7 +399,7 @@ impl Process {
                 result_retention: self.result_retention,
             };
             let database = Database::new(&options)?;
-            self.metrics.watch_database(database.in_flight().clone());
+            self.metrics.watch_statements_in_flight(database.in_flight().clone());
             let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
             background_tasks.spawn(run_worker(services.run_worker));
         }

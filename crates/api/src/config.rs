@@ -14,7 +14,7 @@ mod setting;
 mod toml_table;
 
 pub use issuer::{Issuer, PortalClient};
-pub use parsers::{CredentialText, LogFormat};
+pub use parsers::{LogFormat, TextWithCredential};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub(crate) use raw_settings::nearest_name;
 pub use raw_settings::{ConfigError, Origin};
@@ -30,9 +30,9 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorRef, session::SessionLifetime},
+    anonymous_rate_limit::Quota,
     execution::dispatch::DispatchPolicy,
     knowledge::retrieval::EmbeddingModel,
-    rate_limit::Quota,
     redaction::NationalId,
     secret::ServerSecretRef,
     transparency_log::{LogOriginBase, WitnessKey},
@@ -147,7 +147,7 @@ pub enum Database {
     /// A managed PostgreSQL server in the data directory.
     Embedded,
     /// A server at this URL, which may contain a password.
-    Url(CredentialText),
+    Url(TextWithCredential),
 }
 
 impl Database {
@@ -182,7 +182,7 @@ pub enum LocalModeExposure {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MailSettings {
     /// URL, which may contain a password.
-    pub url: CredentialText,
+    pub url: TextWithCredential,
     /// The sender's address.
     pub from: String,
 }
@@ -193,7 +193,7 @@ pub struct VaultSettings {
     /// Base URL.
     pub address: Url,
     /// Access token.
-    pub token: CredentialText,
+    pub token: TextWithCredential,
 }
 
 /// An external runtime gateway.
@@ -202,7 +202,7 @@ pub struct GatewaySettings {
     /// Base URL.
     pub address: Url,
     /// Access token, if the gateway requires one.
-    pub token: Option<CredentialText>,
+    pub token: Option<TextWithCredential>,
 }
 
 /// Log filter and format.

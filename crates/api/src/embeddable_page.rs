@@ -5,7 +5,9 @@ use crate::{
     caller::RuntimeClient,
     compose::Api,
     error::ApiError,
-    http::{HttpState, fallback::not_found, html_page, outermost_middleware::request_id, route_origins::RouteOrigins},
+    http::{
+        HttpState, fallback::not_found, html_page, request_id_log_and_metrics::request_id, route_origins::RouteOrigins,
+    },
     portal::page::{PageKind, PortalPage},
 };
 use actix_web::{

@@ -12,7 +12,7 @@ mod identity_refusal;
 mod notification_refusal;
 mod use_case_refusal;
 
-use crate::http::outermost_middleware;
+use crate::http::request_id_log_and_metrics;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{
@@ -278,7 +278,7 @@ impl ApiError {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
         detail.insert("message".to_owned(), json!(self.0.message));
-        json!({"detail": detail, "request_id": outermost_middleware::request_id()})
+        json!({"detail": detail, "request_id": request_id_log_and_metrics::request_id()})
     }
 }
 

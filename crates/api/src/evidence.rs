@@ -313,7 +313,7 @@ impl ApprovalSection {
 impl FlatEvidenceView {
     fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
         // Every run has a decision that admitted or denied it, so a missing decision is a defect.
-        let decision = record.effective_decision().ok_or_else(ApiError::internal)?;
+        let decision = record.strictest_decision().ok_or_else(ApiError::internal)?;
         let chain = &record.chain;
         Ok(Self {
             execution: ExecutionSection::of(record),

@@ -171,8 +171,9 @@ pub(crate) async fn create_flow(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let body =
-        body.read_authorizing_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
+    let body = body
+        .read_authorizing_first_if_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace()))
+        .await?;
     let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -260,7 +261,7 @@ pub(crate) async fn create_flow_version(
         *flow,
         query.query_workspace(),
     );
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -296,7 +297,7 @@ pub(crate) async fn validate_flow(
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::ValidateFlow, *flow, workspace);
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let problems = api.services.flows.validate_flow(&caller, *flow, workspace, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(ResourceResponse::ok(&FlowValidation { valid: errors.is_empty(), errors }).into_response())

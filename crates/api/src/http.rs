@@ -1,6 +1,6 @@
 //! The HTTP layer below the routes: middlewares, extractors, and common response headers.
 //!
-//! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
+//! Order of the middlewares, outermost first: [`request_id_log_and_metrics::identify_and_record_request`],
 //! [`response_memory::reserve_response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
 //! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`],
 //! [`unknown_query_parameters::refuse_unknown_query_parameters`]. They read their settings from the app data,
@@ -21,12 +21,12 @@ pub(crate) mod html_page;
 pub mod idempotency;
 pub mod load_shedding;
 pub mod memory_budget;
-pub mod outermost_middleware;
 pub mod paging;
 pub mod path;
 pub(crate) mod proxy_detection;
 pub mod query;
 pub(crate) mod rate_limit_headers;
+pub mod request_id_log_and_metrics;
 pub mod response_memory;
 pub(crate) mod route_origins;
 pub mod shutdown_signal;

@@ -300,7 +300,7 @@ pub(crate) async fn add_documents(
 ) -> Result<HttpResponse, ApiError> {
     let authorize =
         api.services.assets.preauthorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
     let workspace = query.resolve_required(workspace_id)?;

@@ -13,7 +13,9 @@ use crate::{
     caller::UnverifiedClaims,
     compose::Api,
     error::ApiError,
-    http::{authentication::challenge, body::Body, client_address::client_of, outermost_middleware::request_id, query},
+    http::{
+        authentication::challenge, body::Body, client_address::client_of, query, request_id_log_and_metrics::request_id,
+    },
     release::parse_environment,
 };
 use actix_web::{

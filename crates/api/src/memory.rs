@@ -5,9 +5,9 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        outermost_middleware::request_id,
         path::{Path, PathId},
         query::Query,
+        request_id_log_and_metrics::request_id,
     },
     openapi::{DeleteRefusals, ErrorBody, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,

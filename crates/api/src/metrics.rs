@@ -183,8 +183,8 @@ impl Metrics {
         self.delayed_refusals.inc_by(u64::from(is_delayed));
     }
 
-    /// Adds the waiting statements of a database to the gauge.
-    pub fn watch_database(&self, waiting: StatementsInFlight) {
+    /// Adds the statements in flight of a database to the gauge of waiting statements.
+    pub fn watch_statements_in_flight(&self, waiting: StatementsInFlight) {
         self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
     }
 

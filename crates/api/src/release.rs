@@ -14,10 +14,10 @@ use crate::{
         body::Body,
         etag::IfMatch,
         idempotency::IdempotencyHeader,
-        outermost_middleware::request_id,
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
         query::Query,
+        request_id_log_and_metrics::request_id,
     },
     note_field::parse_note,
     openapi::{

@@ -13,10 +13,10 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::{Authentication, CliClient, session_token},
+        authentication::{Authenticator, CliClient, session_token},
         html_page::{self, escape},
-        outermost_middleware::request_id,
         query,
+        request_id_log_and_metrics::request_id,
     },
     openapi::ReadRefusals,
     response::ResourceResponse,
@@ -101,7 +101,7 @@ impl SignInIssuerView {
 )]
 #[get("/v1/sign-in")]
 pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
-    let clients = api.authentication.as_ref().map_or(&[][..], Authentication::cli_clients);
+    let clients = api.authentication.as_ref().map_or(&[][..], Authenticator::cli_clients);
     let client = clients.first();
     let view = SignInSettingsView {
         mode: api.mode.as_str(),
@@ -264,7 +264,7 @@ fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
 }
 
 /// The authentication with its browser sign-in; 404 if one of them is not configured.
-fn oidc_of(api: &Api) -> Result<(&Authentication, &dyn SignInProvider), ApiError> {
+fn oidc_of(api: &Api) -> Result<(&Authenticator, &dyn SignInProvider), ApiError> {
     let authentication = api.authentication.as_ref().ok_or_else(ApiError::not_found)?;
     Ok((authentication, authentication.sign_in().ok_or_else(ApiError::not_found)?))
 }
@@ -303,7 +303,7 @@ fn see_other(location: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((header::LOCATION, location)).finish()
 }
 
-fn callback_url(authentication: &Authentication) -> String {
+fn callback_url(authentication: &Authenticator) -> String {
     format!("{}{CALLBACK_PATH}", authentication.base_url())
 }
 
@@ -332,7 +332,7 @@ fn stale_page(retry: &str) -> HttpResponse {
 
 /// The page for a failed sign-in. It shows the values that an administrator has to compare with the provider's
 /// settings, the paragraph `details`, and a link to another attempt.
-fn error_page(authentication: &Authentication, error: &SignInError, details: &str, retry: &str) -> HttpResponse {
+fn error_page(authentication: &Authenticator, error: &SignInError, details: &str, retry: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,

@@ -23,7 +23,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
-    secret::has_credential,
+    secret::contains_credential_like_word,
     text::{is_blank, is_prose},
     use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
@@ -218,7 +218,8 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
 /// The problem to report if a text contains a credential, because the generator's run would store the text and send
 /// it to a provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
-    has_credential(text).then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
+    contains_credential_like_word(text)
+        .then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }
 
 fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {

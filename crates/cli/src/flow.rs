@@ -8,7 +8,7 @@ use crate::{
     http_client::required_string,
     output::{Column, print},
     terminal_text::sanitize_lines,
-    unknown_name_hints,
+    unknown_names_in_files,
     untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
@@ -142,8 +142,8 @@ pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let flow: Value =
         if has_unknown_names { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
     let to_finding = |problem: FlowProblem| {
-        let hint = unknown_name_hints::flow_hint(&flow, &problem.pointer, problem.code)
-            .or_else(|| unknown_name_hints::key_hint(&problem.pointer, problem.valid_names))
+        let hint = unknown_names_in_files::flow_hint(&flow, &problem.pointer, problem.code)
+            .or_else(|| unknown_names_in_files::key_hint(&problem.pointer, problem.valid_names))
             .unwrap_or_default();
         Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))

@@ -37,7 +37,7 @@ mod similar_names;
 mod sync;
 mod terminal_text;
 mod time_argument;
-mod unknown_name_hints;
+mod unknown_names_in_files;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;

@@ -11,7 +11,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
-    secret::{SecretRef, has_credential},
+    secret::{SecretRef, contains_credential_like_word},
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
@@ -64,7 +64,7 @@ impl SecretBindings {
             return Err(ConnectionRefusal::TooManyBindings);
         }
         for (name, reference) in &bindings {
-            if !is_binding_name(name) || has_credential(name) {
+            if !is_binding_name(name) || contains_credential_like_word(name) {
                 return Err(ConnectionRefusal::BindingName);
             }
             SecretRef::parse(reference).map_err(|_| ConnectionRefusal::SecretRef)?;

@@ -289,10 +289,10 @@ pub struct RetrievalRow {
 }
 
 impl EvidenceRecord {
-    /// The effective decision: the strictest decision of the run. Among equally strict decisions, the latest counts,
-    /// because its input is the most complete.
+    /// The strictest decision of the run. Among equally strict decisions, the latest counts, because its input is the
+    /// most complete.
     #[must_use]
-    pub fn effective_decision(&self) -> Option<&RecordedDecision> {
+    pub fn strictest_decision(&self) -> Option<&RecordedDecision> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 

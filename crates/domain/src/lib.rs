@@ -5,8 +5,10 @@
 
 pub mod access;
 pub mod access_request;
+pub mod anonymous_rate_limit;
 pub mod asset;
 pub mod audit;
+pub mod client_address;
 pub mod clock;
 pub mod connection;
 pub mod environment;
@@ -31,7 +33,6 @@ mod number;
 pub mod offered_tool;
 pub mod policy;
 pub mod prompt;
-pub mod rate_limit;
 pub mod redaction;
 pub mod release;
 pub mod rollout;

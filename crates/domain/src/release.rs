@@ -16,7 +16,7 @@ pub mod review;
 pub mod rollback;
 pub mod tool_requirements;
 pub mod unpassed_prompt_variable;
-pub mod vector_search_gates;
+pub mod vector_search_warnings;
 
 use crate::{
     access::ActorRef,

@@ -214,7 +214,7 @@ pub trait SecretReader: Send + Sync {
 
 /// Whether a text contains a word that has the form of a well-known type of credential.
 #[must_use]
-pub fn has_credential(text: &str) -> bool {
+pub fn contains_credential_like_word(text: &str) -> bool {
     const PREFIXES: [&str; 11] =
         ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
     const MARKERS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];

@@ -2,7 +2,7 @@
 
 use crate::{
     address::is_public,
-    endpoint::{ClientOptions, Endpoint, Limits},
+    endpoint_client::{ClientOptions, EndpointClient, Limits},
     error::EgressError,
     refusal::EgressRefusal,
     resolver::{Resolver, SystemResolver},
@@ -246,7 +246,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the destination is refused for every address of its host.
-    pub fn endpoint(&self, address: &str, limits: Limits) -> Result<Endpoint, EgressError> {
+    pub fn endpoint(&self, address: &str, limits: Limits) -> Result<EndpointClient, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let policy = self.connection_policy(&url)?;
         let options = ClientOptions {
@@ -255,7 +255,7 @@ impl Guard {
             authorities: self.authorities.clone(),
             connect_timeout: self.connect_timeout,
         };
-        Endpoint::new(url, limits, options)
+        EndpointClient::new(url, limits, options)
     }
 
     /// Returns the rules for connections to a host over a protocol other than HTTP. The caller is responsible for

@@ -1,13 +1,13 @@
 //! The egress guard of every outgoing request.
 //!
 //! A destination is checked when a client is created ([`Guard::endpoint`]) and again for every address of each new
-//! connection. Redirects are never followed. An [`Endpoint`] is bound to one scheme, host and port, so that the
+//! connection. Redirects are never followed. An [`EndpointClient`] is bound to one scheme, host and port, so that the
 //! decision for one address never applies to another.
 //!
 //! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
-mod endpoint;
+mod endpoint_client;
 mod error;
 mod guard;
 mod non_http_connection;
@@ -16,7 +16,7 @@ mod resolver;
 mod response;
 mod trusted_authorities;
 
-pub use endpoint::{EgressRequest, Endpoint, Limits};
+pub use endpoint_client::{EgressRequest, EndpointClient, Limits};
 pub use error::EgressError;
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, ServerMode};
 pub use refusal::EgressRefusal;

@@ -9,8 +9,9 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
+    anonymous_rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
+    client_address::ClientAddress,
     id::WorkloadId,
-    rate_limit::{ClientAddress, Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
     share_link::is_guest,
     tenant::TenantScope,
     workload::{Workload, interface::AccessMode},
@@ -154,7 +155,7 @@ impl RateLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::rate_limit::ClientAddress;
+    use fairway_domain::client_address::ClientAddress;
 
     #[test]
     fn cached_refusals_expire_with_their_wait() {

@@ -1,6 +1,6 @@
-//! The context of commits that write facts: the clock, the identifier source and the sequencer wakeup of the process.
+//! The context of commits that write facts: the clock, the identifier source and the fact wakeups of the process.
 
-use crate::sequencer_wakeup::SequencerWakeup;
+use crate::fact_wakeups::FactWakeups;
 use fairway_domain::{access::Caller, audit::Stamp, clock::Clock, id::IdSource, moment::Moment, time::Timestamp};
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use std::sync::Arc;
 pub(crate) struct CommitContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
-    pub(crate) sequencer: Arc<SequencerWakeup>,
+    pub(crate) fact_wakeups: Arc<FactWakeups>,
 }
 
 impl CommitContext {
     pub(crate) fn new(clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> Self {
-        Self { clock, ids, sequencer: Arc::default() }
+        Self { clock, ids, fact_wakeups: Arc::default() }
     }
 
     pub(crate) fn new_id<T: From<uuid::Uuid>>(&self) -> T {
@@ -44,6 +44,6 @@ impl CommitContext {
 
     /// Wakes the sequencer after a commit.
     pub(crate) fn notify_facts(&self) {
-        self.sequencer.notify_facts();
+        self.fact_wakeups.notify_facts();
     }
 }

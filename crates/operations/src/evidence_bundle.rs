@@ -15,7 +15,7 @@ use fairway_domain::{
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, has_run_records_digest, last_outcome,
-            slsa_release_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
+            slsa_release_summary::{ReleaseHistory, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence},
         },
         lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
         run_records::RunRecords,
@@ -169,12 +169,12 @@ impl EvidenceBundles {
         subjects.extend(self.origin(scope, release.workload_id).await?);
         let facts = self.tree_store.facts_about(scope, &subjects, RELEASE_KINDS, MAX_FACTS).await?;
         // The last facts may have no index yet, because the sequencer assigns it after the commit.
-        let history = ReleaseHistory::of(facts.iter().map(|fact| fact.body.as_slice()), id);
+        let history = ReleaseHistory::from_facts(facts.iter().map(|fact| fact.body.as_slice()), id);
         if !leads_to(&history, release.state.name()) {
             return Err(Failure::NotYetInCheckpoint);
         }
         let (facts, checkpoint) = self.prove(scope, facts).await?;
-        let chain = ReleaseChain {
+        let evidence = ReleaseSummaryEvidence {
             tenant_id: scope.tenant(),
             release_id: id,
             release: self.bundled_release(scope, &release, &mut { MAX_CONTENT_BYTES }).await?,
@@ -182,7 +182,7 @@ impl EvidenceBundles {
             checkpoint,
         };
         let location = ReleaseLocation { workspace_id: release.workspace_id, environment: &release.environment };
-        let statement = ReleaseStatement::summarize(chain, location);
+        let statement = ReleaseStatement::from_evidence(evidence, location);
         self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 

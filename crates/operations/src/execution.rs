@@ -44,7 +44,7 @@ pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};
 pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader, ListedExecution};
 pub use recovery::{RunRecovery, run_recovery};
 pub use resolve_unknown::UnknownOutcomes;
-pub use review::{Reviews, run_review_expiry};
+pub use review::{Reviews, run_review_endings};
 pub use script::RunPayload;
 pub use usage::{UsageQuery, UsageReports};
 pub use worker::{RunWorker, run_worker};

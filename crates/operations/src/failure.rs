@@ -4,6 +4,7 @@ use crate::generator::GenerateRefusal;
 use fairway_domain::{
     access::{GrantRefusal, Permission, identity::IdentityRefusal, principal_binding::PrincipalRefusal},
     access_request::AccessRequestRefusal,
+    anonymous_rate_limit::RateLimitRefusal,
     asset::{
         AssetRefusal,
         artifact_integrity::IntegrityMismatch,
@@ -24,7 +25,6 @@ use fairway_domain::{
         destination::DestinationRefusal, preference::RepeatedPreference,
     },
     prompt::PromptRefusal,
-    rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, ShareTokenRefusal},
     slug::Slug,

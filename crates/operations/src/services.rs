@@ -5,9 +5,9 @@ mod shared_state;
 pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
-    SequencerWakeup,
+    FactWakeups,
     access::{
-        AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
+        AccessExplanations, ClaimsResolver, Identities, IdentityMode, PrincipalBindings, RoleBindings, Sessions,
         TestSignIns,
     },
     access_request::AccessRequests,
@@ -46,6 +46,7 @@ use fairway_domain::{
         session::{SessionLifetime, SessionStore},
     },
     access_request::AccessRequestStore,
+    anonymous_rate_limit::{Quota, RateLimitStore},
     asset::{
         artifact_index::ArtifactIndex,
         artifact_store::ArtifactStore,
@@ -61,7 +62,7 @@ use fairway_domain::{
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
-        observer::RunObserver,
+        observer::RunEndObserver,
         ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
@@ -81,7 +82,6 @@ use fairway_domain::{
             ProjectionStore, SuppressedDecisionStore,
         },
     },
-    rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseStore, ServingReleaseStore},
     rollout::ports::RolloutStore,
@@ -270,7 +270,7 @@ pub struct Gateways {
     /// Witnesses that cosign checkpoints; none by default.
     pub witnesses: Vec<Arc<dyn Witness>>,
     /// Counts the ends of runs for metrics.
-    pub run_observer: Arc<dyn RunObserver>,
+    pub run_end_observer: Arc<dyn RunEndObserver>,
     /// Counts deliveries of notifications for metrics.
     pub notification_observer: Arc<dyn NotificationObserver>,
     /// Returns the current time.
@@ -322,8 +322,8 @@ pub struct Services {
     pub keyed_requests: Arc<KeyedRequests>,
     /// Identification of callers.
     pub identities: Arc<Identities>,
-    /// Pinned identities of identity providers' subjects.
-    pub pinned_identities: Arc<PinnedIdentities>,
+    /// Conversion of verified identities into claims of callers.
+    pub claims_resolver: Arc<ClaimsResolver>,
     /// Browser sessions.
     pub sessions: Arc<Sessions>,
     /// Test sign-ins.
@@ -394,7 +394,7 @@ impl Services {
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
-        let pinned_identities = Arc::new(PinnedIdentities::new(&stores, &shared));
+        let claims_resolver = Arc::new(ClaimsResolver::new(&stores, &shared));
         let transparency_logs = Arc::new(TransparencyLogs::new(&stores, &shared, &common));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
@@ -430,9 +430,9 @@ impl Services {
             backlog_meter: Arc::new(BacklogMeter::new(&stores, &shared)),
             notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
-            sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
-            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &pinned_identities)),
-            pinned_identities,
+            sessions: Arc::new(Sessions::new(&stores, &shared, &claims_resolver)),
+            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &claims_resolver)),
+            claims_resolver,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
@@ -452,10 +452,10 @@ impl Services {
         }
     }
 
-    /// Returns the wakeup of the sequencer and the projector.
+    /// Returns the wakeups of the sequencer and the projector.
     #[must_use]
-    pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
-        Arc::clone(&self.shared.context.sequencer)
+    pub fn fact_wakeups(&self) -> Arc<FactWakeups> {
+        Arc::clone(&self.shared.context.fact_wakeups)
     }
 
     /// Creates a builder of the transparency logs with a store of their trees.

@@ -11,9 +11,10 @@ use crate::{
 };
 use fairway_domain::{
     access::{ActorKind, Caller},
+    anonymous_rate_limit::{Quota, RateLimitKey},
+    client_address::ClientAddress,
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
-    rate_limit::{ClientAddress, Quota, RateLimitKey},
     share_link::{
         NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, ShareTokenRefusal,
     },

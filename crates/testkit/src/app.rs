@@ -8,7 +8,7 @@ mod fixtures;
 pub use client::{Client, Request, Response};
 pub use fixtures::{ActiveWorkload, Fixtures, Version};
 
-use crate::{AUDIENCE, FaultProxy, FaultyArtifactStore, StubScriptGateway, TestDatabase, TestIssuer};
+use crate::{ACCESS_TOKEN_AUDIENCE, FaultProxy, FaultyArtifactStore, StubScriptGateway, TestDatabase, TestIssuer};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{AccessStoreDecorator, Adapters, BackgroundTasks, Process},
@@ -81,7 +81,7 @@ impl Builder {
     pub fn oidc(self, issuer: &TestIssuer) -> Self {
         self.setting("FAIRWAY_AUTH_MODE", "oidc")
             .setting("FAIRWAY_OIDC_ISSUER", issuer.url())
-            .setting("FAIRWAY_OIDC_AUDIENCE", AUDIENCE)
+            .setting("FAIRWAY_OIDC_AUDIENCE", ACCESS_TOKEN_AUDIENCE)
             .setting("FAIRWAY_BOOTSTRAP_ADMINS", "user:root")
     }
 

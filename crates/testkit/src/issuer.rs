@@ -27,7 +27,7 @@ use tokio::{
 };
 
 /// The audience of the access tokens.
-pub const AUDIENCE: &str = "https://fairway.test";
+pub const ACCESS_TOKEN_AUDIENCE: &str = "https://fairway.test";
 /// The client id of the portal.
 pub const PORTAL_CLIENT_ID: &str = "portal";
 /// The client id of the command line.
@@ -208,7 +208,7 @@ impl TestIssuer {
     }
 
     /// Sets the lifetime that the next access tokens of the command line announce, in seconds.
-    pub fn set_access_token_lifetime(&self, seconds: u64) {
+    pub fn set_announced_cli_token_lifetime(&self, seconds: u64) {
         self.state.device().lifetime = Some(seconds);
     }
 
@@ -301,7 +301,8 @@ impl IssuerState {
     }
 
     fn access_token(&self, claims: Value, lifetime: u64) -> String {
-        let base = json!({"iss": self.url(), "aud": AUDIENCE, "exp": TestIssuer::now().saturating_add(lifetime)});
+        let base =
+            json!({"iss": self.url(), "aud": ACCESS_TOKEN_AUDIENCE, "exp": TestIssuer::now().saturating_add(lifetime)});
         self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &with(base, claims))
     }
 
@@ -309,13 +310,12 @@ impl IssuerState {
     fn command_line_tokens(&self) -> (&'static str, Value) {
         let mut device = self.device();
         device.refresh += 1;
-        let lifetime = device.lifetime.unwrap_or(LIFETIME);
         let claims = json!({"sub": "1", "preferred_username": "ada", "client_id": COMMAND_LINE_CLIENT_ID});
         // Only the announced lifetime varies, because the server still accepts tokens that expired recently.
         let access = self.access_token(claims, LIFETIME);
-        let refresh = format!("refresh-{}", device.refresh);
         let response = json!({
-            "access_token": access, "token_type": "Bearer", "expires_in": lifetime, "refresh_token": refresh,
+            "access_token": access, "token_type": "Bearer", "expires_in": device.lifetime.unwrap_or(LIFETIME),
+            "refresh_token": format!("refresh-{}", device.refresh),
         });
         ("200 OK", response)
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonedScriptBehaviour, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits,
+    GatewayFailure, InterruptedScriptBehaviour, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use serde_json::Value;
@@ -66,7 +66,7 @@ impl StubScriptGateway {
 
     /// The number of prepared sandboxes, and how many of them still wait for a script.
     #[must_use]
-    pub fn preparation_counts(&self) -> (usize, usize) {
+    pub fn prepared_and_waiting_sandboxes(&self) -> (usize, usize) {
         (self.0.prepared.load(Ordering::SeqCst), self.0.waiting.load(Ordering::SeqCst))
     }
 
@@ -94,9 +94,9 @@ impl ScriptGateway for StubScriptGateway {
         "stub"
     }
 
-    /// Behaves like an external gateway, where an abandoned script may continue to run.
-    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour {
-        AbandonedScriptBehaviour::MayContinue
+    /// Behaves like an external gateway, where the script of an interrupted run may continue.
+    fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour {
+        InterruptedScriptBehaviour::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

@@ -99,12 +99,12 @@ mod tests {
     #[test]
     fn accepts_the_guard_its_types_tests_and_comments() {
         for (path, text) in [
-            ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
+            ("crates/egress/src/endpoint_client.rs", "use reqwest::Client;"),
             ("crates/cli/src/http_client/events.rs", "use ureq::Body;"),
-            ("crates/api/src/http/outermost_middleware/tests.rs", "let client = reqwest::Client::new();"),
+            ("crates/api/src/http/request_id_log_and_metrics/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),
-            ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, Endpoint};"),
+            ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, EndpointClient};"),
             ("adapters/providers/src/connection.rs", "// Not by reqwest itself."),
             ("crates/api/src/serve.rs", "fn accepted(stream: TcpStream) -> MyTcpSocketAddress {}"),
         ] {

@@ -229,7 +229,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     };
     // The reason code is derived from the loaded decisions, which saves a subquery.
     record.execution.reason_code =
-        record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
+        record.strictest_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
 }
 

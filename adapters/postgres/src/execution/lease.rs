@@ -10,7 +10,7 @@ use fairway_domain::{
     access::ActorRef,
     execution::{
         dispatch::LeaseRef,
-        ports::{LapsedFilter, LapsedRun, LeaseState, WorkKind},
+        ports::{LapsedFilter, LapsedRun, LapsedWork, LeaseState},
     },
     id::ExecutionId,
     store::StoreError,
@@ -114,7 +114,7 @@ pub(super) async fn reclaim_expired(
                 execution: execution(row)?,
                 input_digest: require_decoded("input_digest", digest.try_into().ok())?,
                 lease,
-                work_kind: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
+                work: if row.column("script")? { LapsedWork::Script } else { LapsedWork::Steps },
                 is_past_deadline: row.column("is_overdue")?,
                 cancelled_by: cancelled_by
                     .map(|actor| require_decoded("cancelled_by", ActorRef::parse(actor).ok()))

@@ -91,7 +91,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     assert_eq!(evidence.chain.release.release_id, run.release_id);
     assert_eq!(evidence.artifacts.len(), 1);
     assert_eq!(
-        (evidence.effective_decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
+        (evidence.strictest_decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
         ("allow", 2, true)
     );
     // Evidence does not contain the output, because the output has its own access check.

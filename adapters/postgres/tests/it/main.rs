@@ -60,11 +60,11 @@ mod reembedding;
 #[cfg(test)]
 mod release_reads;
 #[cfg(test)]
-mod run_cost;
-#[cfg(test)]
 mod run_lists;
 #[cfg(test)]
 mod run_queue;
+#[cfg(test)]
+mod run_round_trips_and_wal;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]

@@ -188,7 +188,7 @@ pub(crate) async fn preview_prompt(
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::PreviewPrompt, *asset, workspace);
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let (_, [content, arguments]) = body.split_members(["content", "arguments"]);
     let [content, arguments] = parse_objects([("content", content), ("arguments", arguments)])?;
     let text = api.services.assets.preview_prompt(&caller, *asset, workspace, content.into(), arguments).await?;
@@ -214,7 +214,7 @@ pub(crate) async fn try_policy(
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::TryPolicy, *asset, workspace);
-    let body = body.read_authorizing_large(authorize).await?;
+    let body = body.read_authorizing_first_if_large(authorize).await?;
     let (_, [content, input]) = body.split_members(["content", "input"]);
     let [content, input] = parse_objects([("content", content), ("input", input)])?;
     let explanation = api.services.assets.try_policy(&caller, *asset, workspace, content.into(), input.into()).await?;

@@ -4,7 +4,9 @@ use super::{
     ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, parsers, raw_settings::RawSettings,
     setting, toml_table::invalid,
 };
-use fairway_domain::{access::session::SessionLifetime, knowledge::retrieval::EmbeddingModel, rate_limit::Quota};
+use fairway_domain::{
+    access::session::SessionLifetime, anonymous_rate_limit::Quota, knowledge::retrieval::EmbeddingModel,
+};
 
 pub(super) fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, ConfigError> {
     Ok(SessionLifetime {

@@ -44,9 +44,9 @@ const MAX_MEMORY_LIMIT_MIB: usize = 1 << 20;
 
 /// A text that may contain a credential. Its display forms omit the credential.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CredentialText(String);
+pub struct TextWithCredential(String);
 
-impl CredentialText {
+impl TextWithCredential {
     pub(super) const fn new(text: String) -> Self {
         Self(text)
     }
@@ -99,7 +99,7 @@ struct Authority<'a> {
     hosts: &'a str,
 }
 
-impl fmt::Debug for CredentialText {
+impl fmt::Debug for TextWithCredential {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("[redacted]")
     }
@@ -160,7 +160,7 @@ pub(super) fn database(text: &str) -> Result<Database, String> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     match text {
         "embedded" => Ok(Database::Embedded),
-        _ if is_url => Ok(Database::Url(CredentialText(text.to_owned()))),
+        _ if is_url => Ok(Database::Url(TextWithCredential(text.to_owned()))),
         _ => Err("must be `embedded` or a `postgres://` address".to_owned()),
     }
 }
@@ -264,7 +264,7 @@ pub(super) fn web_address(text: &str) -> Result<Url, String> {
 }
 
 /// Parses the URL of a mail server, which may contain a password.
-pub(super) fn mail_server(text: &str) -> Result<CredentialText, String> {
+pub(super) fn mail_server(text: &str) -> Result<TextWithCredential, String> {
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     match MailServer::parse(&guard, text, "fairway@example.com") {
         Ok(_) => token(text),
@@ -281,12 +281,12 @@ pub(super) fn mail_sender(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn token(text: &str) -> Result<CredentialText, String> {
-    Ok(CredentialText::new(text.to_owned()))
+pub(super) fn token(text: &str) -> Result<TextWithCredential, String> {
+    Ok(TextWithCredential::new(text.to_owned()))
 }
 
 /// Parses a token that is sent in a header.
-pub(super) fn bearer_token(text: &str) -> Result<CredentialText, String> {
+pub(super) fn bearer_token(text: &str) -> Result<TextWithCredential, String> {
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_visible { token(text) } else { Err("must contain only visible ASCII characters".to_owned()) }
 }

@@ -24,6 +24,7 @@ use actix_web::http::{
 };
 use fairway_domain::{
     access::{GrantRefusal, Role},
+    anonymous_rate_limit::RateLimitRefusal,
     asset::{
         AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
         ports::BlockingRelease,
@@ -32,7 +33,6 @@ use fairway_domain::{
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
-    rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, frozen_reference::UnresolvedReference},
     slug::Slug,
     store::{Conflict, StoreError, StoreFault},

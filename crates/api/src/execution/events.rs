@@ -10,8 +10,8 @@ use crate::{
         HttpState,
         event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
         idempotency::IDEMPOTENCY_REPLAYED,
-        outermost_middleware::request_id,
         path::PathId,
+        request_id_log_and_metrics::request_id,
         stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals, ShareTokenParams},
@@ -23,9 +23,9 @@ use actix_web::{
 };
 use bytes::Bytes;
 use fairway_domain::{
+    client_address::ClientAddress,
     execution::Status,
     id::{ExecutionId, RequestId},
-    rate_limit::ClientAddress,
     share_link::{ResultToken, TokenHash, is_guest},
 };
 use fairway_operations::{
@@ -280,7 +280,7 @@ impl EventStream {
             }
         }
         // A review may take days, so the stream ends and releases its permit.
-        self.has_ended = batch.is_complete() || batch.awaits_review();
+        self.has_ended = batch.is_complete() || batch.next_event_awaits_review();
         Ok(text)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     http::{
         body::{BodyWithoutForbiddenNames, ForbiddenNames},
         idempotency::IdempotencyHeader,
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
     },
     openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
     value_rules::{self, RuleResult, limit},

@@ -9,7 +9,7 @@ use crate::{
     caller::{RESULT_TOKEN, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{outermost_middleware::request_id, path},
+    http::{path, request_id_log_and_metrics::request_id},
     sign_in::{END_SESSION_PATH, SESSION_COOKIE},
 };
 use actix_web::{
@@ -79,7 +79,7 @@ pub(crate) enum RequestIdentity {
 
 /// How a server authenticates requests.
 #[derive(Clone)]
-pub struct Authentication {
+pub struct Authenticator {
     provider: Arc<dyn IdentityProvider>,
     sign_in: Option<Arc<dyn SignInProvider>>,
     session_lifetime: SessionLifetime,
@@ -112,13 +112,13 @@ pub(crate) struct BrowserSession {
     pub(crate) active: ActiveSession,
 }
 
-impl fmt::Debug for Authentication {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Authentication").finish_non_exhaustive()
+        out.debug_struct("Authenticator").finish_non_exhaustive()
     }
 }
 
-impl Authentication {
+impl Authenticator {
     /// Creates the authentication by the tokens that `provider` verifies. `base_url` is the server's public
     /// address.
     ///
@@ -203,7 +203,7 @@ impl Authentication {
                 return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
-        let claims = api.services.pinned_identities.claims(&identity, selected_tenant, request_id()).await?;
+        let claims = api.services.claims_resolver.claims(&identity, selected_tenant, request_id()).await?;
         let may_name_actor =
             api.services.executions.is_delegating_client(&claims) && accepts_delegation(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
@@ -239,7 +239,7 @@ impl Authentication {
             return Err(ApiError::csrf_token_invalid());
         }
         let session_claims = session.active.claims.clone();
-        let claims = api.services.pinned_identities.claims_in(session_claims, selected_tenant).await?;
+        let claims = api.services.claims_resolver.claims_in(session_claims, selected_tenant).await?;
         request.extensions_mut().insert(session);
         Ok(RequestIdentity::Verified(claims))
     }
@@ -269,7 +269,7 @@ impl Authentication {
 /// The session of a request's cookie; `None` if there is no cookie or the session has ended.
 pub(crate) async fn session_of(
     api: &Api,
-    authentication: &Authentication,
+    authentication: &Authenticator,
     request: &HttpRequest,
 ) -> Result<Option<BrowserSession>, ApiError> {
     let (Some(token), Some(provider)) = (session_token(request), authentication.shared_sign_in()) else {

@@ -169,7 +169,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
     ///
     /// # Errors
     /// The error of `authorize`, and those of [`Body`].
-    pub async fn read_authorizing_large(
+    pub async fn read_authorizing_first_if_large(
         mut self,
         authorize: impl Future<Output = Result<(), Failure>>,
     ) -> Result<Body<T, LIMIT>, ApiError> {

@@ -7,7 +7,7 @@ use actix_web::{
     http::header::{HeaderMap, HeaderName},
     web,
 };
-use fairway_domain::rate_limit::ClientAddress;
+use fairway_domain::client_address::ClientAddress;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -28,7 +28,7 @@ mod write_rate;
 
 use super::{
     framing::{Framing, StopReason},
-    outermost_middleware::{DEFAULT_HEADERS, REQUEST_ID},
+    request_id_log_and_metrics::{DEFAULT_HEADERS, REQUEST_ID},
 };
 use crate::error::ApiError;
 use actix_web::http::StatusCode;

@@ -58,7 +58,7 @@ impl Deprecation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{HttpState, outermost_middleware::outermost_middleware, test_support};
+    use crate::http::{HttpState, request_id_log_and_metrics::identify_and_record_request, test_support};
     use actix_web::{App, HttpResponse, middleware::from_fn, test, web};
 
     const OLD: &[Deprecation] = &[Deprecation {
@@ -75,7 +75,7 @@ mod tests {
         let app = App::new()
             .app_data(web::Data::new(HttpState { deprecations: OLD, ..test_support::base() }))
             .service(web::resource("/v1/things/{thing_id}").get(handler).post(handler))
-            .wrap(from_fn(outermost_middleware));
+            .wrap(from_fn(identify_and_record_request));
         let app = test::init_service(app).await;
         let response = test::call_service(&app, test::TestRequest::get().uri("/v1/things/7").to_request()).await;
         let header =

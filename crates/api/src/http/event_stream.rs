@@ -10,7 +10,7 @@ use actix_web::{
     http::header::{HeaderMap, HeaderName},
 };
 use bytes::Bytes;
-use fairway_domain::rate_limit::ClientAddress;
+use fairway_domain::client_address::ClientAddress;
 use fairway_memory_limit::try_admit;
 use futures_util::Stream;
 use serde::Serialize;

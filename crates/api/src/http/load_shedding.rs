@@ -15,8 +15,8 @@ pub(crate) mod middleware;
 
 use fairway_domain::{
     access::{ActorKind, ActorRef},
+    client_address::ClientAddress,
     id::TenantId,
-    rate_limit::ClientAddress,
 };
 use fairway_memory_limit::is_hard_limit_reached;
 use fairway_postgres::StatementsInFlight;

@@ -7,7 +7,7 @@
 //! gets a 503.
 
 use super::load_shedding::BodySender;
-use fairway_domain::rate_limit::ClientAddress;
+use fairway_domain::client_address::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
 use std::{
     collections::HashMap,

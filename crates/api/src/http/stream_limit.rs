@@ -7,8 +7,8 @@ use actix_web::http::{
 };
 use fairway_domain::{
     access::ActorRef,
+    client_address::ClientAddress,
     id::{ExecutionId, TenantId},
-    rate_limit::ClientAddress,
 };
 use std::{
     collections::HashMap,

@@ -6,9 +6,9 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
+    client_address::ClientAddress,
     id::RequestId,
     offered_tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, workload_slug_of_tool_name},
-    rate_limit::ClientAddress,
     slug::Slug,
 };
 use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};

@@ -5,7 +5,7 @@
 use fairway_domain::{
     execution::{
         Status,
-        observer::{ObservedWorkload, RunObserver},
+        observer::{ObservedWorkload, RunEndObserver},
         usage::ModelUsage,
     },
     id::WorkloadId,
@@ -87,7 +87,7 @@ impl RunMetrics {
     }
 }
 
-impl RunObserver for RunMetrics {
+impl RunEndObserver for RunMetrics {
     fn run_ended(&self, workload: ObservedWorkload<'_>, status: Status, duration: Duration) {
         self.ends.with_label_values(&[status.as_str()]).inc();
         let label = self.label(workload);

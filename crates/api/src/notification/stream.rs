@@ -9,14 +9,14 @@ use crate::{
         HttpState,
         client_address::client_of,
         event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
         stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
-use fairway_domain::{id::RequestId, rate_limit::ClientAddress};
+use fairway_domain::{client_address::ClientAddress, id::RequestId};
 use fairway_operations::{
     access::Claims,
     notification::stream::{InboxBatch, InboxSubscription},

@@ -2,9 +2,9 @@
 
 use crate::http::{
     idempotency::IDEMPOTENCY_REPLAYED,
-    outermost_middleware::REQUEST_ID,
     paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
     rate_limit_headers::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
+    request_id_log_and_metrics::REQUEST_ID,
 };
 use actix_web::http::header::{self, HeaderName};
 use utoipa::openapi::{

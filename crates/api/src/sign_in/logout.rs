@@ -8,7 +8,7 @@ use crate::{
     http::{
         authentication::{BrowserSession, session_token},
         body::Body,
-        outermost_middleware::request_id,
+        request_id_log_and_metrics::request_id,
     },
     openapi::WriteRefusals,
 };

@@ -6,10 +6,10 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::{Authentication, session_of},
+        authentication::{Authenticator, session_of},
         html_page::{self, escape},
-        outermost_middleware::request_id,
         query,
+        request_id_log_and_metrics::request_id,
     },
 };
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
@@ -135,7 +135,7 @@ pub(super) async fn respond_with_report(
 pub(super) async fn respond_with_token_refusal(
     request: &HttpRequest,
     api: &Api,
-    authentication: &Authentication,
+    authentication: &Authenticator,
     error: &SignInError,
     retry: &str,
 ) -> Result<HttpResponse, ApiError> {

@@ -5,7 +5,7 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::to_validation_errors, outermost_middleware::request_id, paging::ListRequest, path::Path},
+    http::{body::to_validation_errors, paging::ListRequest, path::Path, request_id_log_and_metrics::request_id},
     openapi::{ErrorBody, PageParams, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
 };

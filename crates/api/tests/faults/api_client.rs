@@ -1,6 +1,6 @@
 //! An API client that returns connection errors instead of failing the test, with helpers that create resources.
 
-use fairway_testkit::assert_documented;
+use fairway_testkit::assert_documented_status_and_headers;
 use reqwest::{Client, Method, RequestBuilder, header::HeaderMap};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
@@ -109,7 +109,7 @@ impl ApiClient {
         let request = request?;
         let (method, path) = (request.method().clone(), request.url().path().to_owned());
         let response = client.execute(request).await?;
-        assert_documented(method.as_str(), &path, response.status().as_u16(), response.headers());
+        assert_documented_status_and_headers(method.as_str(), &path, response.status().as_u16(), response.headers());
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await?;
         Ok(Response { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })

@@ -1,8 +1,8 @@
 //! Authorization: every operation with every role, compared with a handwritten table.
 
-use crate::{
-    fixture::{TENANT, WorkspaceFixture},
-    openapi_route_list::routes,
+use crate::support::{
+    documented_routes::routes,
+    workspace_fixture::{TENANT, WorkspaceFixture},
 };
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;

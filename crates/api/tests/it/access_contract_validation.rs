@@ -1,6 +1,6 @@
 //! R16: a malformed access contract of a knowledge base is refused at creation, so its permissions are never ambiguous.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use crate::{
     access_by_role::{CALLERS, EXPECTED_ACCESS, bind_roles},
-    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
+    support::workspace_fixture::{TENANT, WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

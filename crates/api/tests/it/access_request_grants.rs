@@ -1,6 +1,6 @@
 //! Grants of access requests, and their effects on the connection, the use case and its other requests.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Request};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Callers that an identity provider proves: names, tenants, groups, rights and refusals over HTTP.
 
 use fairway_testkit::{
-    AUDIENCE, ProviderBehaviour, StubProvider, TestApp, TestIssuer,
+    ACCESS_TOKEN_AUDIENCE, ProviderBehaviour, StubProvider, TestApp, TestIssuer,
     app::{Builder, Request},
 };
 use serde_json::{Value, json};
@@ -295,7 +295,7 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
     let valid_token = issuer.person("ada", &[]);
     app.get("/v1/session").token(&valid_token).await.expect(200);
     let other_issuer = TestIssuer::start().await.unwrap();
-    let claims = json!({"iss": issuer.url(), "aud": AUDIENCE, "sub": "1", "exp": TestIssuer::now() + 60});
+    let claims = json!({"iss": issuer.url(), "aud": ACCESS_TOKEN_AUDIENCE, "sub": "1", "exp": TestIssuer::now() + 60});
     let tampered_token = {
         let mut parts: Vec<&str> = valid_token.split('.').collect();
         let (payload, _) = parts[1].split_at(parts[1].len() - 2);

@@ -3,8 +3,8 @@
 use crate::{
     dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
-    fixture::{WORKSPACE, knowledge_content},
     guardrail::evidence_documents,
+    support::workspace_fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
     AGENT_FLOW, ScriptedEndpoint, ScriptedResponse, TestApp,
@@ -107,7 +107,11 @@ async fn tool_call_payload_is_withheld_from_viewers() {
     let artifact_path = format!("/evidence-artifacts/{}", tool_call["artifact_id"].as_str().unwrap());
     let full_artifact = fixture.app.get(execution_path(id, &artifact_path)).await.expect(200);
     assert_eq!(full_artifact["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
-    fixture.app.fixtures().bind_role("user:vera", "viewer", "tenant", Some(crate::fixture::TENANT)).await;
+    fixture
+        .app
+        .fixtures()
+        .bind_role("user:vera", "viewer", "tenant", Some(crate::support::workspace_fixture::TENANT))
+        .await;
     let viewer_artifact = fixture.app.get(execution_path(id, &artifact_path)).as_actor("user:vera").await.expect(200);
     assert_eq!((&viewer_artifact["payload"], &viewer_artifact["payload_withheld"]), (&Value::Null, &json!(true)));
 }

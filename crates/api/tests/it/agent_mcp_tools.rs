@@ -1,7 +1,7 @@
 //! Agents that call tools of MCP servers. The MCP server in these tests is another Fairway server. The official SDK
 //! makes the calls.
 
-use crate::{fixture::WORKSPACE, guardrail::evidence_documents, share_link::query_number};
+use crate::{guardrail::evidence_documents, share_link::query_number, support::workspace_fixture::WORKSPACE};
 use fairway_domain::asset::content::mcp_server::ToolPin;
 use fairway_testkit::{
     TestApp,

@@ -1,6 +1,6 @@
 //! Environment settings and the approval rules that follow from them.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! T49: an approval counts only for the release that it names, with the bindings that were reviewed.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{
     TestApp,
     app::{Request, Version},

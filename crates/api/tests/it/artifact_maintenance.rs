@@ -1,6 +1,6 @@
 //! The artifact store: verification against the index, and garbage collection of unreferenced artifacts.
 
-use crate::fixture::{WORKSPACE, knowledge_content};
+use crate::support::workspace_fixture::{WORKSPACE, knowledge_content};
 use fairway_domain::asset::artifact_store::ArtifactPath;
 use fairway_testkit::{ArtifactFault, FaultyArtifactStore, MovableClock, TestApp};
 use futures_util::future::join_all;

@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 
 fn examples_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/assets")
@@ -159,7 +159,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
             json!({ "event": "pre_llm", "handler": handler })
         })
         .await;
-    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let flow = fixtures.flow("flow", crate::support::workspace_fixture::ECHO_FLOW).await;
     let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
         "guardrails": [{ "slug": "guardrail-config" }] });
     bindings.push(fixtures.asset_with_version("workload_harness", "harness", harness).await);

@@ -1,6 +1,6 @@
 //! The lifecycle of assets: activation, retirement, archiving, and the releases that block archiving.
 
-use crate::fixture::{WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{TestApp, app::Response};
 use futures_util::future::join;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Versions of assets: labels, notes and diffs.
 
-use crate::{
-    fixture::{ECHO_FLOW, WORKSPACE},
+use crate::support::{
     resource_measurement::measure_polls,
+    workspace_fixture::{ECHO_FLOW, WORKSPACE},
 };
 use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
 use fairway_operations::{

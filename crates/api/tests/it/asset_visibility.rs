@@ -1,6 +1,6 @@
 //! Visibility of assets: namespaces, grants, and built-in assets.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

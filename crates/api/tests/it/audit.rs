@@ -1,8 +1,8 @@
 //! The audit log: one entry for each change, in a total order, without text that people wrote.
 
-use crate::{
-    fixture::WorkspaceFixture,
-    openapi_route_list::{Route, routes},
+use crate::support::{
+    documented_routes::{Route, routes},
+    workspace_fixture::WorkspaceFixture,
 };
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
@@ -22,7 +22,7 @@ pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), wait_for_log).await.unwrap();
-    read_log(app, crate::fixture::TENANT).await
+    read_log(app, crate::support::workspace_fixture::TENANT).await
 }
 
 /// The sequenced entries of a tenant's log, newest first. Unlike [`audit_log`], does not wait for pending facts.
@@ -178,7 +178,7 @@ async fn facts_carry_notification_categories() {
     let next_release = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
     app.fixtures().transition(&next_release, "active").await;
     app.post(format!("/v1/releases/{next_release}/rollback"), json!({ "reason": "x" })).await.expect(200);
-    let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::fixture::WORKSPACE);
+    let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::support::workspace_fixture::WORKSPACE);
     app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false }))
         .await
         .expect(200);
@@ -456,7 +456,7 @@ async fn facts_hold_no_user_text() {
     ]);
     let policy = fixtures.policy_with_rules("policy", rules).await;
     let model = fixtures.model_policy("model").await;
-    let yaml = crate::fixture::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
+    let yaml = crate::support::workspace_fixture::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
     let flow = fixtures.flow("flow", &yaml).await;
     let body = json!({
         "slug": "main", "owner_ref": "team:a", "invocation_mode": "form", "name": text("name"),
@@ -482,7 +482,9 @@ async fn facts_hold_no_user_text() {
         assert!([200, 403, 409].contains(&response.status), "{response}");
     }
     let tenants_host = json!({ "public_hosts": ["canary-qxzw.example"] });
-    app.patch(format!("/v1/tenants/{}/settings", crate::fixture::TENANT), tenants_host).await.expect(200);
+    app.patch(format!("/v1/tenants/{}/settings", crate::support::workspace_fixture::TENANT), tenants_host)
+        .await
+        .expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
     let rows = owner.query("SELECT kind, convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
     assert!(rows.len() > 15);

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::run,
-    fixture::{TENANT, WORKSPACE, knowledge_content},
+    support::workspace_fixture::{TENANT, WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{TestApp, app::ActiveWorkload};
 use serde_json::{Value, json};

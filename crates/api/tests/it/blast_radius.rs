@@ -1,6 +1,6 @@
 //! Blast radius: the releases and workloads that depend on an asset, and the reference paths to it.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Rules for the values of request bodies. Invalid values are refused before the operation, all in one response, and
 //! never echoed.
 
-use crate::{
-    fixture::{WORKSPACE, WorkspaceFixture, knowledge_content},
-    openapi_route_list::{openapi_document, routes},
+use crate::support::{
+    documented_routes::{openapi_document, routes},
+    workspace_fixture::{WORKSPACE, WorkspaceFixture, knowledge_content},
 };
 use fairway_testkit::{
     TestApp,

@@ -1,6 +1,6 @@
 //! The built-in assistant workload of every workspace.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::json;
 

@@ -2,8 +2,8 @@
 
 use crate::{
     execution::wait_until_ended,
-    fixture::{WORKSPACE, knowledge_content},
     share_link::query_number,
+    support::workspace_fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{FaultPoint, FaultProxy, ProviderBehaviour, ProxyFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};

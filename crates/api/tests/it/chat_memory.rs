@@ -7,8 +7,8 @@ mod resumed_runs;
 use crate::{
     dispatch::execution_path,
     execution::wait_until_ended,
-    fixture::{TENANT, WORKSPACE},
     share_link::query_number,
+    support::workspace_fixture::{TENANT, WORKSPACE},
 };
 use fairway_domain::execution::provider::{MessageRole, ProviderCall, ProviderError};
 use fairway_testkit::{

@@ -1,6 +1,6 @@
 //! Concurrent requests: no update is lost, and every lane has exactly one holder.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{TestApp, app::Response, is_long};
 use futures_util::future::join_all;
 use serde_json::{Value, json};

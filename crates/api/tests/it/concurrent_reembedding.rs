@@ -345,7 +345,7 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
     assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS_PER_INGEST)));
     // Two paragraphs do not fit into one chunk, so each paragraph becomes one chunk.
-    let mut content = crate::fixture::knowledge_content("many");
+    let mut content = crate::support::workspace_fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
     let large_base = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";

@@ -1,6 +1,6 @@
 //! Connections: settings, secret references, and checks of their endpoints.
 
-use crate::fixture::{WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -86,7 +86,9 @@ async fn failed_notice_does_not_stop_other_notices() {
 #[tokio::test]
 async fn notices_reach_those_who_manage_connections() {
     let app = TestApp::start().await;
-    app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(crate::fixture::WORKSPACE)).await;
+    app.fixtures()
+        .bind_role("user:reader", "viewer", "workspace", Some(crate::support::workspace_fixture::WORKSPACE))
+        .await;
     let connection = create(&app, "crm", Some(in_days(-1))).await;
     assert_eq!(notices(&app, &connection).await, [0]);
     let inbox = "/v1/notifications/inbox?category=credential_expiry";

@@ -4,9 +4,9 @@
 mod harness;
 mod may_have_happened;
 
-use crate::{
-    fixture::WorkspaceFixture,
-    openapi_route_list::{Route, SIGN_IN_OPERATIONS, routes},
+use crate::support::{
+    documented_routes::{Route, SIGN_IN_OPERATIONS, routes},
+    workspace_fixture::WorkspaceFixture,
 };
 use fairway_testkit::{
     FaultPoint, FaultProxy, ProxyFault, TestApp,

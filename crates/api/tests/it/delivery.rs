@@ -1,9 +1,11 @@
 //! Deliveries outside the inbox: the outbox from a fact to a receiver, delivery health, and tests of destinations.
 
 use crate::{
-    fixture::{TENANT, WorkspaceFixture},
-    openapi_route_list::routes,
     run_events::EventStream,
+    support::{
+        documented_routes::routes,
+        workspace_fixture::{TENANT, WorkspaceFixture},
+    },
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use crate::{
     delivery::{DELIVERIES, await_deliveries, opt_in_to_incidents, suspend, webhook},
-    fixture::WorkspaceFixture,
+    support::workspace_fixture::WorkspaceFixture,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};

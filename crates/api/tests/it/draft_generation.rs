@@ -1,6 +1,6 @@
 //! Generated drafts: the generator runs under its own release and policy, and its output is untrusted data.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,
@@ -93,7 +93,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     let fixtures = app.fixtures();
     let other_workspace = fixtures.workspace("elsewhere", "elsewhere").await;
     fixtures.bind_role("user:author", "author", "workspace", Some(&other_workspace)).await;
-    fixtures.bind_role("user:runner", "runtime_user", "tenant", Some(crate::fixture::TENANT)).await;
+    fixtures.bind_role("user:runner", "runtime_user", "tenant", Some(crate::support::workspace_fixture::TENANT)).await;
     // The author cannot see the workspace of the generator's workload, and can still generate drafts.
     generate_in(&app, &other_workspace, DESCRIPTION).as_actor("user:author").await.expect(200);
     for (actor, workspace) in [
@@ -124,8 +124,8 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT release_id::text FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND tenant_id = $1::text::uuid";
-    let release: String = owner.query_one(sql, &[&crate::fixture::TENANT]).await.unwrap().get(0);
-    fixtures.bind_role("user:admin", "tenant_admin", "tenant", Some(crate::fixture::TENANT)).await;
+    let release: String = owner.query_one(sql, &[&crate::support::workspace_fixture::TENANT]).await.unwrap().get(0);
+    fixtures.bind_role("user:admin", "tenant_admin", "tenant", Some(crate::support::workspace_fixture::TENANT)).await;
     let (release_path, releases) = (format!("/v1/releases/{release}"), "/v1/releases?environment=production");
     for caller in ["user:admin", "user:author", "user:runner"] {
         app.get(&release_path).as_actor(caller).await.expect_refusal(404, "not_found");
@@ -263,7 +263,10 @@ async fn refuses_without_an_active_generator() {
         ),
         (
             "/v1/flows",
-            json!({ "slug": "fairway-generator-flow", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW }),
+            json!({
+                "slug": "fairway-generator-flow", "owner_ref": "team:a",
+                "content_yaml": crate::support::workspace_fixture::ECHO_FLOW,
+            }),
         ),
     ] {
         let refusal = app.post(path, body).await.expect_refusal(422, "validation_error");

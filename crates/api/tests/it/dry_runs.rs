@@ -3,8 +3,10 @@
 
 use crate::{
     audit::audit_log,
-    fixture::WORKSPACE,
-    resource_measurement::{assert_bounded, measure_polls},
+    support::{
+        resource_measurement::{assert_bounded, measure_polls},
+        workspace_fixture::WORKSPACE,
+    },
 };
 use fairway_domain::access::ActorRef;
 use fairway_operations::access::{Claims, IdentityMode};

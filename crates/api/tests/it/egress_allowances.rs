@@ -1,9 +1,11 @@
 //! Egress allowances of the operator, and the components that they apply to.
 
 use crate::{
-    captured_telemetry::CapturedServer,
-    fixture::{WORKSPACE, knowledge_content},
     knowledge::documents_path,
+    support::{
+        captured_telemetry::CapturedServer,
+        workspace_fixture::{WORKSPACE, knowledge_content},
+    },
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;

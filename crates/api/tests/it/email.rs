@@ -5,7 +5,7 @@ use crate::{
         DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_digest_lines, await_status, destination,
         opt_in_to_incidents, suspend,
     },
-    fixture::{TENANT, WorkspaceFixture},
+    support::workspace_fixture::{TENANT, WorkspaceFixture},
 };
 use fairway_testkit::{SmtpServer, TestApp};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Changed embedding models: pinned releases, kept models, and re-embedding.
 
 use crate::{
-    fixture::{WORKSPACE, knowledge_content},
     guardrail::evidence_documents,
+    support::workspace_fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
     TestApp,

@@ -1,7 +1,7 @@
 //! End-to-end test from an empty database to a governed answer and its evidence. It checks every field of the
 //! responses.
 
-use crate::fixture::{NAMESPACE, WORKSPACE};
+use crate::support::workspace_fixture::{NAMESPACE, WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use uuid::{Uuid, Version};

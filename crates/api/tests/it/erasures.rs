@@ -7,10 +7,10 @@ use crate::{
     chat_memory::turns_of_actor,
     evidence_bundle::{bundle, failed_checks, keys, statement},
     execution::wait_until_ended,
-    fixture::knowledge_content,
     rejected_results::tables_with,
     retrieval::RETRIEVAL_FLOW,
     share_link::{create_link, create_shared_workload, query_number, run_request},
+    support::workspace_fixture::knowledge_content,
 };
 use fairway_domain::evidence::bundle::verify_bundle;
 use fairway_testkit::{

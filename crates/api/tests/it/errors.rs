@@ -99,7 +99,8 @@ async fn panic_ends_only_its_request() {
         assert!(!response.text().contains("canary"), "{response}");
     }
     app.get("/v1/workloads").await.expect(200);
-    let listed = app.get(format!("{path}?workspace_id={}", crate::fixture::WORKSPACE)).await.expect(200);
+    let listed =
+        app.get(format!("{path}?workspace_id={}", crate::support::workspace_fixture::WORKSPACE)).await.expect(200);
     assert_eq!(listed, json!([]));
 }
 
@@ -109,7 +110,7 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let list_path = format!("{path}?workspace_id={}", crate::fixture::WORKSPACE);
+    let list_path = format!("{path}?workspace_id={}", crate::support::workspace_fixture::WORKSPACE);
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     for fault in [ArtifactFault::Unavailable, ArtifactFault::FailsAfterPut] {
         faults.set_fault(fault);

@@ -1,6 +1,6 @@
 //! The evidence of a run: the graph, its documents, and the lineage of the output.
 
-use crate::{execution::run, fixture::WORKSPACE};
+use crate::{execution::run, support::workspace_fixture::WORKSPACE};
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Version},
@@ -311,7 +311,7 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
     let fixtures = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
-    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let flow = fixtures.flow("flow", crate::support::workspace_fixture::ECHO_FLOW).await;
     let workload = fixtures
         .active_workload_with_bindings("main", vec![fixtures.policy_with_rules("policy", rules).await, flow])
         .await;

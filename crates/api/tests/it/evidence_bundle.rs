@@ -1,6 +1,6 @@
 //! Evidence bundles: fetched over HTTP, and verified with the function that `fairway verify` uses.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_domain::{
     evidence::bundle::{
         BundleReport, CheckVerdict, Envelope, ExecutionStatement,
@@ -146,7 +146,7 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     let report = verify_bundle(&response.body, &keys);
     assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert_eq!(predicate.verification_result, SummaryResult::Passed);
-    assert_eq!(predicate.chain.release.bindings.len(), first_workload.versions.len());
+    assert_eq!(predicate.evidence.release.bindings.len(), first_workload.versions.len());
     // A draft has no approvals, and its summary can be requested too.
     let body = json!({ "workload_id": first_workload.workload_id, "environment": "dev", "target_lane": "all" });
     let draft = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
@@ -181,7 +181,7 @@ async fn evidence_names_the_use_case_of_a_workload() {
         let response = wait_for_bundle(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
         let statement: ReleaseStatement =
             serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
-        let facts = &statement.predicate.chain.facts;
+        let facts = &statement.predicate.evidence.facts;
         assert!(facts.iter().any(|fact| names_origin(&fact.body)), "{release}");
         (response, statement.predicate.verification_result)
     };

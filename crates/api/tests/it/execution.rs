@@ -192,7 +192,7 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let incomplete_workload = fixtures.active_workload_with_bindings("half", vec![policy.clone(), prompt]).await;
     run(&app, &incomplete_workload).await.expect_refusal(409, "nothing_to_run");
     // A flow without a model call needs neither a prompt nor a model policy.
-    let flow = fixtures.flow("flow", crate::fixture::ECHO_FLOW).await;
+    let flow = fixtures.flow("flow", crate::support::workspace_fixture::ECHO_FLOW).await;
     let echo = fixtures.active_workload_with_bindings("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
 }
@@ -275,9 +275,12 @@ async fn legacy_release_calls_the_configured_model() {
     // Activation refuses a model configuration whose asset is retired.
     let workload = fixtures.workload("late").await;
     let late_release = fixtures.approved_release(&workload, &versions).await;
-    app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::fixture::WORKSPACE), json!({}))
-        .await
-        .expect(200);
+    app.post(
+        format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::support::workspace_fixture::WORKSPACE),
+        json!({}),
+    )
+    .await
+    .expect(200);
     let path = format!("/v1/releases/{late_release}/transition");
     let refusal = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     assert_eq!(refusal["missing"][0]["code"], "model_policy_not_approved");
@@ -299,7 +302,11 @@ async fn stored_versions_run_after_validation_became_stricter() {
             "UPDATE asset_version SET content = (content::jsonb || '{extra}')::text WHERE asset_version_id = '{}';",
             version.asset_version_id
         ));
-        let path = format!("/v1/assets/{}/versions?workspace_id={}", version.asset_id, crate::fixture::WORKSPACE);
+        let path = format!(
+            "/v1/assets/{}/versions?workspace_id={}",
+            version.asset_id,
+            crate::support::workspace_fixture::WORKSPACE
+        );
         let mut content = app.get(path).await.expect(200)[0]["content"].clone();
         content.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let path = format!("/v1/assets/{}/versions", version.asset_id);
@@ -361,7 +368,7 @@ async fn missing_prompt_arguments_return_422() {
 #[tokio::test]
 async fn only_the_submitter_reads_the_result() {
     let app = TestApp::start().await;
-    let workspace = Some(crate::fixture::WORKSPACE);
+    let workspace = Some(crate::support::workspace_fixture::WORKSPACE);
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:grace", "viewer"), ("user:eve", "runtime_user")] {
         app.fixtures().bind_role(actor, role, "workspace", workspace).await;

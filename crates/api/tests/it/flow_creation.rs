@@ -1,8 +1,8 @@
 //! Flows: creation from YAML, validation with all errors, and the stored source text.
 
-use crate::{
-    fixture::{ECHO_FLOW, WORKSPACE},
+use crate::support::{
     resource_measurement::assert_bounded,
+    workspace_fixture::{ECHO_FLOW, WORKSPACE},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! References between assets of every kind. Submitting a release resolves and freezes them transitively.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use std::{fs, future::IntoFuture, path::Path};

@@ -1,6 +1,6 @@
 //! Generated bundle plans and refinements. The generator's output is untrusted data.
 
-use crate::fixture::{WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     PermissionsByActorName, ProviderBehaviour, StubProvider, TestApp,
     app::{Client, Request},

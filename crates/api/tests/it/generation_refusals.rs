@@ -3,8 +3,8 @@
 
 use crate::{
     access_tokens::WithToken as _,
-    fixture::{WORKSPACE, WorkspaceFixture},
     provider_calls::{ProviderAccounts, chat_response},
+    support::workspace_fixture::{WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::{
     TestApp, TestIssuer,

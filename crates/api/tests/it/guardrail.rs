@@ -3,10 +3,12 @@
 use crate::{
     dispatch::execution_path,
     execution::wait_until_ended,
-    fixture::{WORKSPACE, knowledge_content},
-    resource_measurement::assert_bounded,
     retrieval,
     run_events::parse_event_stream,
+    support::{
+        resource_measurement::assert_bounded,
+        workspace_fixture::{WORKSPACE, knowledge_content},
+    },
 };
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,

@@ -1,6 +1,8 @@
 //! Routes and output of the service itself: health, readiness, metrics, logs and request identifiers.
 
-use crate::{captured_telemetry::CapturedServer, fixture::WorkspaceFixture, openapi_route_list::routes};
+use crate::support::{
+    captured_telemetry::CapturedServer, documented_routes::routes, workspace_fixture::WorkspaceFixture,
+};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{

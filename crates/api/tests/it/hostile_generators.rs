@@ -1,7 +1,7 @@
 //! T17, T18: the generator's model returns bundle plans that an attacker could choose. The server neither echoes nor
 //! stores them.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 

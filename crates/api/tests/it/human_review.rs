@@ -3,8 +3,8 @@
 use crate::{
     dispatch::{async_run, execution_path},
     execution::{run, wait_until_ended},
-    fixture::WORKSPACE,
     run_events::{kinds_of, parse_event_stream},
+    support::workspace_fixture::WORKSPACE,
 };
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,
@@ -345,7 +345,11 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let (unreviewed, _) = run_until_review(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
     app.database().move_clock(WEEK - 60).await.unwrap();
-    assert_eq!(app.services().reviews.expire_reviews().await.unwrap(), 0, "the review expires a minute later");
+    assert_eq!(
+        app.services().reviews.end_reviews_without_verdict().await.unwrap(),
+        0,
+        "the review expires a minute later"
+    );
     app.database().move_clock(WEEK + 1).await.unwrap();
     review_request(&app, &unreviewed, json!({ "outcome": "approved" })).await.expect_refusal(409, "review_not_pending");
     let ended_run = wait_until_ended(&app, &unreviewed).await;

@@ -1,8 +1,8 @@
 //! Idempotency keys: a repeated request returns the effect of the first request and causes no second effect.
 
-use crate::{
-    fixture::{WORKSPACE, WorkspaceFixture},
-    openapi_route_list::routes,
+use crate::support::{
+    documented_routes::routes,
+    workspace_fixture::{WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::Response};
 use futures_util::future::join_all;
@@ -177,7 +177,7 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
 async fn a_key_belongs_to_the_workspace_of_the_query() {
     let app = TestApp::start().await;
     let fixture = WorkspaceFixture::create(&app).await;
-    let flow = crate::fixture::ECHO_FLOW;
+    let flow = crate::support::workspace_fixture::ECHO_FLOW;
     for (path, body) in [
         ("/v1/assets", json!({ "slug": "keyed", "asset_kind": "skill", "owner_ref": "team:a" })),
         ("/v1/workloads", json!({ "slug": "keyed", "owner_ref": "team:a", "invocation_mode": "api" })),

@@ -1,6 +1,6 @@
 //! Compares the server's access decisions over HTTP with an independent model (`tools/access/permission_model.py`).
 
-use crate::fixture::{TENANT, WorkspaceFixture};
+use crate::support::workspace_fixture::{TENANT, WorkspaceFixture};
 use decision_model::{DOCUMENT, DecisionModel};
 use fairway_domain::access::{GrantScope, Role};
 use fairway_operations::access::Operation;

@@ -2,7 +2,7 @@
 
 use crate::{
     embedding_models::{documents_path, knowledge_base, text_document},
-    fixture::knowledge_content,
+    support::workspace_fixture::knowledge_content,
 };
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{

@@ -3,9 +3,9 @@
 use crate::{
     access_by_role::{CALLERS, EXPECTED_ACCESS},
     access_tokens::WithToken as _,
-    fixture::WorkspaceFixture,
+    support::workspace_fixture::WorkspaceFixture,
 };
-use fairway_testkit::{AUDIENCE, TestApp, TestIssuer};
+use fairway_testkit::{ACCESS_TOKEN_AUDIENCE, TestApp, TestIssuer};
 use serde_json::json;
 
 /// Operations that ignore credentials: probes, and documents without data of a tenant.
@@ -24,7 +24,7 @@ async fn invalid_tokens(issuer: &TestIssuer) -> Vec<(&'static str, String)> {
     };
     let forger = TestIssuer::start().await.unwrap();
     let claims = json!({
-        "iss": issuer.url(), "aud": AUDIENCE, "sub": "root", "preferred_username": "root",
+        "iss": issuer.url(), "aud": ACCESS_TOKEN_AUDIENCE, "sub": "root", "preferred_username": "root",
         "exp": TestIssuer::now() + 600,
     });
     vec![

@@ -1,6 +1,6 @@
 //! Paths: on every route, an invalid identifier gets 404 with the same message as an unknown identifier.
 
-use crate::{fixture::WorkspaceFixture, openapi_route_list::routes};
+use crate::support::{documented_routes::routes, workspace_fixture::WorkspaceFixture};
 use fairway_domain::{memory::SessionId, slug::Slug};
 use fairway_testkit::TestApp;
 use serde_json::json;

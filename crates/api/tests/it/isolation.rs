@@ -5,8 +5,10 @@
 //! The cases are derived from the OpenAPI document. A new operation or identifier without a case fails the test.
 
 use crate::{
-    fixture::WorkspaceFixture,
-    openapi_route_list::{Route, openapi_document, routes},
+    support::{
+        documented_routes::{Route, openapi_document, routes},
+        workspace_fixture::WorkspaceFixture,
+    },
     tenancy::{UNKNOWN_ID, comparable_response},
 };
 use fairway_testkit::{

@@ -2,7 +2,7 @@
 
 mod vector_search;
 
-use crate::fixture::{TENANT, WORKSPACE, knowledge_content};
+use crate::support::workspace_fixture::{TENANT, WORKSPACE, knowledge_content};
 use fairway_domain::{
     access::ActorRef,
     id::WorkspaceId,

@@ -1,7 +1,7 @@
 //! Lane selection: the caller's chosen lane, else the lane of its binding, else `standard`. If no release holds the
 //! selected lane, the next more general lane with a holder serves the run.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_domain::{access::ActorRef, slug::Slug};
 use fairway_operations::{
     Failure, RunRefusal,

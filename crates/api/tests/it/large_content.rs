@@ -1,6 +1,6 @@
 //! Resource usage when clients create, read and compare large content within the limits.
 
-use crate::{fixture::WORKSPACE, resource_measurement::assert_bounded};
+use crate::support::{resource_measurement::assert_bounded, workspace_fixture::WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::json;
 use std::net::SocketAddr;

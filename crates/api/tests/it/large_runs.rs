@@ -240,7 +240,7 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
     let versions = vec![fixtures.allow_all_policy("policy").await, fixtures.flow("echo", flow).await];
     let echo = fixtures.active_workload_with_bindings("echo", versions).await;
-    fixtures.bind_role("user:operator", "operator", "tenant", Some(crate::fixture::TENANT)).await;
+    fixtures.bind_role("user:operator", "operator", "tenant", Some(crate::support::workspace_fixture::TENANT)).await;
     let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());
     fairway_memory_limit::limit_process(1);

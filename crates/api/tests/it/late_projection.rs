@@ -1,6 +1,6 @@
 //! Facts that the projector processes late, because it starts after them in another server.
 
-use crate::fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{TestApp, app::Client};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Pagination: following the cursors of any list returns each row exactly once.
 
-use crate::{
-    fixture::{WORKSPACE, WorkspaceFixture},
-    openapi_route_list::routes,
+use crate::support::{
+    documented_routes::routes,
+    workspace_fixture::{WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn cursors_visit_every_row_of_every_list_once() {
     let fixture = WorkspaceFixture::create(&app).await;
     for number in 0..5 {
         fixture.fixtures.draft(&fixture.workload.workload_id, &[]).await;
-        fixture.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
+        fixture.fixtures.flow(&format!("more-{number}"), crate::support::workspace_fixture::ECHO_FLOW).await;
         for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
             fixture.successful_request(operation).await.await.expect(201);
         }

@@ -1,8 +1,8 @@
 //! The Model Context Protocol: both supported revisions, with handwritten messages and with third-party clients.
 
 use crate::{
-    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
     share_link::query_number,
+    support::workspace_fixture::{TENANT, WORKSPACE, WorkspaceFixture},
 };
 use fairway_testkit::{
     TestApp,

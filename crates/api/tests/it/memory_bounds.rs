@@ -1,7 +1,7 @@
 //! Bounds on server memory that callers influence: pages of lists, manifests, large bodies, and responses that are
 //! read slowly.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 use std::{

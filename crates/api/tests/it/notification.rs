@@ -1,7 +1,7 @@
 //! Notifications over HTTP: from a fact to an inbox, preferences by scope, records of suppressed notifications, and
 //! settings.
 
-use crate::fixture::{TENANT, WorkspaceFixture};
+use crate::support::workspace_fixture::{TENANT, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
     app::{Client, Response},

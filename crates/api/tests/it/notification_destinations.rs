@@ -1,7 +1,7 @@
 //! Destinations of notifications over HTTP: both scopes (workspace and organization), redaction, preconditions and
 //! management.
 
-use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{TestApp, app::Client};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The OpenAPI document: it is current and consistent, and the server returns it.
 
-use crate::openapi_route_list::{openapi_document, routes};
+use crate::support::documented_routes::{openapi_document, routes};
 use fairway_testkit::TestApp;
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};

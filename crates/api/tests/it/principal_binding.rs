@@ -1,6 +1,6 @@
 //! Principal bindings of a workload: one for each principal, listed newest first to callers with `workspace.manage`.
 
-use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
     app::{Request, Response},

@@ -2,7 +2,7 @@
 
 use crate::{
     delivery::suspend,
-    fixture::{TENANT, WorkspaceFixture},
+    support::workspace_fixture::{TENANT, WorkspaceFixture},
 };
 use fairway_testkit::TestApp;
 use std::time::{Duration, Instant};

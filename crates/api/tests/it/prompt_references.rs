@@ -1,6 +1,6 @@
 //! Prompts: tokens, references to other assets, and the versions that a release executes.
 
-use crate::{fixture::WORKSPACE, resource_measurement::assert_bounded};
+use crate::support::{resource_measurement::assert_bounded, workspace_fixture::WORKSPACE};
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,
     app::{Fixtures, Version},

@@ -1,10 +1,10 @@
 //! Provider adapters end to end, with loopback endpoints that implement the providers' protocols and inject faults.
 
 use crate::{
-    captured_telemetry::CapturedServer,
     dispatch::{async_run, execution_path},
     execution::{run, wait_until_ended},
     run_events::EventStream,
+    support::captured_telemetry::CapturedServer,
 };
 use fairway_testkit::{
     ScriptedEndpoint, ScriptedResponse, TestApp,

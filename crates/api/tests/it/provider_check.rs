@@ -1,6 +1,6 @@
 //! `fairway-server providers test`, the default settings file, and reports about accounts that cannot be called.
 
-use crate::captured_telemetry::CapturedServer;
+use crate::support::captured_telemetry::CapturedServer;
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, unused_address};
 use serde_json::{Value, json};
 use std::{

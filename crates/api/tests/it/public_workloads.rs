@@ -1,6 +1,6 @@
 //! Public workloads: anonymous runs within the rate limit, and result tokens.
 
-use crate::fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Builder, Client, Request, Response},

@@ -1,10 +1,12 @@
 //! A rejected answer appears in no response, table, log line or span.
 
 use crate::{
-    captured_telemetry::{CapturedServer, CapturedTelemetry},
     dispatch::execution_path,
-    fixture::WORKSPACE,
-    openapi_route_list::{Route, routes},
+    support::{
+        captured_telemetry::{CapturedServer, CapturedTelemetry},
+        documented_routes::{Route, routes},
+        workspace_fixture::WORKSPACE,
+    },
 };
 use fairway_testkit::{
     ScriptedEndpoint, ScriptedResponse, TestDatabase,

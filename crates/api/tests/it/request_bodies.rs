@@ -1,8 +1,8 @@
 //! Request bodies: malformed JSON, size limits, unknown fields and invalid values.
 
-use crate::{
-    fixture::WorkspaceFixture,
-    openapi_route_list::{openapi_document, routes},
+use crate::support::{
+    documented_routes::{openapi_document, routes},
+    workspace_fixture::WorkspaceFixture,
 };
 use fairway_domain::execution::script::is_forbidden_request_field;
 use fairway_testkit::TestApp;
@@ -357,7 +357,9 @@ async fn rejects_content_that_violates_its_kind() {
         let first_error = &refusal["fields"][0];
         assert!(first_error["path"].as_str().is_some_and(|path| path.starts_with("content")), "{response}");
         assert!(first_error["code"].is_string() && first_error["message"].is_string(), "{response}");
-        let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::fixture::WORKSPACE)).await;
+        let listed = app
+            .get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::support::workspace_fixture::WORKSPACE))
+            .await;
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
     // Each kind of prompt error has its own code. The response never repeats the template.

@@ -5,7 +5,7 @@ mod run_records;
 use crate::{
     embedding_models::SEARCH_FLOW,
     execution::wait_until_ended,
-    fixture::{WORKSPACE, knowledge_content},
+    support::workspace_fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
     FaultProxy, ProviderBehaviour, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,

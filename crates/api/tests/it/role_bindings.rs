@@ -1,6 +1,6 @@
 //! Caller identity, role bindings, and how soon a change of roles takes effect.
 
-use crate::fixture::{TENANT, WORKSPACE};
+use crate::support::workspace_fixture::{TENANT, WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::json;
 
@@ -205,7 +205,7 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         let body = json!({ "principal": "user:new", "role": role, "scope_kind": kind, "scope_ref": reference });
         app.post("/v1/role-bindings", body)
     };
-    let namespace = Some(crate::fixture::NAMESPACE);
+    let namespace = Some(crate::support::workspace_fixture::NAMESPACE);
     let role_binding = grant("operator", "workspace", Some(WORKSPACE)).as_actor("user:boss").await.expect(201);
     let expected = json!({
         "role_binding_id": role_binding["role_binding_id"], "principal": "user:new", "role": "operator",
@@ -250,7 +250,7 @@ async fn requests_need_exactly_one_workspace() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let asset = fixtures.asset_without_versions("skill", "probe").await;
-    let flow = fixtures.flow("probe-flow", crate::fixture::ECHO_FLOW).await.asset_id;
+    let flow = fixtures.flow("probe-flow", crate::support::workspace_fixture::ECHO_FLOW).await.asset_id;
     for path in [format!("/v1/assets/{asset}"), format!("/v1/assets/{asset}/versions"), format!("/v1/flows/{flow}")] {
         for query in ["", "?workspace_id=", "?workspace_id=x"] {
             let refusal = app.get(format!("{path}{query}")).await.expect_refusal(422, "validation_error");
@@ -265,7 +265,8 @@ async fn requests_need_exactly_one_workspace() {
     let workload =
         json!({ "slug": "w", "owner_ref": "team:a", "invocation_mode": "api", "workspace_id": other_workspace });
     let flow = json!({
-        "slug": "f", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW, "workspace_id": other_workspace,
+        "slug": "f", "owner_ref": "team:a", "workspace_id": other_workspace,
+        "content_yaml": crate::support::workspace_fixture::ECHO_FLOW,
     });
     for (path, body) in [("/v1/assets", body_for("a")), ("/v1/workloads", workload), ("/v1/flows", flow)] {
         let response = app.post(format!("{path}?workspace_id={WORKSPACE}"), body).await;

@@ -1,6 +1,6 @@
 //! Rollback: the release to which a lane returns, and the record of a rollback.
 
-use crate::{fixture::WORKSPACE, list_pagination::all_rows};
+use crate::{list_pagination::all_rows, support::workspace_fixture::WORKSPACE};
 use fairway_testkit::{
     MovableClock, TestApp,
     app::{Response, Version},
@@ -159,7 +159,7 @@ async fn archived_assets_do_not_block_a_rollback() {
     activate(&app, &second_release, None).await.expect(200);
     app.post(
         format!("/v1/assets/{}/archive", old_policy.asset_id),
-        json!({ "workspace_id": crate::fixture::WORKSPACE }),
+        json!({ "workspace_id": crate::support::workspace_fixture::WORKSPACE }),
     )
     .await
     .expect(200);

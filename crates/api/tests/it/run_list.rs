@@ -2,8 +2,8 @@
 
 use crate::{
     execution::run,
-    fixture::{WORKSPACE, WorkspaceFixture},
     list_pagination::all_rows,
+    support::workspace_fixture::{WORKSPACE, WorkspaceFixture},
 };
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::ActiveWorkload};

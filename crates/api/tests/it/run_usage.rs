@@ -3,7 +3,7 @@
 use crate::{
     dispatch::submit_queued_run,
     execution::{run, wait_until_ended},
-    fixture::{WORKSPACE, WorkspaceFixture},
+    support::workspace_fixture::{WORKSPACE, WorkspaceFixture},
 };
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,

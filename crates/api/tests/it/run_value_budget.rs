@@ -2,7 +2,7 @@
 
 use crate::{
     execution::{model_call_flow, run, wait_until_ended},
-    resource_measurement::assert_bounded,
+    support::resource_measurement::assert_bounded,
 };
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};

@@ -172,12 +172,14 @@ async fn callers_see_the_workloads_of_their_roles() {
         .await
         .expect(200);
     let tenant = app.fixtures().tenant("abroad").await;
-    let fixtures = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
+    let fixtures = app.fixtures().in_tenant(&tenant, crate::support::workspace_fixture::WORKSPACE);
     let foreign = fixtures.workspace("foreign", "foreign").await;
     let away = app.fixtures().in_tenant(&tenant, &foreign).workload("away").await;
     let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
-    app.fixtures().bind_role("user:near", "runtime_user", "workspace", Some(crate::fixture::WORKSPACE)).await;
+    app.fixtures()
+        .bind_role("user:near", "runtime_user", "workspace", Some(crate::support::workspace_fixture::WORKSPACE))
+        .await;
     app.fixtures().bind_role("user:far", "viewer", "workspace", Some(&other_workspace)).await;
     app.fixtures().bind_role("user:one", "runtime_user", "workload", Some(&own_workload)).await;
     for (actor, slugs, unseen) in

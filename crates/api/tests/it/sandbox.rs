@@ -368,8 +368,8 @@ async fn runs_scripts_through_the_api() {
     let app = TestApp::builder().gateway(Arc::new(embedded_gateway())).start().await;
     app.active_workload("main").await;
     let ask = |language: &str, code: &str| {
-        let body = json!({ "workspace_id": crate::fixture::WORKSPACE, "workload_slug": "main", "environment": "dev",
-            "language": language, "code": code });
+        let body = json!({ "workspace_id": crate::support::workspace_fixture::WORKSPACE, "workload_slug": "main",
+            "environment": "dev", "language": language, "code": code });
         app.post("/v1/runtime/code", body)
     };
     let response = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);

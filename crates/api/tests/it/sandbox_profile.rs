@@ -1,6 +1,6 @@
 //! Scripts whose limits come from a `sandbox_profile` that the release binds.
 
-use crate::{fixture::WORKSPACE, guardrail::evidence_documents};
+use crate::{guardrail::evidence_documents, support::workspace_fixture::WORKSPACE};
 use fairway_domain::execution::script::{
     Language, Script, ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
@@ -64,7 +64,7 @@ async fn refuses_unlisted_languages_before_any_write() {
     let gateway = StubScriptGateway::succeeding();
     let app = start_with_profile(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
     run_script(&app, "starlark", "result = 1").await.expect_refusal(422, "language_not_allowed");
-    assert_eq!((gateway.script_count(), gateway.preparation_counts().0), (0, 0));
+    assert_eq!((gateway.script_count(), gateway.prepared_and_waiting_sandboxes().0), (0, 0));
     assert_eq!(app.get("/v1/executions").await.expect(200), json!([]));
     run_script(&app, "javascript", "1").await.expect(200);
     assert_eq!(gateway.script_count(), 1);

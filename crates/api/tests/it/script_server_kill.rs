@@ -3,7 +3,7 @@
 use crate::{
     dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
-    fixture::WORKSPACE,
+    support::workspace_fixture::WORKSPACE,
 };
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use fairway_testkit::{

@@ -3,7 +3,7 @@
 mod request_fields;
 mod unknown_outcome;
 
-use crate::{dispatch::execution_path, execution::wait_until_ended, fixture::WORKSPACE};
+use crate::{dispatch::execution_path, execution::wait_until_ended, support::workspace_fixture::WORKSPACE};
 use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure, ScriptResult};
 use fairway_testkit::{ScriptGatewayBehaviour, StubScriptGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
@@ -291,10 +291,10 @@ async fn replay_takes_no_permit() {
     let gateway = StubScriptGateway::new(successful_behaviour(json!(2), ""));
     let app = start_app(&gateway).await;
     run_script(&app).idempotency_key("k").await.expect(200);
-    let (prepared, _) = gateway.preparation_counts();
+    let (prepared, _) = gateway.prepared_and_waiting_sandboxes();
     let replay = run_script(&app).idempotency_key("k").await;
     assert_eq!((replay.status, replay.header("idempotency-replayed")), (200, Some("true")));
-    assert_eq!(gateway.preparation_counts(), (prepared, 0), "a replay must not prepare a sandbox");
+    assert_eq!(gateway.prepared_and_waiting_sandboxes(), (prepared, 0), "a replay must not prepare a sandbox");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! R18 and T46: texts that callers send do not leak into errors, logs, spans, metrics or facts. Callers can neither
 //! forge log lines nor create metric series.
 
-use crate::{
+use crate::support::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},
-    fixture::{ECHO_FLOW, WorkspaceFixture},
-    openapi_route_list::{openapi_document, routes},
+    documented_routes::{openapi_document, routes},
+    workspace_fixture::{ECHO_FLOW, WorkspaceFixture},
 };
 use fairway_domain::execution::Status;
 use fairway_testkit::app::{Client, Request, Response};

@@ -1,6 +1,6 @@
 //! `fairway-server seed` creates the demo data. A repeated call changes nothing.
 
-use crate::fixture::WORKSPACE;
+use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{TestApp, TestDatabase};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, env, path::Path, process::Command};

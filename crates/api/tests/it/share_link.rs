@@ -1,6 +1,6 @@
 //! Share links: creation, use limits and revocation. The module `share_token` covers the access that tokens give.
 
-use crate::fixture::{ECHO_FLOW, TENANT};
+use crate::support::workspace_fixture::{ECHO_FLOW, TENANT};
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Client, Request, Response},

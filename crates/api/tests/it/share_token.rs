@@ -1,13 +1,15 @@
 //! Tokens of share links. A token gives access to one workload, cannot be guessed, and is not stored in plain text.
 
 use crate::{
-    captured_telemetry::CapturedServer,
-    fixture::{TENANT, WorkspaceFixture},
     share_link::{
         active_echo_workload, create_link, create_shared_workload, links_path, query_number, run_request,
         set_access_mode, use_count,
     },
-    token_scanner::{TokenScanner, dump_database, token_spellings},
+    support::{
+        captured_telemetry::CapturedServer,
+        token_scanner::{TokenScanner, dump_database, token_spellings},
+        workspace_fixture::{TENANT, WorkspaceFixture},
+    },
 };
 use fairway_testkit::{
     TestApp,

@@ -1,6 +1,6 @@
 //! Validation of slugs, names and labels.
 
-use crate::fixture::ECHO_FLOW;
+use crate::support::workspace_fixture::ECHO_FLOW;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Tenants and workspaces: ownership and isolation.
 
-use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
     app::{Request, Response},
@@ -281,7 +281,8 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
         (ask(foreign), ask(UNKNOWN_ID))
     };
     let asset = json!({ "slug": "mine", "asset_kind": "skill", "owner_ref": "team:a" });
-    let flow = json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW });
+    let flow =
+        json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::support::workspace_fixture::ECHO_FLOW });
     let workload = json!({ "slug": "mine", "owner_ref": "team:a", "invocation_mode": "chat" });
     let release = json!({ "workload_id": own_fixture.workload.workload_id, "environment": "dev" });
     let grant = |kind: &str| json!({ "principal": "user:x", "role": "viewer", "scope_kind": kind });

@@ -2,9 +2,11 @@
 //! unknown identifier must get the same response, execute the same SQL statements, and take the same time.
 
 use crate::{
-    captured_telemetry::CapturedServer,
-    fixture::WorkspaceFixture,
-    openapi_route_list::{Route, routes},
+    support::{
+        captured_telemetry::CapturedServer,
+        documented_routes::{Route, routes},
+        workspace_fixture::WorkspaceFixture,
+    },
     tenancy::comparable_response,
 };
 use fairway_testkit::{

@@ -1,8 +1,9 @@
 //! Distributed traces, from the caller's span down to each database statement.
 
 use crate::{
-    agent_mcp_tools::AGENT_FLOW, captured_telemetry::CapturedServer, fixture::WorkspaceFixture,
+    agent_mcp_tools::AGENT_FLOW,
     guardrail::evidence_documents,
+    support::{captured_telemetry::CapturedServer, workspace_fixture::WorkspaceFixture},
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;

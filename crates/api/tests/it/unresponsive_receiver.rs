@@ -2,7 +2,7 @@
 
 use crate::{
     delivery::{await_deliveries, opt_in_to_incidents, server, suspend, webhook},
-    fixture::WorkspaceFixture,
+    support::workspace_fixture::WorkspaceFixture,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};

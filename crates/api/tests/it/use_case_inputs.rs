@@ -1,6 +1,6 @@
 //! The inputs of a use case become the input form of its workload.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{
     TestApp,
     app::{Request, Response},

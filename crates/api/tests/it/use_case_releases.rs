@@ -1,6 +1,6 @@
 //! Prerequisites of a use case's release: access to its connections, and the policy bundle that publication reuses.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 

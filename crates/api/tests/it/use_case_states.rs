@@ -1,6 +1,6 @@
 //! Every operation in every status of a use case, and the filters of its list.
 
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Use cases from draft to active, with their connections and access requests.
 
-use crate::fixture::{WORKSPACE, WorkspaceFixture};
+use crate::support::workspace_fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use crate::{
     delivery::{KEY, NEXT_KEY, await_status, opt_in_to_incidents, server, suspend, webhook},
-    fixture::WorkspaceFixture,
+    support::workspace_fixture::WorkspaceFixture,
 };
 use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};

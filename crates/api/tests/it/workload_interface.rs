@@ -200,7 +200,7 @@ async fn changing_access_requires_workload_expose() {
     let workload = workload_with_echo_flow(&app, "main").await;
     let fixtures = app.fixtures();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
-        fixtures.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
+        fixtures.bind_role(actor, role, "workspace", Some(crate::support::workspace_fixture::WORKSPACE)).await;
     }
     let set_interface = |actor: &str, config: Value| {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)

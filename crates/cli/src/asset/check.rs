@@ -5,7 +5,7 @@ use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
     similar_names::similar_names,
-    unknown_name_hints,
+    unknown_names_in_files,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -143,9 +143,9 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
             let to_finding = |problem: ContentProblem| {
                 let valid = problem.valid_names.iter().map(String::as_str);
                 let flow_hint = (kind == AssetKind::OrchestrationFlow)
-                    .then(|| unknown_name_hints::flow_hint(content, &problem.pointer, problem.code));
+                    .then(|| unknown_names_in_files::flow_hint(content, &problem.pointer, problem.code));
                 let hint = flow_hint.flatten();
-                let hint = hint.unwrap_or_else(|| unknown_name_hints::member_hint(&problem.pointer, valid));
+                let hint = hint.unwrap_or_else(|| unknown_names_in_files::member_hint(&problem.pointer, valid));
                 content_finding(&problem.pointer, problem.code, format!("{}{hint}", problem.message))
             };
             problems.into_iter().map(to_finding).collect()
@@ -153,7 +153,7 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
         Err(ContentRefusal::Prompt(refusal)) => {
             let hint = refusal
                 .offset()
-                .and_then(|offset| unknown_name_hints::prompt_hint(content, offset))
+                .and_then(|offset| unknown_names_in_files::prompt_hint(content, offset))
                 .unwrap_or_default();
             let finding = content_finding("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
             vec![finding.with_offset(refusal.offset())]

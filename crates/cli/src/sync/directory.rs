@@ -97,7 +97,7 @@ impl ManifestFiles {
     }
 
     /// The manifests in a folder with this file stem.
-    pub(super) fn with_stem(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
+    pub(super) fn manifests_with_stem(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
         self.in_folder(folder).iter().filter(move |path| stem(path) == name)
     }
 }

@@ -1,7 +1,7 @@
 //! Sign-in of the command line at an identity provider: people with a device code, pipelines with client credentials.
 
 use crate::Terminal;
-use fairway_testkit::{AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, TestApp, TestIssuer};
+use fairway_testkit::{ACCESS_TOKEN_AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, TestApp, TestIssuer};
 use serde_json::json;
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -23,9 +23,9 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
     assert_eq!(issuer.refresh_token_count(), 1, "a valid token is not renewed");
     // These tokens expire at once. Concurrent commands share one renewal, because a refresh token can be used once.
-    issuer.set_access_token_lifetime(0);
+    issuer.set_announced_cli_token_lifetime(0);
     terminal.run_ok(&["login"]);
-    issuer.set_access_token_lifetime(600);
+    issuer.set_announced_cli_token_lifetime(600);
     let spawn = || {
         terminal.command(&["whoami", "--output", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -76,7 +76,7 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = server(&issuer).await;
     let terminal = Terminal::connected(&app);
-    issuer.set_access_token_lifetime(0);
+    issuer.set_announced_cli_token_lifetime(0);
     terminal.run_ok(&["login"]);
     issuer.refuse_refresh();
     let output = terminal.run(&["whoami"]);
@@ -108,7 +108,8 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     // Both issuers have a user `ada`, who is a different person at each. The second issuer therefore names people by
     // their subject.
     let table = format!(
-        "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\nuser_claim = \"sub\"\n\
+        "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\n\
+         audience = \"{ACCESS_TOKEN_AUDIENCE}\"\nuser_claim = \"sub\"\n\
          cli_client_id = \"{COMMAND_LINE_CLIENT_ID}\"",
         second.url()
     );

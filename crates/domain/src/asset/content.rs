@@ -4,7 +4,6 @@
 
 pub(super) mod content_walk;
 pub mod embedded_schema;
-mod enforcement;
 mod fail_closed;
 mod legacy_kind;
 mod linear_pattern;
@@ -14,6 +13,7 @@ mod oversized_collection;
 pub(crate) mod pattern_weight;
 mod problem;
 mod published_schema;
+mod recorded_fields;
 mod rule;
 mod schema;
 mod sovereignty;
@@ -30,7 +30,6 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-pub use enforcement::{RecordedField, recorded_fields};
 pub use fail_closed::{BindingPath, unenforced_controls};
 pub(crate) use linear_pattern::{
     MAX_COMPILED_PATTERN_BYTES, MAX_GUARDRAIL_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES, MAX_PATTERN_MEMORY_BYTES,
@@ -39,6 +38,7 @@ pub(crate) use linear_pattern::{
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub(crate) use published_schema::PublishedSchema;
+pub use recorded_fields::{RecordedField, recorded_fields};
 
 pub use schema::{schema_text, schema_value};
 pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};

@@ -61,20 +61,19 @@ impl DispatchPolicy {
     /// Whether a run with the requested mode is queued; `None` when the caller requests queueing and this setting
     /// has no queue.
     #[must_use]
-    pub const fn should_queue(self, requested_mode: DispatchMode) -> Option<bool> {
-        match (self, requested_mode) {
-            (Self::Inline, DispatchMode::Queued) => None,
-            (Self::Inline | Self::Hybrid, DispatchMode::Synchronous) => Some(false),
-            (Self::Queued, DispatchMode::Synchronous | DispatchMode::Queued) | (Self::Hybrid, DispatchMode::Queued) => {
-                Some(true)
-            }
+    pub const fn should_queue(self, requested_dispatch: RequestedDispatch) -> Option<bool> {
+        match (self, requested_dispatch) {
+            (Self::Inline, RequestedDispatch::Queued) => None,
+            (Self::Inline | Self::Hybrid, RequestedDispatch::Synchronous) => Some(false),
+            (Self::Queued, RequestedDispatch::Synchronous | RequestedDispatch::Queued)
+            | (Self::Hybrid, RequestedDispatch::Queued) => Some(true),
         }
     }
 }
 
 /// The dispatch that a caller requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DispatchMode {
+pub enum RequestedDispatch {
     /// Wait for the end of the run, within a time budget.
     Synchronous,
     /// Return as soon as the run is accepted.
@@ -253,12 +252,12 @@ mod tests {
     #[test]
     fn only_policies_with_workers_queue_runs() {
         let all = DispatchPolicy::ALL.map(|dispatch| {
-            (dispatch.should_queue(DispatchMode::Synchronous), dispatch.should_queue(DispatchMode::Queued))
+            (dispatch.should_queue(RequestedDispatch::Synchronous), dispatch.should_queue(RequestedDispatch::Queued))
         });
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
         for dispatch in DispatchPolicy::ALL {
             assert_eq!(DispatchPolicy::parse(dispatch.as_str()), Some(dispatch));
-            assert_eq!(dispatch.has_workers(), dispatch.should_queue(DispatchMode::Queued).is_some());
+            assert_eq!(dispatch.has_workers(), dispatch.should_queue(RequestedDispatch::Queued).is_some());
         }
     }
 }

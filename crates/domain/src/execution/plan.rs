@@ -161,7 +161,7 @@ impl RunPlan {
 
 /// The attributes of a run that policies read.
 #[derive(Clone, Debug)]
-pub struct PolicyAttributes {
+pub struct RunPolicyAttributes {
     /// The actor, such as `user:ada`.
     pub actor: String,
     /// The actor's kind, such as `user`.
@@ -180,7 +180,7 @@ pub struct PolicyAttributes {
     pub lane: Lane,
 }
 
-impl PolicyAttributes {
+impl RunPolicyAttributes {
     /// Evaluates the policy of the plan for a run with these inputs.
     #[must_use]
     pub fn decide_by_plan(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {

@@ -56,7 +56,7 @@ pub enum LapsedFilter {
 
 /// The work of a run whose lease lapsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WorkKind {
+pub enum LapsedWork {
     /// The run executed steps.
     Steps,
     /// The run awaited a script, which may or may not have been handed over to the runtime gateway.
@@ -75,7 +75,7 @@ pub struct LapsedRun {
     /// The fencing token under which the lease was acquired to end the run.
     pub lease: Uuid,
     /// The work of the run.
-    pub work_kind: WorkKind,
+    pub work: LapsedWork,
     /// Whether its deadline has passed.
     pub is_past_deadline: bool,
     /// The actor that requested cancellation of the run.

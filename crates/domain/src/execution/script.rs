@@ -196,8 +196,8 @@ impl GatewayFailure {
 pub trait ScriptGateway: Send + Sync {
     /// The name of the gateway in evidence.
     fn name(&self) -> &'static str;
-    /// Whether a script terminates when Fairway abandons it after the hand-over.
-    fn abandoned_script_behaviour(&self) -> AbandonedScriptBehaviour;
+    /// Whether a script terminates when Fairway interrupts its run after the hand-over.
+    fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour;
     /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
     /// Dropping the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
@@ -205,14 +205,14 @@ pub trait ScriptGateway: Send + Sync {
 
 /// Whether a script terminates when Fairway interrupts its run after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AbandonedScriptBehaviour {
+pub enum InterruptedScriptBehaviour {
     /// The script terminates together with the interrupted run.
     Terminates,
     /// The script may continue to run, and its result is unknown.
     MayContinue,
 }
 
-impl AbandonedScriptBehaviour {
+impl InterruptedScriptBehaviour {
     /// The outcome of a script whose run exceeded its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {

@@ -226,7 +226,7 @@ pub struct UsageTotal {
 
 /// Refusal of a report with more than [`MAX_ROWS`] rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooManyRows;
+pub struct TooManyReportRows;
 
 /// A usage report: the totals of each row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -237,10 +237,10 @@ impl UsageReport {
     ///
     /// # Errors
     /// If the report would have more than [`MAX_ROWS`] rows.
-    pub fn add(&mut self, count: UsageCount) -> Result<(), TooManyRows> {
+    pub fn add(&mut self, count: UsageCount) -> Result<(), TooManyReportRows> {
         let rows = self.0.len();
         let total = match self.0.entry(count.key) {
-            Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyRows),
+            Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyReportRows),
             entry @ (Entry::Vacant(_) | Entry::Occupied(_)) => entry.or_default(),
         };
         total.runs = total.runs.saturating_add(count.runs);
@@ -349,7 +349,7 @@ mod tests {
             report.add(count(&format!("m{number}"), 0, 1)).unwrap();
         }
         report.add(count("m0", 3, 9)).unwrap();
-        assert_eq!(report.add(count("one too many", 0, 1)), Err(TooManyRows));
+        assert_eq!(report.add(count("one too many", 0, 1)), Err(TooManyReportRows));
         assert_eq!(report.into_rows().first().map(|(_, total)| total.runs), Some(10), "most runs first");
     }
 }

@@ -247,7 +247,7 @@ pub fn project(
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
     let Recipients { actors, omitted } = recipients(fact, subject, &rule, recipient_rights);
     let event = event_key(fact, subject);
-    let event_texts = EventTexts::of(fact, subject);
+    let event_texts = EventTexts::from_fact(fact, subject);
     let settings = preferences.turned_on.settings_at(preferences.switches, fact.occurred_at);
     let mut projection = Projection { omitted_recipients: omitted, ..Projection::default() };
     for recipient in actors {
@@ -315,7 +315,7 @@ struct EventTexts {
 }
 
 impl EventTexts {
-    fn of(fact: &NotifiableFact, subject: &SubjectContext) -> Self {
+    fn from_fact(fact: &NotifiableFact, subject: &SubjectContext) -> Self {
         Self {
             naming_actor: title_and_body(fact, subject, true),
             without_actor: title_and_body(fact, subject, false),

@@ -14,7 +14,7 @@ use crate::{
     connection,
     field_path::{from_pointer, push_index},
     prompt::argument_names,
-    secret::has_credential,
+    secret::contains_credential_like_word,
     slug::Slug,
     text::{is_name, is_prose},
 };
@@ -332,7 +332,7 @@ impl Problems {
     }
 
     fn refuse_secret(&mut self, path: &str, value: &Value) -> Option<()> {
-        if any_text(value, &has_credential) {
+        if any_text(value, &contains_credential_like_word) {
             self.push(path, "contains_secret", "a bundle contains no credentials");
             return None;
         }

@@ -31,7 +31,7 @@ pub struct RefinementKey {
 
 /// An earlier refinement that used the same key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EarlierRefinement {
+pub struct RefinementWithSameKey {
     /// The use case that was refined.
     pub predecessor_id: UseCaseId,
     /// The use case that the refinement created.
@@ -73,7 +73,7 @@ pub trait UseCaseStore: Send + Sync {
         scope: TenantScope,
         workspace: WorkspaceId,
         key: &str,
-    ) -> Result<Option<EarlierRefinement>, StoreError>;
+    ) -> Result<Option<RefinementWithSameKey>, StoreError>;
     /// Stores a new use case.
     async fn commit_new(
         &self,

@@ -19,7 +19,7 @@ use fairway_domain::{
     execution::{
         Payload,
         http_call::HttpCallError,
-        plan::{BoundAsset, BoundServer, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
+        plan::{BoundAsset, BoundServer, BoundTool, RunPlan, RunPolicyAttributes, SourceVersion},
         provider::{Completion, ProviderError, ToolCall},
         routing::{Attempt, ModelRequest, ModelResponse as RouteAnswer, Routing},
         run::{History, Interruption, Run, RunEffect, RunInput},
@@ -295,7 +295,7 @@ fn compose_prompt(scenario: &Scenario, content: &Value, refusals: &mut String) -
 }
 
 fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
-    let attributes = PolicyAttributes {
+    let attributes = RunPolicyAttributes {
         actor: request.actor.clone(),
         actor_kind: request.actor_kind().to_owned().leak(),
         groups: request.groups.clone(),

@@ -4,7 +4,7 @@
 use crate::counting_listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
 use fairway_egress::{
-    Allowance, EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Resolver, ServerMode,
+    Allowance, EgressError, EgressRefusal, EgressRequest, EndpointClient, Guard, Limits, Resolver, ServerMode,
 };
 use std::{
     future::pending,
@@ -19,7 +19,7 @@ fn guard(resolver: Arc<dyn Resolver>) -> Guard {
     Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).with_resolver(resolver)
 }
 
-fn endpoint(guard: &Guard, port: u16) -> Endpoint {
+fn endpoint(guard: &Guard, port: u16) -> EndpointClient {
     guard.endpoint(&format!("http://moving.example:{port}/base"), Limits::default()).unwrap()
 }
 

@@ -1,10 +1,10 @@
 //! T37 of docs/security.md: responses that redirect, never end, or exceed their limits.
 
 use crate::counting_listener::{CountingListener, Reply, get};
-use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, ServerMode, Url};
+use fairway_egress::{EgressError, EgressRequest, EndpointClient, Guard, Limits, Method, ServerMode, Url};
 use std::time::{Duration, Instant};
 
-fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
+fn endpoint(canary: &CountingListener, limits: Limits) -> EndpointClient {
     let address = format!("http://{}/", canary.address);
     // The guard has no allowance other than the configured origin.
     Guard::new(ServerMode::Local, Vec::new())
@@ -13,7 +13,7 @@ fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
         .unwrap()
 }
 
-async fn read_len(endpoint: &Endpoint) -> Result<usize, EgressError> {
+async fn read_len(endpoint: &EndpointClient) -> Result<usize, EgressError> {
     Ok(endpoint.send(get()).await?.read_all().await?.len())
 }
 

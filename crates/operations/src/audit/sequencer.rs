@@ -1,6 +1,6 @@
 //! The sequencer, a background task that assigns each fact its index in the audit log.
 
-use crate::SequencerWakeup;
+use crate::FactWakeups;
 use fairway_domain::audit::FactSequencer;
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Assigns pending facts their index in an endless loop. Several processes may run this task concurrently.
-pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wakeup: Arc<SequencerWakeup>) {
+pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wakeups: Arc<FactWakeups>) {
     loop {
         match log.sequence().await {
             Ok(sequenced_count) => {
                 if sequenced_count == 0 {
                     // After the timeout, the loop polls without a wakeup.
-                    let _ = tokio::time::timeout(POLL_INTERVAL, wakeup.wait()).await;
+                    let _ = tokio::time::timeout(POLL_INTERVAL, wakeups.wait_for_pending()).await;
                 } else {
-                    wakeup.notify_sequenced();
+                    wakeups.notify_sequenced();
                 }
                 tokio::time::sleep(BATCH_WINDOW).await;
             }

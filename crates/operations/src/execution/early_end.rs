@@ -123,7 +123,7 @@ impl RunEngine {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
                 let workload = ObservedWorkload { id: run.workload_id, slug: workload_slug };
-                self.run_observer.run_ended(workload, status, started_at.duration_until(finished_at));
+                self.run_end_observer.run_ended(workload, status, started_at.duration_until(finished_at));
                 Ok(())
             }
             // Another process has ended the run concurrently.

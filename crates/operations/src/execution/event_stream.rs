@@ -4,13 +4,13 @@ use super::execution_reader::Ownership;
 use crate::{Failure, access::Operation, execution::execution_reader::ExecutionReader, wakeups::RunSubscription};
 use fairway_domain::{
     access::Caller,
+    client_address::ClientAddress,
     execution::{
         Execution, Status,
         ports::{EventPage, RunState},
         progress::{RunEvent, events_of_stored_steps},
     },
     id::ExecutionId,
-    rate_limit::ClientAddress,
     share_link::{TokenHash, is_guest},
     tenant::TenantScope,
 };
@@ -48,7 +48,7 @@ impl EventBatch {
 
     /// Whether the next event follows only after a review, which may take days.
     #[must_use]
-    pub const fn awaits_review(&self) -> bool {
+    pub const fn next_event_awaits_review(&self) -> bool {
         matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }

@@ -121,7 +121,7 @@ impl Executions {
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<ExecuteResult, Failure> {
-        if self.settings.dispatch.should_queue(request.wait.dispatch_mode()).is_none() {
+        if self.settings.dispatch.should_queue(request.wait.requested_dispatch()).is_none() {
             return Err(RunRefusal::AsyncUnavailable.into());
         }
         let (mut bypass_cache, mut is_counted) = (false, false);

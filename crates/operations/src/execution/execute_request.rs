@@ -4,9 +4,9 @@ use super::{plan::WorkloadCacheKey, script::RunPayload};
 use crate::share_link::VerifiedLink;
 use fairway_domain::{
     access::{ActorRef, Caller},
-    execution::{Execution, dispatch::DispatchMode},
+    client_address::ClientAddress,
+    execution::{Execution, dispatch::RequestedDispatch},
     memory::SessionId,
-    rate_limit::ClientAddress,
     release::lane::Lane,
     share_link::ResultToken,
     slug::Slug,
@@ -54,10 +54,10 @@ pub enum WaitMode {
 }
 
 impl WaitMode {
-    pub(super) const fn dispatch_mode(self) -> DispatchMode {
+    pub(super) const fn requested_dispatch(self) -> RequestedDispatch {
         match self {
-            Self::End(_) | Self::Acceptance => DispatchMode::Synchronous,
-            Self::Queued => DispatchMode::Queued,
+            Self::End(_) | Self::Acceptance => RequestedDispatch::Synchronous,
+            Self::Queued => RequestedDispatch::Queued,
         }
     }
 }

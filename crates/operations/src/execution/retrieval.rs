@@ -8,7 +8,7 @@ use crate::{
 use fairway_domain::{
     access::ActorRef,
     execution::{
-        plan::{PolicyAttributes, RunPlan},
+        plan::{RunPlan, RunPolicyAttributes},
         retrieval::{RetrievalError, RetrievalQuery, RetrievalResult},
     },
     id::{ReleaseId, RequestId, WorkspaceId},
@@ -37,7 +37,7 @@ pub(super) struct RetrievalContext<'r> {
 }
 
 /// Returns the principals that access contracts can name: the submitter of a run and its groups.
-pub(super) fn principals_of(attributes: &PolicyAttributes) -> Vec<ActorRef> {
+pub(super) fn principals_of(attributes: &RunPolicyAttributes) -> Vec<ActorRef> {
     let names = std::iter::once(&attributes.actor).chain(&attributes.groups);
     // An invalid name identifies no principal, so an access contract cannot name it.
     names.filter_map(|name| ActorRef::parse(name).ok()).collect()

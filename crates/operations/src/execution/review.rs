@@ -16,7 +16,7 @@ use fairway_domain::{
     evidence::EvidenceRecord,
     execution::{
         Execution,
-        observer::{ObservedWorkload, RunObserver},
+        observer::{ObservedWorkload, RunEndObserver},
         ports::{ExecutionStore, RunState},
         review::{
             AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
@@ -36,9 +36,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ends runs whose review is overdue or whose workload is stopped, in an endless loop. Several processes may run this
 /// task concurrently.
-pub async fn run_review_expiry(reviews: Arc<Reviews>) {
+pub async fn run_review_endings(reviews: Arc<Reviews>) {
     loop {
-        match reviews.expire_reviews().await {
+        match reviews.end_reviews_without_verdict().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs whose review was overdue or whose workload was stopped"),
             Err(error) => {
@@ -56,7 +56,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
 pub struct Reviews {
     context: CommitContext,
     wakeup_sender: WakeupSender,
-    run_observer: Arc<dyn RunObserver>,
+    run_end_observer: Arc<dyn RunEndObserver>,
     audit_store: Arc<dyn AuditStore>,
     execution_store: Arc<dyn ExecutionStore>,
     review_store: Arc<dyn ReviewStore>,
@@ -74,7 +74,7 @@ impl Reviews {
         Self {
             context: shared.context.clone(),
             wakeup_sender: shared.wakeups.clone(),
-            run_observer: Arc::clone(&shared.run_observer),
+            run_end_observer: Arc::clone(&shared.run_end_observer),
             audit_store: Arc::clone(&stores.audit),
             execution_store: Arc::clone(&stores.executions),
             review_store: Arc::clone(&stores.reviews),
@@ -193,11 +193,11 @@ impl Reviews {
         self.end_review(scope, &record, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
-    /// Ends a batch of runs with an overdue review; returns the number of ended runs.
+    /// Ends a batch of runs whose review is overdue or whose workload is stopped; returns the number of ended runs.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn expire_reviews(&self) -> Result<usize, Failure> {
+    pub async fn end_reviews_without_verdict(&self) -> Result<usize, Failure> {
         let mut ended = 0;
         for ExpiredReview { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
             let Some(record) = self.execution_store.evidence(scope, execution_id).await? else { continue };
@@ -229,7 +229,7 @@ impl Reviews {
                 self.wakeup_sender.publish(Wakeup::RunEnded(end.execution_id));
                 let run = &record.execution;
                 let workload = ObservedWorkload { id: run.workload_id, slug: Some(&record.chain.workload.slug) };
-                self.run_observer.run_ended(workload, end.status, run.started_at.duration_until(end.finished_at));
+                self.run_end_observer.run_ended(workload, end.status, run.started_at.duration_until(end.finished_at));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

@@ -21,7 +21,7 @@ use fairway_domain::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
         observer::ObservedWorkload,
-        plan::PolicyAttributes,
+        plan::RunPolicyAttributes,
         ports::ExpectedRevisions,
         progress::ProgressRecord,
         run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
@@ -55,7 +55,7 @@ pub(super) struct ActiveRun {
     pub(super) engine: Arc<RunEngine>,
     pub(super) scope: TenantScope,
     pub(super) plan: Arc<CachedPlan>,
-    pub(super) policy_attributes: PolicyAttributes,
+    pub(super) policy_attributes: RunPolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
     /// The stored decisions on the run before `decision`, such as that of the acceptance.
@@ -186,7 +186,7 @@ impl ActiveRun {
                 let finished_run = self.run_script(ready, recheck).await;
                 let run_outcome = self.fulfil(finished_run, recheck).await;
                 let mut recorder = self.recorder();
-                let last_record = with_review_event(&mut recorder, None, &run_outcome);
+                let last_record = add_review_event(&mut recorder, None, &run_outcome);
                 Ok((run_outcome, last_record, None))
             }
         }
@@ -252,7 +252,7 @@ impl ActiveRun {
         }
         let last_record = recorder.last_record(std::mem::take(&mut finished_run.events));
         let mut run_outcome = self.fulfil(finished_run, recheck).await;
-        let last_record = with_review_event(&mut recorder, last_record, &run_outcome);
+        let last_record = add_review_event(&mut recorder, last_record, &run_outcome);
         let writeback = engine.prepare_writeback(&mut run_outcome, acceptance.execution_id, &reader).await;
         Ok((run_outcome, last_record, writeback))
     }
@@ -418,7 +418,7 @@ impl ActiveRun {
     }
 
     fn observe_end(&self, finish_record: &FinishRecord) {
-        let observer = &self.engine.run_observer;
+        let observer = &self.engine.run_end_observer;
         let workload = ObservedWorkload {
             id: self.acceptance.workload_id,
             slug: Some(self.policy_attributes.workload_slug.as_str()),
@@ -461,7 +461,7 @@ impl ActiveRun {
 }
 
 /// Returns the last progress record of a run, with a review event if the answer awaits a review.
-fn with_review_event(
+fn add_review_event(
     recorder: &mut ProgressRecorder<'_>,
     last_record: Option<ProgressRecord>,
     run_outcome: &RunOutcome,

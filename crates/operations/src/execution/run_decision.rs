@@ -7,7 +7,7 @@ use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
-        plan::PolicyAttributes,
+        plan::RunPolicyAttributes,
         ports::{ExpectedRevisions, WorkloadWithDeployment},
     },
     id::{DecisionId, ReleaseId},
@@ -39,7 +39,7 @@ pub(super) struct RunDecision {
     pub(super) lane: Lane,
     pub(super) release_id: ReleaseId,
     pub(super) plan: Arc<CachedPlan>,
-    pub(super) attributes: PolicyAttributes,
+    pub(super) attributes: RunPolicyAttributes,
     pub(super) decision: PolicyDecision,
     pub(super) recorded: RecordedDecision,
     /// The revisions on which the decision is based.
@@ -90,9 +90,9 @@ pub(super) fn policy_attributes(
     entry: &WorkloadWithDeployment,
     environment: &Slug,
     lane: Lane,
-) -> PolicyAttributes {
+) -> RunPolicyAttributes {
     let position = position_of(caller, &entry.workload);
-    PolicyAttributes {
+    RunPolicyAttributes {
         actor: caller.actor.to_string(),
         actor_kind: caller.actor.kind().as_str(),
         groups: caller.groups.iter().map(ActorRef::to_string).collect(),

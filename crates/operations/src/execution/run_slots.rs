@@ -5,7 +5,7 @@
 
 use super::execute_request::ExecuteRequest;
 use crate::{Failure, blocking::permit_failure, execution::execute::Executions};
-use fairway_domain::{execution::dispatch::DispatchMode, id::TenantId, tenant::TenantScope};
+use fairway_domain::{execution::dispatch::RequestedDispatch, id::TenantId, tenant::TenantScope};
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
 
@@ -31,15 +31,15 @@ impl Executions {
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
     pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
-        let is_queued = |dispatch_mode| {
-            request.payload.has_steps() && self.settings.dispatch.should_queue(dispatch_mode).unwrap_or_default()
+        let is_queued = |requested_dispatch| {
+            request.payload.has_steps() && self.settings.dispatch.should_queue(requested_dispatch).unwrap_or_default()
         };
-        if is_queued(request.wait.dispatch_mode()) {
+        if is_queued(request.wait.requested_dispatch()) {
             return Ok(Placement::Queue);
         }
         match self.run_limit.acquire(scope).await {
             Some(permit) => Ok(Placement::Inline(permit)),
-            None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
+            None if is_queued(RequestedDispatch::Queued) => Ok(Placement::Queue),
             None => Err(permit_failure(AcquireError::TimedOut)),
         }
     }

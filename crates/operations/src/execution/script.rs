@@ -241,7 +241,8 @@ impl ActiveRun {
         let started_at = engine.context.clock.now();
         let outcome = tokio::select! {
             result = timeout(self.time_left, gateway.run(request)) => {
-                result.map_or_else(|_| engine.code_gateway.abandoned_script_behaviour().timeout_outcome(), ScriptOutcome::Returned)
+                let timeout_outcome = |_| engine.code_gateway.interrupted_script_behaviour().timeout_outcome();
+                result.map_or_else(timeout_outcome, ScriptOutcome::Returned)
             }
             interruption = self.renew_lease(recheck) => ScriptOutcome::Interrupted(interruption),
         };

@@ -9,7 +9,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     execution::usage::{
-        MAX_RANGE, MAX_ROWS, TimeRange, TooManyRows, UsageFilter, UsageGrouping, UsageReport, UsageStore,
+        MAX_RANGE, MAX_ROWS, TimeRange, TooManyReportRows, UsageFilter, UsageGrouping, UsageReport, UsageStore,
     },
     id::{WorkloadId, WorkspaceId},
     slug::Slug,
@@ -81,7 +81,7 @@ impl UsageReports {
                 return Err(too_many_rows());
             }
             for count in counts {
-                report.add(count).map_err(|TooManyRows| too_many_rows())?;
+                report.add(count).map_err(|TooManyReportRows| too_many_rows())?;
             }
         }
         Ok(report)

@@ -1,7 +1,7 @@
 //! The projector: a background task that reads each tenant's audit log and writes the notifications of its facts.
 
 use crate::{
-    Failure, SequencerWakeup, Settings, Stores,
+    FactWakeups, Failure, Settings, Stores,
     access::{IdentityMode, effective_rights},
     commit_context::CommitContext,
     notification::inbox_wakeups::InboxWakeups,
@@ -356,12 +356,12 @@ impl Projector {
 }
 
 /// Projects sequenced facts in an endless loop. Several processes may run this task concurrently.
-pub async fn run_projector(projector: Arc<Projector>, wakeup: Arc<SequencerWakeup>) {
+pub async fn run_projector(projector: Arc<Projector>, wakeups: Arc<FactWakeups>) {
     loop {
         match projector.project_pending().await {
             Ok(0) => {
                 // After the timeout, the loop polls without a wakeup.
-                let _ = tokio::time::timeout(POLL_INTERVAL, wakeup.wait_for_sequenced()).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, wakeups.wait_for_sequenced()).await;
             }
             Ok(_) => {}
             Err(error) => {

@@ -16,7 +16,7 @@ use fairway_domain::{
         provider_account_gate::RouteAccount,
         review::ApprovalRule,
         tool_requirements::ToolStatus,
-        vector_search_gates::{QueryEmbeddingStatus, VectorIndexStatus},
+        vector_search_warnings::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     slug::Slug,
     tenant::TenantScope,

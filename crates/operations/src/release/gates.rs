@@ -9,7 +9,7 @@ use fairway_domain::{
         StateName,
         activate::ActivationReport,
         gate::{Gate, GateContext, documents_gate},
-        vector_search_gates::vector_gates,
+        vector_search_warnings::vector_gates,
     },
 };
 

@@ -7,7 +7,7 @@ use fairway_domain::{
     knowledge::{IndexRevision, KnowledgeBase, ports::SearchScope},
     release::{
         Release,
-        vector_search_gates::{QueryEmbeddingStatus, VectorIndexStatus},
+        vector_search_warnings::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     tenant::TenantScope,
 };

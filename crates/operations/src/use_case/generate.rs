@@ -21,7 +21,7 @@ use fairway_domain::{
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
-    secret::has_credential,
+    secret::contains_credential_like_word,
     store::PageRequest,
     tenant::TenantScope,
     text::is_prose,
@@ -243,7 +243,7 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
 fn clarification(answer: &Value) -> Option<GenerationOutcome> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
-        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !has_credential(text);
+        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !contains_credential_like_word(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;

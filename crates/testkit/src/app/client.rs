@@ -1,7 +1,7 @@
 //! An HTTP client for tests. Its failure messages contain the request and the response.
 
 use super::Fixtures;
-use crate::assert_documented;
+use crate::assert_documented_status_and_headers;
 use reqwest::{
     Method,
     header::{HeaderMap, HeaderName, HeaderValue},
@@ -155,7 +155,7 @@ impl Client {
                 let response = parse_response(&received, request_line);
                 let mut words = response.request_line.split(' ');
                 if let (Some(method), Some(path)) = (words.next(), words.next()) {
-                    assert_documented(method, path, response.status, &response.headers);
+                    assert_documented_status_and_headers(method, path, response.status, &response.headers);
                 }
                 response
             }
@@ -240,7 +240,7 @@ impl Request {
         let (method, path) = (self.method.clone(), self.path.clone());
         match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(&request_line)).await {
             Ok(Ok(response)) => {
-                assert_documented(method.as_str(), &path, response.status, &response.headers);
+                assert_documented_status_and_headers(method.as_str(), &path, response.status, &response.headers);
                 response
             }
             Ok(Err(error)) => panic!("{request_line}: {error:?}"),

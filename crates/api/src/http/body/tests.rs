@@ -6,7 +6,7 @@ use actix_web::{
     test::TestRequest,
     web::Bytes,
 };
-use fairway_domain::{access::ActorRef, rate_limit::ClientAddress};
+use fairway_domain::{access::ActorRef, client_address::ClientAddress};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use crate::{
     caller::{claims, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{client_address::client_of, outermost_middleware::LoadRefusalMarker, path::decoded_path},
+    http::{client_address::client_of, path::decoded_path, request_id_log_and_metrics::LoadRefusalMarker},
 };
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, ResponseError as _,
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::http::path::parse_uuid;
     use actix_web::test::TestRequest;
-    use fairway_domain::{access::ActorRef, rate_limit::ClientAddress};
+    use fairway_domain::{access::ActorRef, client_address::ClientAddress};
 
     #[test]
     fn counts_share_link_holders_by_address_not_as_local_user() {

@@ -7,7 +7,7 @@ use actix_web::{
     middleware::from_fn,
     test::{TestRequest, call_service, init_service},
 };
-use fairway_domain::rate_limit::ClientAddress;
+use fairway_domain::client_address::ClientAddress;
 use futures_util::stream;
 use serde_json::Value;
 

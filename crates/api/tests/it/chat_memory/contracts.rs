@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     execution::wait_until_ended,
-    fixture::{WORKSPACE, knowledge_content},
+    support::workspace_fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::ProviderBehaviour;
 use serde_json::{Value, json};

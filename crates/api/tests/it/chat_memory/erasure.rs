@@ -4,7 +4,7 @@ use super::{
     active_with_memory, last_message_texts, memory_path, message_request, own_turns, start_with_provider,
     turns_of_actor,
 };
-use crate::{execution::wait_until_ended, fixture::WORKSPACE, share_link::query_number};
+use crate::{execution::wait_until_ended, share_link::query_number, support::workspace_fixture::WORKSPACE};
 use fairway_testkit::ProviderBehaviour;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use super::{
     Attempt, BACKGROUND_TABLES, CONCURRENT_REQUESTS, FaultHarness, MAX_ATTEMPTS, RETRY, RowCounts, SETTLE_TIMEOUT,
     changing_request, named_runs, with_key,
 };
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{
     FaultProxy, ProxyFault, TestApp,
     app::{Client, Request, Response},

@@ -4,7 +4,7 @@ use super::{
     CANCEL_OPERATION, CONCURRENT_REQUESTS, FaultHarness, changing_request, changing_routes, harness::added_rows,
     reading_routes, warm_up, with_key,
 };
-use crate::fixture::WorkspaceFixture;
+use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{
     FaultPoint, ProxyFault,
     app::{Client, Request, Response},

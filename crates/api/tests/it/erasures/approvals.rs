@@ -1,7 +1,7 @@
 //! The actors that may decide on erasures, and the number of decisions.
 
 use super::{APPROVER, REQUESTER, SUBJECT, approve, complete, request_erasure};
-use crate::{audit::audit_log, fixture::WORKSPACE};
+use crate::{audit::audit_log, support::workspace_fixture::WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

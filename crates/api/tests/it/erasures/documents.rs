@@ -2,10 +2,10 @@
 
 use super::{CANARY, SUBJECT, approve, complete, request_erasure};
 use crate::{
-    fixture::knowledge_content,
     knowledge::{document_ids, documents_path, retrieve},
     rejected_results::tables_with,
     share_link::query_number,
+    support::workspace_fixture::knowledge_content,
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Vector search over documents.
 
 use super::{document_ids, documents_path, retrieve, text_document};
-use crate::fixture::{WORKSPACE, knowledge_content};
+use crate::support::workspace_fixture::{WORKSPACE, knowledge_content};
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{

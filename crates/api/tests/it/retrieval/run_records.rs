@@ -5,7 +5,7 @@ use super::{RETRIEVAL_FLOW, RetrievalWorkload};
 use crate::{
     evidence_bundle::{bundle, failed_checks, keys, statement},
     execution::wait_until_ended,
-    fixture::knowledge_content,
+    support::workspace_fixture::knowledge_content,
 };
 use fairway_domain::{
     asset::canonical::Checksum,

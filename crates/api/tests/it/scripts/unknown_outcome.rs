@@ -5,7 +5,7 @@ use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, s
 use crate::{
     dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
-    fixture::WORKSPACE,
+    support::workspace_fixture::WORKSPACE,
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
@@ -150,7 +150,11 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     proxied.get("/v1/executions").await.expect(200);
     proxy.set_fault(ProxyFault::Matching("INTO execution ("));
     run_script(&proxied).await.expect_refusal(503, "unavailable");
-    assert_eq!((gateway.script_count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
+    assert_eq!(
+        (gateway.script_count(), gateway.prepared_and_waiting_sandboxes()),
+        (0, (1, 0)),
+        "the prepared sandbox is not used"
+    );
     assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
     // The row is committed, but the database's response is lost. The server finds the row and dispatches the script.
     proxy.set_fault(ProxyFault::Once("INTO execution (", FaultPoint::After));
@@ -175,7 +179,7 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
         let response = run_script(&app).await;
         response.expect_refusal(503, "unavailable");
         assert!(!response.text().contains("not today"), "{response}");
-        assert_eq!(gateway.preparation_counts(), (number, 0), "the prepared sandbox is released: {state}");
+        assert_eq!(gateway.prepared_and_waiting_sandboxes(), (number, 0), "the prepared sandbox is released: {state}");
         assert_eq!(
             (gateway.script_count(), query_count(&app, "SELECT count(*) FROM execution").await),
             (0, 0),

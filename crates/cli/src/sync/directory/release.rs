@@ -4,7 +4,7 @@ use super::{
     super::manifest_files::{BindingManifest, ReleaseManifest},
     DesiredAsset, DirectoryReader, deserialize_manifest, stem,
 };
-use crate::{unknown_name_hints::similar_hint, untrusted_file::LocatedValue};
+use crate::{unknown_names_in_files::similar_hint, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::VersionLabel,
     release::{ReleaseRefusal, lane::TargetLane},

@@ -1,7 +1,7 @@
 //! Reads the workload manifests of a directory.
 
 use super::{super::manifest_files::WorkloadManifest, DirectoryReader, deserialize_manifest};
-use crate::{unknown_name_hints, untrusted_file::LocatedValue};
+use crate::{unknown_names_in_files, untrusted_file::LocatedValue};
 use fairway_domain::workload::{
     IntendedUse,
     interface::{InterfaceConfig, ProblemKind},
@@ -29,7 +29,7 @@ impl DirectoryReader<'_> {
                 // Converts a path such as `input_fields[0].type` to a JSON pointer.
                 let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
                 let hint = if let ProblemKind::Unknown(known) = fault.kind {
-                    unknown_name_hints::member_hint(&pointer, known.iter().copied())
+                    unknown_names_in_files::member_hint(&pointer, known.iter().copied())
                 } else {
                     String::new()
                 };

@@ -9,7 +9,7 @@ use super::{
     },
     AssetAction, AssetStep,
 };
-use crate::{failure::Finding, unknown_name_hints::similar_hint, untrusted_file::LocatedValue};
+use crate::{failure::Finding, unknown_names_in_files::similar_hint, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::{
         Lifecycle,

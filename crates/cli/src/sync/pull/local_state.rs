@@ -56,7 +56,8 @@ impl<'d> LocalState<'d> {
             unchanged.insert(asset.located.name.clone());
             if asset.flow_yaml.is_some() {
                 let metadata = format!("{}.meta", asset.slug);
-                unchanged.extend(self.files.with_stem("flows", &metadata).map(|path| path.display().to_string()));
+                unchanged
+                    .extend(self.files.manifests_with_stem("flows", &metadata).map(|path| path.display().to_string()));
             }
         }
         for (workload, located) in &self.directory.workloads {
@@ -79,7 +80,7 @@ impl<'d> LocalState<'d> {
 
     /// The path of a manifest: the existing file with any extension, else a new YAML file.
     pub(super) fn manifest_path(&self, folder: &str, name: &str) -> PathBuf {
-        let existing: Vec<&PathBuf> = self.files.with_stem(folder, name).collect();
+        let existing: Vec<&PathBuf> = self.files.manifests_with_stem(folder, name).collect();
         let found = existing.iter().find(|path| self.is_unchanged(path)).or_else(|| existing.first());
         found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
     }

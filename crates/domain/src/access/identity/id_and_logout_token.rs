@@ -87,7 +87,7 @@ impl ClaimRules {
     ///
     /// # Errors
     /// When a claim has a wrong type.
-    pub fn with_userinfo(
+    pub fn add_userinfo(
         &self,
         identity: VerifiedIdentity,
         userinfo: &Map<String, Value>,
@@ -118,7 +118,7 @@ impl ClaimRules {
     ///
     /// # Errors
     /// When the response belongs to another subject, or a claim has a wrong type.
-    pub fn with_overage_groups(
+    pub fn add_overage_groups(
         &self,
         identity: VerifiedIdentity,
         response: &Map<String, Value>,

@@ -1,6 +1,6 @@
 mod bounds;
-mod listed_values;
 mod number_spelling;
+mod unlisted_value_messages;
 
 use super::*;
 use number_spelling::example_with_numbers;

@@ -1,6 +1,6 @@
 //! Warnings about valid content.
 
-use super::{enforcement, legacy_kind};
+use super::{legacy_kind, recorded_fields};
 use crate::asset::kind::AssetKind;
 use serde::Serialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub fn warnings(kind: AssetKind, content: &Value) -> Vec<ContentWarning> {
         })
         .into_iter()
         .collect();
-    warnings.extend(enforcement::recorded_fields(kind, content).into_iter().map(|field| ContentWarning {
+    warnings.extend(recorded_fields(kind, content).into_iter().map(|field| ContentWarning {
         pointer: field.pointer,
         code: "recorded_only",
         message: "this field is recorded but not enforced yet".to_owned(),

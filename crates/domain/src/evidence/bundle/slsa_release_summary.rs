@@ -93,13 +93,13 @@ pub struct ReleasePredicate {
     pub verified_levels: Vec<String>,
     /// The evidence for the result. Consumers of plain SLSA summaries ignore this field.
     #[serde(rename = "https://fairway.invalid/evidence/release/v1")]
-    pub chain: ReleaseChain,
+    pub evidence: ReleaseSummaryEvidence,
 }
 
 /// The facts and contents that are the evidence for a summary.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReleaseChain {
+pub struct ReleaseSummaryEvidence {
     /// The tenant.
     pub tenant_id: TenantId,
     /// The release.
@@ -122,43 +122,44 @@ pub struct ReleaseLocation<'r> {
 }
 
 impl Statement<ReleasePredicate> {
-    /// Derives the summary of a release from the facts of its chain.
+    /// Derives the summary of a release from the facts in its evidence.
     #[must_use]
-    pub fn summarize(chain: ReleaseChain, location: ReleaseLocation<'_>) -> Self {
-        let history = ReleaseHistory::of(chain.facts.iter().map(|fact| fact.body.as_bytes()), chain.release_id);
-        let result = history.result(&Checksum::blake3_of(chain.release.digest_text.as_bytes()));
-        let tenant = chain.tenant_id;
+    pub fn from_evidence(evidence: ReleaseSummaryEvidence, location: ReleaseLocation<'_>) -> Self {
+        let history =
+            ReleaseHistory::from_facts(evidence.facts.iter().map(|fact| fact.body.as_bytes()), evidence.release_id);
+        let result = history.result(&Checksum::blake3_of(evidence.release.digest_text.as_bytes()));
+        let tenant = evidence.tenant_id;
         let (workspace, environment) = (location.workspace_id, location.environment);
         Self {
             statement_type: STATEMENT_TYPE.to_owned(),
-            subject: vec![subject_of(&chain)],
+            subject: vec![subject_of(&evidence)],
             predicate_type: SUMMARY_PREDICATE.to_owned(),
             predicate: ReleasePredicate {
                 verifier: SummaryVerifier { id: VERIFIER_ID.to_owned() },
                 time_verified: history.occurred_at.clone(),
-                resource_uri: resource_uri(&chain),
+                resource_uri: resource_uri(&evidence),
                 policy: SummaryPolicy {
                     uri: format!("fairway:tenants/{tenant}/workspaces/{workspace}/environments/{environment}/settings"),
                 },
                 verification_result: result,
                 verified_levels: result.verified_levels(),
-                chain,
+                evidence,
             },
         }
     }
 }
 
 /// The URI of a release for consumers. It has no host, because an installation may have several.
-pub(super) fn resource_uri(chain: &ReleaseChain) -> String {
-    format!("fairway:tenants/{}/releases/{}", chain.tenant_id, chain.release_id)
+pub(super) fn resource_uri(evidence: &ReleaseSummaryEvidence) -> String {
+    format!("fairway:tenants/{}/releases/{}", evidence.tenant_id, evidence.release_id)
 }
 
 /// The subject of a summary: the release with the digest that reviewers approve.
-pub(super) fn subject_of(chain: &ReleaseChain) -> StatementSubject {
-    let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
+pub(super) fn subject_of(evidence: &ReleaseSummaryEvidence) -> StatementSubject {
+    let digest = Checksum::blake3_of(evidence.release.digest_text.as_bytes());
     let hex = digest.as_str().strip_prefix("blake3:").unwrap_or_default().to_owned();
     StatementSubject {
-        name: format!("releases/{}", chain.release_id),
+        name: format!("releases/{}", evidence.release_id),
         digest: BTreeMap::from([(RELEASE_DIGEST_NAME.to_owned(), hex)]),
     }
 }
@@ -177,8 +178,8 @@ pub struct ReleaseHistory {
 }
 
 impl ReleaseHistory {
-    /// Reads facts in the order of the log and considers those about the release.
-    pub fn of<'b>(facts: impl Iterator<Item = &'b [u8]>, release: ReleaseId) -> Self {
+    /// Derives the history from facts in the order of the log. Facts about other releases are ignored.
+    pub fn from_facts<'b>(facts: impl Iterator<Item = &'b [u8]>, release: ReleaseId) -> Self {
         let release = release.to_string();
         facts.fold(Self::default(), |history, fact| {
             let body: Value = serde_json::from_slice(fact).unwrap_or_default();

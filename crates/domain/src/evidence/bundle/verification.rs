@@ -104,7 +104,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], trusted: TrustedInputs<'
     if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
         report.kind = BundleKind::Release;
         let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
-        return release_summary::check_release_chain(report, &statement, trusted);
+        return release_summary::check_release_summary(report, &statement, trusted);
     }
     let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
     let predicate = &statement.predicate;

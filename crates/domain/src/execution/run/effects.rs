@@ -9,7 +9,7 @@ use crate::{
     execution::{
         ExecutionOutcome, Payload, RunError, Status, StepRecord,
         http_call::HttpCall,
-        plan::{PolicyAttributes, RunPlan},
+        plan::{RunPlan, RunPolicyAttributes},
         progress::RunEvent,
         retrieval::RetrievalQuery,
         routing::ModelRequest,
@@ -33,7 +33,7 @@ pub struct RunInput<'a> {
     /// The compiled contents of the release that serves the run.
     pub plan: &'a RunPlan,
     /// The attributes that policies read.
-    pub policy_attributes: &'a PolicyAttributes,
+    pub policy_attributes: &'a RunPolicyAttributes,
     /// The inputs as submitted. Steps read the run's own copy, which guardrails and hooks may have changed.
     pub inputs: &'a Map<String, Value>,
     /// The inputs in stored form.

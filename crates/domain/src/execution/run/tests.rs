@@ -13,7 +13,7 @@ use crate::{
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
         Payload,
-        plan::{BoundAsset, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
+        plan::{BoundAsset, BoundTool, RunPlan, RunPolicyAttributes, SourceVersion},
         provider::{Completion, ToolCall},
         routing::{Attempt, Routing},
     },
@@ -98,8 +98,8 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     }
 }
 
-fn policy_attributes() -> PolicyAttributes {
-    PolicyAttributes {
+fn policy_attributes() -> RunPolicyAttributes {
+    RunPolicyAttributes {
         actor: "user:ada".to_owned(),
         actor_kind: "user",
         groups: Vec::new(),

@@ -145,7 +145,7 @@ impl RunEngine {
         while let Some(next_attempt) = request.next_attempt(&attempts) {
             let Some(call) = request.call(next_attempt.route) else { break };
             if !next_attempt.delay.is_zero() {
-                sleep(self.with_jitter(next_attempt.delay)).await;
+                sleep(self.add_jitter(next_attempt.delay)).await;
             }
             let started_at = Instant::now();
             let response = match &request.kind {
@@ -192,7 +192,7 @@ impl RunEngine {
     }
 
     /// Extends the delay by up to a half, so that concurrently failed calls do not retry at the same time.
-    fn with_jitter(&self, delay: Duration) -> Duration {
+    fn add_jitter(&self, delay: Duration) -> Duration {
         let [random_byte, ..] = self.context.ids.salt();
         delay + delay.mul_f64(f64::from(random_byte) / 512.0)
     }

@@ -82,29 +82,29 @@ fn accepts_only_id_tokens_of_this_client_and_sign_in() {
 
 #[test]
 fn userinfo_adds_claims_that_token_omits() {
-    let with_userinfo = |claims: Value, userinfo: Value| {
+    let add_userinfo = |claims: Value, userinfo: Value| {
         let identity = rules().check_id_token(&id_token(claims), CLIENT, Some("n"), at(NOW)).unwrap();
-        rules().with_userinfo(identity.into_verified(), userinfo.as_object().unwrap()).unwrap()
+        rules().add_userinfo(identity.into_verified(), userinfo.as_object().unwrap()).unwrap()
     };
     let listed = |names: &[&str]| GroupsClaim::Listed(names.iter().map(|name| (*name).to_owned()).collect());
-    let from_userinfo = with_userinfo(
+    let from_userinfo = add_userinfo(
         json!({}),
         json!({"groups": ["a"], "preferred_username": "ada", "email": "a@b.example", "email_verified": true}),
     );
     assert!(from_userinfo.groups == listed(&["a"]) && from_userinfo.name.as_deref() == Some("ada"));
     assert_eq!(from_userinfo.email.as_deref(), Some("a@b.example"));
     // The signed token has precedence.
-    let from_token = with_userinfo(
+    let from_token = add_userinfo(
         json!({"groups": ["a"], "preferred_username": "ada"}),
         json!({"groups": ["b"], "preferred_username": "bob"}),
     );
     assert!(from_token.groups == listed(&["a"]) && from_token.name.as_deref() == Some("ada"));
     // Groups from userinfo resolve an overage; without them the overage remains an error.
-    let resolved = with_userinfo(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
+    let resolved = add_userinfo(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
     assert!(resolved.groups == listed(&["a", "b"]));
-    let unresolved = with_userinfo(json!({"hasgroups": true}), json!({}));
+    let unresolved = add_userinfo(json!({"hasgroups": true}), json!({}));
     assert!(unresolved.groups == GroupsClaim::Overage { source: None });
-    let truncated = with_userinfo(json!({"hasgroups": true, "groups": ["a"]}), json!({}));
+    let truncated = add_userinfo(json!({"hasgroups": true, "groups": ["a"]}), json!({}));
     assert!(truncated.groups == GroupsClaim::Overage { source: None }, "a list with an announcement is incomplete");
 }
 
@@ -116,18 +116,18 @@ fn overage_response_gives_groups_of_same_subject() {
     let rules = rules();
     let identity =
         |claims: Value| rules.check_id_token(&id_token(claims), CLIENT, None, at(NOW)).unwrap().into_verified();
-    let with_overage_groups =
-        |response: Value| rules.with_overage_groups(identity(overage_claims.clone()), response.as_object().unwrap());
-    let groups = |response: Value| with_overage_groups(response).unwrap().groups;
+    let add_overage_groups =
+        |response: Value| rules.add_overage_groups(identity(overage_claims.clone()), response.as_object().unwrap());
+    let groups = |response: Value| add_overage_groups(response).unwrap().groups;
     assert!(groups(json!({"groups": ["a", "b"]})) == GroupsClaim::Listed(vec!["a".into(), "b".into()]));
     for unknown in [json!({}), json!({"groups": null}), json!({"hasgroups": true}), json!({"value": ["a"]})] {
         assert!(matches!(groups(unknown.clone()), GroupsClaim::Overage { .. }), "{unknown}");
     }
-    assert_eq!(with_overage_groups(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
-    assert_eq!(with_overage_groups(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
+    assert_eq!(add_overage_groups(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
+    assert_eq!(add_overage_groups(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
     // The userinfo response may contain the claim source of the overage.
     let userinfo =
-        rules.with_userinfo(identity(json!({"hasgroups": true})), overage_claims.as_object().unwrap()).unwrap();
+        rules.add_userinfo(identity(json!({"hasgroups": true})), overage_claims.as_object().unwrap()).unwrap();
     assert!(matches!(userinfo.groups, GroupsClaim::Overage { source: Some(_) }));
     assert!(rules.names_groups(overage_claims.as_object().unwrap()));
     assert!(!rules.names_groups(json!({"groups": null}).as_object().unwrap()));
@@ -142,7 +142,7 @@ fn earlier_tokens_prove_the_subject_alone() {
     assert!(identity.groups == GroupsClaim::Absent && identity.email.is_none());
     assert!(identity.tenant == TenantClaim::Missing { claim: "org".into() });
     let userinfo = json!({"groups": ["dev"], "org": "globex"});
-    let renewed = rules.with_userinfo(identity, userinfo.as_object().unwrap()).unwrap();
+    let renewed = rules.add_userinfo(identity, userinfo.as_object().unwrap()).unwrap();
     assert!(renewed.groups == GroupsClaim::Listed(vec!["dev".into()]));
     assert!(renewed.tenant == TenantClaim::Named { claim: "org".into(), tenant: "globex".into() });
 }

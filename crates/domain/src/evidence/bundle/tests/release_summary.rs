@@ -2,7 +2,7 @@
 
 use super::{
     super::slsa_release_summary::{
-        ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement, SUMMARY_PREDICATE, SummaryResult,
+        ReleaseHistory, ReleaseLocation, ReleaseStatement, ReleaseSummaryEvidence, SUMMARY_PREDICATE, SummaryResult,
     },
     *,
 };
@@ -52,8 +52,8 @@ fn approved_history() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The chain of a release whose facts are among other facts in a log.
-fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
+/// The evidence of a release whose facts are among other facts in a log.
+fn evidence_of(facts: &[Vec<u8>]) -> ReleaseSummaryEvidence {
     let other_fact = Subject { kind: "workspace", id: id(50) };
     let other_fact = Fact::new(FactKind::WorkspaceCreated, other_fact, None, &stamp(50, "user:bo"), json!({}));
     let other_fact = other_fact.canonical_bytes(tenant());
@@ -72,7 +72,7 @@ fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
             proof: hashes.iter().map(TreeHash::to_string).collect(),
         }
     };
-    ReleaseChain {
+    ReleaseSummaryEvidence {
         tenant_id: tenant(),
         release_id: id(3).into(),
         release: predicate().release,
@@ -84,7 +84,7 @@ fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
 fn summary_of(facts: &[Vec<u8>]) -> ReleaseStatement {
     let environment = Slug::parse("dev").unwrap();
     let location = ReleaseLocation { workspace_id: id(9).into(), environment: &environment };
-    ReleaseStatement::summarize(chain_of(facts), location)
+    ReleaseStatement::from_evidence(evidence_of(facts), location)
 }
 
 #[test]
@@ -126,16 +126,16 @@ fn result_follows_from_the_facts_about_the_release() {
         ("retired", [&approved_history()[..], &[transition_fact("active", "retired")]].concat(), Failed),
     ];
     for (name, facts, expected) in cases {
-        let result = ReleaseHistory::of(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
+        let result = ReleaseHistory::from_facts(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
         assert_eq!(result, expected, "{name}");
         // A pipeline must not deploy a release whose result is `FAILED`.
         let report = verify_bundle(seal(&summary_of(&facts), &[1]).as_bytes(), &[verifier(1)]);
         let expected = if expected == Passed { vec![] } else { vec!["permission to deploy"] };
         assert_eq!(failed_checks(&report), expected, "{name}");
     }
-    let other_release = ReleaseHistory::of(approved_history().iter().map(Vec::as_slice), id(33).into());
+    let other_release = ReleaseHistory::from_facts(approved_history().iter().map(Vec::as_slice), id(33).into());
     assert_eq!(other_release.result(&digest()), Failed, "facts about another release");
-    let history = ReleaseHistory::of(approved_history().iter().map(Vec::as_slice), id(3).into());
+    let history = ReleaseHistory::from_facts(approved_history().iter().map(Vec::as_slice), id(3).into());
     assert_eq!(history.result(&Checksum::blake3_of(b"other bindings")), Failed);
 }
 
@@ -146,23 +146,23 @@ fn reports_check_that_signed_change_breaks() {
     let mutations: [(&str, Mutation); 17] = [
         ("time of the result", |summary| summary.predicate.time_verified = "2026-11-27T08:00:01Z".to_owned()),
         ("subject", |summary| summary.subject[0].name.push('x')),
-        ("subject", |summary| summary.predicate.chain.release_id = id(77).into()),
+        ("subject", |summary| summary.predicate.evidence.release_id = id(77).into()),
         ("statement type", |summary| summary.statement_type.push('x')),
         ("predicate type", |summary| summary.predicate_type.push('x')),
         ("verifier", |summary| summary.predicate.verifier.id.push('x')),
         ("resource", |summary| summary.predicate.resource_uri.push('x')),
         ("policy of the summary", |summary| summary.predicate.policy.uri.push('x')),
         ("levels of the result", |summary| summary.predicate.verified_levels.push("SLSA_BUILD_LEVEL_3".to_owned())),
-        ("tenant of the log", |summary| summary.predicate.chain.tenant_id = id(8).into()),
-        ("facts about the release", |summary| summary.predicate.chain.release_id = id(77).into()),
-        ("result by the log", |summary| drop(summary.predicate.chain.facts.drain(3..))),
-        ("result by the log", |summary| summary.predicate.chain.release.digest_text.push('x')),
-        ("inclusion of the fact in the log", |summary| summary.predicate.chain.facts[4].index += 1),
-        ("order of the facts", |summary| summary.predicate.chain.facts.swap(0, 1)),
+        ("tenant of the log", |summary| summary.predicate.evidence.tenant_id = id(8).into()),
+        ("facts about the release", |summary| summary.predicate.evidence.release_id = id(77).into()),
+        ("result by the log", |summary| drop(summary.predicate.evidence.facts.drain(3..))),
+        ("result by the log", |summary| summary.predicate.evidence.release.digest_text.push('x')),
+        ("inclusion of the fact in the log", |summary| summary.predicate.evidence.facts[4].index += 1),
+        ("order of the facts", |summary| summary.predicate.evidence.facts.swap(0, 1)),
         ("content of the version", |summary| {
-            summary.predicate.chain.release.bindings[0].content = Some("{}".to_owned())
+            summary.predicate.evidence.release.bindings[0].content = Some("{}".to_owned())
         }),
-        ("number of bindings", |summary| drop(summary.predicate.chain.release.bindings.pop())),
+        ("number of bindings", |summary| drop(summary.predicate.evidence.release.bindings.pop())),
     ];
     for (name, mutate) in mutations {
         let mut summary = summary_of(&approved_history());

@@ -14,23 +14,23 @@ use crate::{
 
 /// Checks that the result of a summary follows from the proven facts, and that its contents have the approved
 /// digests. Returns the checkpoint, if it is valid.
-pub(super) fn check_release_chain(
+pub(super) fn check_release_summary(
     report: &mut BundleReport,
     statement: &ReleaseStatement,
     trusted: TrustedInputs<'_>,
 ) -> Option<Checkpoint> {
     let predicate = &statement.predicate;
-    let chain = &predicate.chain;
-    check_subjects(report, &[subject_of(chain)], &statement.subject);
+    let evidence = &predicate.evidence;
+    check_subjects(report, &[subject_of(evidence)], &statement.subject);
     report.compare("verifier", "", VERIFIER_ID, predicate.verifier.id.as_str());
-    report.compare("resource", "", resource_uri(chain), predicate.resource_uri.as_str());
-    let log = LogPart { tenant_id: chain.tenant_id, facts: &chain.facts, checkpoint: &chain.checkpoint };
+    report.compare("resource", "", resource_uri(evidence), predicate.resource_uri.as_str());
+    let log = LogPart { tenant_id: evidence.tenant_id, facts: &evidence.facts, checkpoint: &evidence.checkpoint };
     let checkpoint = check_checkpoint(report, log, trusted);
     let facts = check_facts(report, log, checkpoint.as_ref());
     // Only facts that are proven to be in the log count for the result.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
-    let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
-    let history = ReleaseHistory::of(proven, chain.release_id);
+    let digest = Checksum::blake3_of(evidence.release.digest_text.as_bytes());
+    let history = ReleaseHistory::from_facts(proven, evidence.release_id);
     let result = history.result(&digest);
     report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
@@ -48,9 +48,9 @@ pub(super) fn check_release_chain(
         "",
         "at least one",
         facts.len().to_string(),
-        facts.iter().any(|fact| fact.text("/subject/id") == chain.release_id.to_string()),
+        facts.iter().any(|fact| fact.text("/subject/id") == evidence.release_id.to_string()),
     );
-    let mut lines = chain.release.digest_text.lines();
+    let mut lines = evidence.release.digest_text.lines();
     report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
     let target_fact = facts.iter().rev().find(|fact| !fact.text("/detail/environment").is_empty());
     let target_text = |name: &str| target_fact.map_or("", |fact| fact.text(name));
@@ -64,7 +64,7 @@ pub(super) fn check_release_chain(
     let policy_end = format!("/environments/{}/settings", target_text("/detail/environment"));
     let policy = predicate.policy.uri.as_str();
     let is_of_environment =
-        policy.starts_with(&format!("fairway:tenants/{}/", chain.tenant_id)) && policy.ends_with(&policy_end);
+        policy.starts_with(&format!("fairway:tenants/{}/", evidence.tenant_id)) && policy.ends_with(&policy_end);
     report.require(
         "policy of the summary",
         "",
@@ -72,6 +72,6 @@ pub(super) fn check_release_chain(
         policy,
         is_of_environment,
     );
-    check_versions(report, &chain.release);
+    check_versions(report, &evidence.release);
     checkpoint
 }

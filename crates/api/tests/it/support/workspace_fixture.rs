@@ -6,7 +6,7 @@ mod request_bodies;
 mod runs;
 mod use_case_and_connection_requests;
 
-use crate::openapi_route_list::Route;
+use crate::support::documented_routes::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};
 use serde_json::{Value, json};
 use std::{

@@ -8,7 +8,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
+    anonymous_rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };

@@ -1,4 +1,4 @@
-//! Refusals of values that a schema does not list.
+//! Messages about values and fields that a schema does not list.
 
 use super::super::*;
 use super::model_policy;

@@ -47,7 +47,7 @@ fn routes(config: &mut web::ServiceConfig) {
 /// Sends a request to an app with the middlewares in their order.
 async fn send_with_base(base: HttpState, request: TestRequest) -> (HttpResponse, Option<Error>) {
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
-    let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(outermost_middleware))).await;
+    let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(identify_and_record_request))).await;
     match test::try_call_service(&app, request.to_request()).await {
         Ok(response) => (response.into_parts().1, None),
         Err(error) => (error.error_response(), Some(error)),
@@ -132,7 +132,7 @@ async fn labels_metrics_by_route_not_path() {
     let base = test_support::base();
     let metrics = base.metrics.clone();
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
-    let app = test::init_service(app.wrap(from_fn(outermost_middleware))).await;
+    let app = test::init_service(app.wrap(from_fn(identify_and_record_request))).await;
     for uri in ["/refuse/1", "/refuse/2?token=secret", "/stranger-1", "/stranger-2"] {
         test::call_service(&app, TestRequest::with_uri(uri).to_request()).await;
     }
@@ -156,7 +156,7 @@ async fn server_survives_handler_panic() {
             .app_data(base.clone())
             .configure(routes)
             .wrap(from_fn(site_guard))
-            .wrap(from_fn(outermost_middleware))
+            .wrap(from_fn(identify_and_record_request))
     });
     let server = server.workers(1).disable_signals().bind("127.0.0.1:0").unwrap();
     let address = *server.addrs().first().unwrap();

@@ -5,19 +5,19 @@ use tokio::sync::Notify;
 /// Wakes the sequencer after a commit of facts, and the projector after their sequencing. One wakeup may stand for
 /// several facts.
 #[derive(Debug, Default)]
-pub struct SequencerWakeup {
+pub struct FactWakeups {
     pending: Notify,
     sequenced: Notify,
 }
 
-impl SequencerWakeup {
+impl FactWakeups {
     /// Wakes the sequencer, because facts are pending.
     pub fn notify_facts(&self) {
         self.pending.notify_one();
     }
 
     /// Waits until facts may be pending.
-    pub async fn wait(&self) {
+    pub async fn wait_for_pending(&self) {
         self.pending.notified().await;
     }
 

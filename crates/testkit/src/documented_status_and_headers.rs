@@ -1,5 +1,5 @@
-//! Checks every response in tests against the OpenAPI document. A test fails at the first undocumented status or
-//! header.
+//! Checks that the OpenAPI document lists the status and the headers of every response in tests. A test fails at the
+//! first undocumented status or header. Bodies are not checked.
 
 #![expect(clippy::panic, reason = "a test fails at an undocumented response")]
 
@@ -85,7 +85,7 @@ impl Operation {
 /// # Panics
 /// When the document does not list the status or a header.
 #[track_caller]
-pub fn assert_documented(method: &str, path: &str, status: u16, headers: &HeaderMap) {
+pub fn assert_documented_status_and_headers(method: &str, path: &str, status: u16, headers: &HeaderMap) {
     let path = path.split('?').next().unwrap_or_default();
     // Excluded: `/docs` redirects to the documentation pages, MCP documents `/mcp`, and browsers alone use the
     // sign-in pages.
@@ -117,27 +117,27 @@ mod tests {
 
     #[test]
     fn accepts_documented_responses() {
-        assert_documented("GET", "/v1/assets?limit=1", 200, &HeaderMap::new());
-        assert_documented("HEAD", "/healthz", 200, &HeaderMap::new());
+        assert_documented_status_and_headers("GET", "/v1/assets?limit=1", 200, &HeaderMap::new());
+        assert_documented_status_and_headers("HEAD", "/healthz", 200, &HeaderMap::new());
         // Unknown routes, and methods that the path does not support, are ignored.
-        assert_documented("GET", "/v1/nothing", 418, &HeaderMap::new());
-        assert_documented("GET", "/v1/assets//versions", 418, &HeaderMap::new());
-        assert_documented("PUT", "/v1/assets", 405, &HeaderMap::new());
-        assert_documented("PATCH", "/v1/workloads/runtime-enabled", 405, &HeaderMap::new());
+        assert_documented_status_and_headers("GET", "/v1/nothing", 418, &HeaderMap::new());
+        assert_documented_status_and_headers("GET", "/v1/assets//versions", 418, &HeaderMap::new());
+        assert_documented_status_and_headers("PUT", "/v1/assets", 405, &HeaderMap::new());
+        assert_documented_status_and_headers("PATCH", "/v1/workloads/runtime-enabled", 405, &HeaderMap::new());
         // Only the most specific path counts. Another path documents 401, but has a placeholder in this segment.
-        assert_documented("GET", "/v1/workloads/by-slug/one", 401, &HeaderMap::new());
+        assert_documented_status_and_headers("GET", "/v1/workloads/by-slug/one", 401, &HeaderMap::new());
     }
 
     #[test]
     #[should_panic(expected = "GET /v1/assets answered 200 with `etag`")]
     fn rejects_undocumented_headers() {
         let tag = [(reqwest::header::ETAG, reqwest::header::HeaderValue::from_static("x"))];
-        assert_documented("GET", "/v1/assets", 200, &tag.into_iter().collect());
+        assert_documented_status_and_headers("GET", "/v1/assets", 200, &tag.into_iter().collect());
     }
 
     #[test]
     #[should_panic(expected = "GET /v1/assets/1 answered 418")]
     fn rejects_undocumented_statuses() {
-        assert_documented("GET", "/v1/assets/1", 418, &HeaderMap::new());
+        assert_documented_status_and_headers("GET", "/v1/assets/1", 418, &HeaderMap::new());
     }
 }

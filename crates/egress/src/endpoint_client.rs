@@ -34,7 +34,7 @@ pub struct Limits {
     pub max_body: usize,
 }
 
-/// Options of an [`Endpoint`] besides its address and limits.
+/// Options of an [`EndpointClient`] besides its address and limits.
 pub(crate) struct ClientOptions {
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) policy: Arc<ConnectionPolicy>,
@@ -65,21 +65,21 @@ pub struct EgressRequest {
 
 /// A client for one address and the paths below it, with a connection pool.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct EndpointClient {
     url: Url,
     origin: Origin,
     client: Client,
     limits: Limits,
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for EndpointClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Paths and queries of addresses often contain secrets.
-        formatter.debug_struct("Endpoint").field("limits", &self.limits).finish_non_exhaustive()
+        formatter.debug_struct("EndpointClient").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-impl Endpoint {
+impl EndpointClient {
     pub(crate) fn new(url: Url, limits: Limits, options: ClientOptions) -> Result<Self, EgressError> {
         let ClientOptions { resolver, policy, authorities, connect_timeout } = options;
         let tls = authorities

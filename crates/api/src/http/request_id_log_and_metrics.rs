@@ -1,5 +1,4 @@
-//! The outermost middleware: an id, a span, a log line and metrics for every request, and common headers on every
-//! response.
+//! Middleware that gives every request an id, a span, a log line and metrics, and every response common headers.
 //!
 //! A client's `X-Request-Id` is kept if it is a hyphenated UUID, because audit entries store request ids as UUIDs. Any
 //! other well-formed id (1 to 128 of `A-Z a-z 0-9 . _ -`) is logged next to a generated one; a malformed id is ignored.
@@ -76,11 +75,12 @@ pub fn request_id() -> RequestId {
     CURRENT.try_with(|id| *id).unwrap_or_else(|_| Uuid::now_v7().into())
 }
 
-/// The outermost middleware. Wrap it last, because the last wrapper is the outermost.
+/// Gives the request an id and a span, and records it in the log and in the metrics. Wrap this middleware last, because
+/// the last wrapper is the outermost.
 ///
 /// # Errors
 /// When the inner service panicked or failed before a route. The error contains a complete response.
-pub async fn outermost_middleware<B: MessageBody + 'static>(
+pub async fn identify_and_record_request<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {

@@ -1,4 +1,4 @@
-//! Pinned identities: converts a verified identity into the claims of a caller.
+//! Converts a verified identity into the claims of a caller, and pins its name at the first request.
 
 use super::Claims;
 use crate::{
@@ -71,9 +71,9 @@ impl PinCache {
     }
 }
 
-/// Operations on identities that an identity provider proved.
+/// Converts the identities that an identity provider proved into claims, and pins their names.
 #[derive(Clone)]
-pub struct PinnedIdentities {
+pub struct ClaimsResolver {
     context: CommitContext,
     settings: Arc<Settings>,
     cache: PinCache,
@@ -81,7 +81,7 @@ pub struct PinnedIdentities {
     audit_store: Arc<dyn AuditStore>,
 }
 
-impl PinnedIdentities {
+impl ClaimsResolver {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             context: shared.context.clone(),
