@@ -12,8 +12,8 @@ pub const TOKEN_BINDING: &str = "token";
 pub enum ProbeProtocol {
     /// HTTP: the endpoint must respond to a GET request with a success status.
     Http,
-    /// S3: the endpoint must respond to a GET request. Any status is accepted, because object stores refuse anonymous
-    /// requests.
+    /// S3: the endpoint must respond to a GET request with a success status or a client error. Object stores refuse
+    /// anonymous requests with a client error.
     S3,
     /// PostgreSQL: the server must respond to an `SSLRequest`.
     Postgres,
