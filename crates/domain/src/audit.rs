@@ -87,7 +87,7 @@ fact_kinds! {
     IdentityPinned = "identity.pinned",
     /// An identity was refused, because another subject has its actor name.
     IdentityRefused = "identity.refused",
-    /// An administrator that the configuration names was seen.
+    /// The server authenticated an administrator whom the configuration names.
     BootstrapAdminSeen = "identity.bootstrap_admin_seen",
     /// A person signed in with a browser.
     SessionStarted = "session.started",

@@ -189,8 +189,8 @@ impl Guardrails {
         self.for_stage(stage).next().is_some()
     }
 
-    /// Whether the response must not be streamed before the run ends. A guardrail may then mask or block the
-    /// response, or require review.
+    /// Whether the response must not be streamed before the run ends, because a guardrail may mask or block the
+    /// response or require review.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
         let may_change_output = |guardrail: &Guardrail| match guardrail.stage {

@@ -8,7 +8,7 @@ use super::{
 /// The built-in roles.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// Reads everything in the workspace except its audit log.
+    /// Reads assets, workloads, releases and runs.
     Viewer,
     /// Runs workloads.
     RuntimeUser,
@@ -20,7 +20,7 @@ pub enum Role {
     Operator,
     /// Reads the audit log.
     Auditor,
-    /// All permissions of the roles above, plus workspace management.
+    /// All permissions of the roles above, plus the management of the workspace and of notification destinations.
     WorkspaceAdmin,
     /// Administers everything in a tenant.
     TenantAdmin,
