@@ -61,7 +61,7 @@ pub enum Action {
     Flag,
     /// Replace the match by a mask.
     Mask,
-    /// Require human review of the response.
+    /// Require human review of the response. A tool call is refused instead, because it cannot wait for a person.
     RequireApproval,
     /// End the run.
     Block,

@@ -12,13 +12,13 @@ pub enum Role {
     Viewer,
     /// Runs workloads.
     RuntimeUser,
-    /// Writes assets, workloads and release drafts.
+    /// Writes assets, workloads, release drafts and use cases, and runs workloads.
     Author,
-    /// Approves or rejects releases.
+    /// Approves or rejects releases, and reviews the answers of runs.
     Approver,
-    /// Transitions releases, suspends workloads, manages connections.
+    /// Transitions and rolls back releases, suspends workloads, cancels runs, and manages connections and share links.
     Operator,
-    /// Reads the audit log.
+    /// Reads the audit log and the records of notifications.
     Auditor,
     /// All permissions of the roles above, plus the management of the workspace and of notification destinations.
     WorkspaceAdmin,
