@@ -316,7 +316,7 @@ fn token_failure(issuer: &str, error: RequestTokenError<SignInError, BasicErrorR
                     tracing::error!(
                         issuer,
                         %code,
-                        "identity provider rejects the configured client; refusing every sign-in"
+                        "identity provider rejects the configured client; refusing the sign-in"
                     );
                     SignInError::Client
                 }

@@ -362,7 +362,9 @@ impl Settings {
         url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// The host names of this machine and of all URLs in the settings, in lower case. Tenants may not claim them.
+    /// The host names of this machine, databases, buckets, the vault, the runtime gateway and provider accounts, in
+    /// lower case. Tenants may not claim them. The hosts of other settings, such as issuers, witnesses, the mail server
+    /// and the public address, are not included.
     #[must_use]
     pub fn operator_hosts(&self) -> Vec<String> {
         let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);

@@ -23,11 +23,11 @@ use serde_json::{Map, Value, json};
 /// The status of an access request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessRequestStatus {
-    /// The platform team has not decided.
+    /// The platform team has not decided the request.
     Pending,
-    /// The connection exists.
+    /// The platform team granted the request, and the connection exists.
     Granted,
-    /// The platform team refused.
+    /// The platform team refused the request.
     Denied,
     /// The use case no longer needs a decision.
     Withdrawn,

@@ -1,8 +1,8 @@
 //! Rate limiting of anonymous requests: a burst, and then a sustained rate.
 //!
 //! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time
-//! by one interval. A request is refused if the new time would exceed the present by more than a burst. This time
-//! is the only state that is stored for a client.
+//! by one interval. A request is refused if the new time would exceed the present by more than a burst. The
+//! theoretical arrival time is the only state that is stored for a client.
 
 use crate::{client_address::ClientAddress, id::WorkloadId, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;

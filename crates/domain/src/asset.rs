@@ -348,8 +348,8 @@ impl Asset {
         Change::create(next, fact)
     }
 
-    /// Moves the asset to another lifecycle state. The store checks in the archiving statement whether a release still
-    /// needs the asset.
+    /// Moves the asset to another lifecycle state. When the store archives an asset, it also checks whether a release
+    /// still binds the asset.
     ///
     /// # Errors
     /// Returns [`AssetRefusal::InvalidTransition`] when the requested state does not follow the current one.

@@ -87,7 +87,7 @@ fact_kinds! {
     IdentityPinned = "identity.pinned",
     /// An identity was refused, because another subject has its actor name.
     IdentityRefused = "identity.refused",
-    /// An administrator that the configuration names was seen.
+    /// The server authenticated an administrator whom the configuration names.
     BootstrapAdminSeen = "identity.bootstrap_admin_seen",
     /// A person signed in with a browser.
     SessionStarted = "session.started",
@@ -121,7 +121,7 @@ fact_kinds! {
     DocumentsReembedded = "knowledge.documents_reembedded",
     /// The memory of a conversation was erased.
     MemoryErased = "memory.erased",
-    /// A knowledge base query outside a run sends its text to an embedding model.
+    /// The text of a knowledge base query outside a run is about to be sent to an embedding model.
     KnowledgeQueryEmbedded = "knowledge.asked",
     /// A knowledge base was searched outside a run.
     KnowledgeSearched = "knowledge.read",

@@ -1,9 +1,9 @@
 //! Erasure of a person's texts: one administrator requests the erasure, another one approves it, and a background
 //! task erases the texts in batches.
 //!
-//! An erasure covers the ended runs that its subject started before the approval, with their conversation turns, and
-//! the documents that the subject added. Digests, facts and governance chains are kept, so that evidence remains
-//! verifiable.
+//! An erasure covers the runs that its subject started before the approval, with their conversation turns, and the
+//! documents that the subject added before the approval. It waits until these runs have ended. Digests, facts and
+//! governance chains are kept, so that evidence remains verifiable.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -103,7 +103,7 @@ aggregate!(SubjectErasure, ErasureRecord);
 /// The reason why a change of an erasure is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ErasureRefusal {
-    /// The subject is of a kind that cannot start runs of its own.
+    /// The subject is not a user, a service or a share link.
     #[error("must be a `user:`, `service:` or `share_link:` reference")]
     Subject,
     /// The actor that requested an erasure may not approve it.
@@ -127,7 +127,7 @@ impl SubjectErasure {
     /// ingest can wait a minute for embeddings and half a minute each for a connection and its statement.
     pub const SETTLING_PERIOD: Duration = Duration::from_secs(180);
 
-    /// Whether an actor can be the subject of an erasure. Only kinds of actors that start runs of their own can.
+    /// Whether an actor can be the subject of an erasure: a user, a service or the holder of a share link.
     #[must_use]
     pub const fn is_subject(actor: &ActorRef) -> bool {
         match actor.kind() {

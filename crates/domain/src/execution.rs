@@ -90,7 +90,7 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// Whether the status is final. A run of unknown outcome can still be resolved.
+    /// Whether the status is final. `Unknown` is not final, because a person can still resolve the outcome of the run.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -339,7 +339,7 @@ pub struct FinishRecord {
     pub lineage: Vec<LineageItem>,
     /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
-    /// The progress since the last stored progress record; `None` if the run stored no progress record.
+    /// The last progress record, with the events that no earlier record contains; `None` without such events.
     pub progress: Option<progress::ProgressRecord>,
     /// The conversation turn to store, if memory is enabled.
     pub writeback: Option<Writeback>,

@@ -6,21 +6,21 @@ use serde::{Serialize, Serializer};
 /// each category.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FactCategory {
-    /// Failed, denied or timed-out runs.
+    /// Runs that failed, were denied, timed out, or have an unknown outcome.
     Executions,
     /// Requests for verdicts, and verdicts.
     Approvals,
-    /// Suspended workloads, rollbacks and damaged artifacts.
+    /// Suspended workloads, rollbacks, recommended rollbacks, and damaged artifacts.
     Incidents,
-    /// Refusals by a governance rule.
+    /// Refusals by a governance rule, revoked access contracts, and damaged artifacts.
     ComplianceFindings,
-    /// Documents that are available for people to read.
+    /// Announcements, rollbacks, completed erasures, and runs about which a policy notifies the owner.
     Reports,
     /// Changed results of connection checks.
     ConnectorHealth,
-    /// Credentials that expire soon.
+    /// Credentials that expire soon or have expired.
     CredentialExpiry,
-    /// Changes of governing settings.
+    /// Changes of policies, settings and notification destinations, and uses of rights that the configuration grants.
     PolicyChanges,
 }
 

@@ -61,7 +61,7 @@ pub enum Action {
     Flag,
     /// Replace the match by a mask.
     Mask,
-    /// Require human review of the response.
+    /// Require human review of the response. A tool call is refused instead, because it cannot wait for a person.
     RequireApproval,
     /// End the run.
     Block,
@@ -189,8 +189,8 @@ impl Guardrails {
         self.for_stage(stage).next().is_some()
     }
 
-    /// Whether the response must not be streamed before the run ends. A guardrail may then mask or block the
-    /// response, or require review.
+    /// Whether the response must not be streamed before the run ends, because a guardrail may mask or block the
+    /// response or require review.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
         let may_change_output = |guardrail: &Guardrail| match guardrail.stage {

@@ -1,4 +1,4 @@
-//! Hooks: interceptors before and after the steps of a run.
+//! Hooks: interceptors at events of a run, such as before and after a model call.
 //!
 //! A hook is a control in addition to the policy. The domain evaluates `policy` handlers itself; the driver of the
 //! run calls `http` handlers. Both kinds of handlers return the same decisions: allow, deny, ask for human review,

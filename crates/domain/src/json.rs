@@ -22,8 +22,8 @@ const MAX_HEAP_BYTES: usize = 8 << 20;
 const VALUE_BYTES: usize = size_of::<Value>();
 /// The overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// The magnitude from which the parser may convert an integer to a float: 2^63, the lower bound of 64-bit
-/// integers.
+/// The magnitude from which the parser may convert an integer to a float: 2^63, the magnitude of the lowest 64-bit
+/// integer.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// The memory of a node in an object's map. A node has room for eleven members, of which six are used when the
 /// keys arrive in order.

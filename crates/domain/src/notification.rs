@@ -39,7 +39,7 @@ pub enum Channel {
     ChatC,
     /// The on-call pager.
     Paging,
-    /// A signed webhook.
+    /// A webhook. Its requests are signed if the destination has a secret.
     Webhook,
 }
 

@@ -1,12 +1,13 @@
 //! Redaction: masks personal data in the output of a run (contract: `redact_output`).
 //!
 //! Each match is replaced by a fixed mask such as `[email]`. Redaction counts the matches, but stores no matched
-//! text. Every pattern has a maximum length and is matched only at the start of a word. Therefore the time is
-//! linear in the length of the text.
+//! text. Email addresses are searched from their `@` signs, and each character is read at most twice. Every other
+//! pattern has a maximum length and is matched only at the characters with which a match may start. Therefore the time
+//! is linear in the length of the text.
 //!
 //! INVARIANT: redaction is idempotent. No pattern matches a bracket, every match starts and ends at a word
-//! boundary in any context, and every match is masked. A pattern reads at most one character beyond its match,
-//! because a later mask may replace the neighbouring text. A pattern that reads further requires characters with
+//! boundary in any context, and every match is masked. A later mask may replace the text next to a match.
+//! Therefore a pattern reads at most one character beyond its match, or requires in the further text characters with
 //! which no mask starts or ends.
 
 mod card;
@@ -298,7 +299,7 @@ impl Redactor {
         }
     }
 
-    /// Reports the matches that start at word starts, in text order.
+    /// Reports the matches of all patterns except email addresses, in text order.
     fn find_words(&self, text: &str, mut report: impl FnMut(PersonalDataClass, Range<usize>)) {
         let mut position = Position::start(text);
         while position.next_char().is_some() {

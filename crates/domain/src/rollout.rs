@@ -106,7 +106,7 @@ impl RolloutPlan {
 /// The status of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RolloutStatus {
-    /// The rollout is soaking on its current lane.
+    /// The rollout is soaking on its current lane, or waits for the next advance.
     InProgress,
     /// The release has taken all lanes of the plan.
     Completed,

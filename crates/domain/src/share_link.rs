@@ -278,8 +278,8 @@ fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, det
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
-/// Whether an actor of this kind is a guest, which has no identity. A guest can only read the runs that it
-/// started.
+/// Whether an actor of this kind is a guest, which has no identity. A guest can read the runs that it started,
+/// and no others.
 #[must_use]
 pub const fn is_guest(kind: ActorKind) -> bool {
     match kind {

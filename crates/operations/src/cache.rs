@@ -1,7 +1,8 @@
 //! Caches with a limit on the bytes of their entries, and the limits of the caches of the operations.
 //!
 //! Callers choose many of the keys and thereby their size, so a limit on the number of entries would not limit
-//! memory. [`CACHE_BYTE_LIMITS`] lists every cache with its share of the process's memory
+//! memory. [`CACHE_BYTE_LIMITS`] contains the byte limits of these caches. Two caches have entries of fixed size and
+//! limit the number of entries instead
 //! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
@@ -10,7 +11,7 @@ use moka::sync::{Cache, CacheBuilder};
 use std::{fmt, hash::Hash, sync::Arc};
 use tokio::sync::OnceCell;
 
-/// Size limits of the caches, in bytes.
+/// Limits of the caches whose entries vary in size, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheByteLimits {
     /// Compiled run plans by release.
@@ -40,7 +41,7 @@ pub(crate) struct CacheByteLimits {
     pub(crate) log_tiles: u64,
 }
 
-/// Limits of all caches, 74 MiB in total.
+/// The byte limits of the caches, 74 MiB in total.
 pub(crate) const CACHE_BYTE_LIMITS: CacheByteLimits = CacheByteLimits {
     plans: 40 << 20,
     entries: 6 << 20,

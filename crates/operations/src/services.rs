@@ -230,7 +230,7 @@ pub struct Settings {
     /// Bootstrap administrators: principals of the default tenant that administer the platform without a role
     /// binding.
     pub bootstrap_admins: Vec<ActorRef>,
-    /// Host names that no tenant may claim: those of the server and of its dependencies.
+    /// Host names that no tenant may claim: those of the server's machine and of several services that the server uses.
     pub operator_hosts: Vec<String>,
     /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,

@@ -17,7 +17,8 @@ pub(super) fn wait_mode(headers: &HeaderMap, mode: Option<&str>) -> Result<WaitM
     };
     let values = headers.get_all(&PREFER).filter_map(|value| value.to_str().ok());
     for preference in values.flat_map(|value| value.split(',')) {
-        // Parameters follow a semicolon; these two preferences have none.
+        // The text after a semicolon contains parameters. It is ignored, because `respond-async` and `wait` have no
+        // parameters.
         let preference = preference.split(';').next().unwrap_or_default().trim();
         let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
         let value = value.trim().trim_matches('"');

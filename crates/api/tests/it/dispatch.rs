@@ -221,8 +221,8 @@ async fn queued_and_running_runs_are_cancelled_once() {
         .post(execution_path(&queued_run, "/cancel"), json!({}))
         .await
         .expect_refusal(409, "execution_not_cancellable");
-    // A run that a worker already executes. The worker receives the cancellation, and ends the run with the
-    // completed steps.
+    // A worker executes this run. The worker receives the cancellation and ends the run. The end also records the
+    // running step.
     let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
     let active_run = submit_queued_run(&server, &workload).await;
     provider.wait_for_calls(1).await;

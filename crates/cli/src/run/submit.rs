@@ -82,7 +82,8 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         }
     }
 
-    /// Submits without a retry of its own, because the request already retries.
+    /// Submits once. Callers whose `send` retries itself use this function, and so does
+    /// [`Self::submit_with_one_retry`] for its second attempt.
     pub(super) fn submit_once(&self) -> Result<T, Failure> {
         self.attempt().map_err(|failure| self.report_key(failure))
     }

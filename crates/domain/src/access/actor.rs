@@ -60,7 +60,7 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 impl ActorRef {
-    /// Maximum length of a user, group or service, in characters.
+    /// Maximum length of a reference to a user, group or service, in characters.
     pub const MAX_PRINCIPAL_CHARS: usize = "service:".len() + MAX_NAME;
 
     /// Maximum length of a reference of any kind, in characters.

@@ -132,7 +132,7 @@ impl Rights {
         &self.grants
     }
 
-    /// Whether any grant that covers the scope includes the permission.
+    /// Whether any grant that covers the position includes the permission.
     #[must_use]
     pub fn allow(&self, permission: Permission, position: &ResourcePosition) -> bool {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && position.is_within(&grant.scope))
@@ -150,7 +150,8 @@ impl Rights {
         self.grants.is_empty()
     }
 
-    /// The only workspace that the grants name, if they name exactly one and no wider scope.
+    /// The only workspace that the grants name, if they name exactly one and no wider scope. Grants for single
+    /// workloads are ignored.
     #[must_use]
     pub fn sole_workspace(&self) -> Option<WorkspaceId> {
         let mut sole_workspace = None;
@@ -168,7 +169,7 @@ impl Rights {
         sole_workspace
     }
 
-    /// The roles that apply in the scope.
+    /// The roles that apply at the position.
     #[must_use]
     pub fn roles_at(&self, position: &ResourcePosition) -> Roles {
         self.grants.iter().filter(|grant| position.is_within(&grant.scope)).map(|grant| grant.role).collect()

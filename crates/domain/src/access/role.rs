@@ -8,19 +8,19 @@ use super::{
 /// The built-in roles.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// Reads everything in the workspace except its audit log.
+    /// Reads assets, workloads, releases and runs.
     Viewer,
     /// Runs workloads.
     RuntimeUser,
-    /// Writes assets, workloads and release drafts.
+    /// Writes assets, workloads, release drafts and use cases, and runs workloads.
     Author,
-    /// Approves or rejects releases.
+    /// Approves or rejects releases, and reviews the answers of runs.
     Approver,
-    /// Transitions releases, suspends workloads, manages connections.
+    /// Transitions and rolls back releases, suspends workloads, cancels runs, and manages connections and share links.
     Operator,
-    /// Reads the audit log.
+    /// Reads the audit log and the records of notifications.
     Auditor,
-    /// All permissions of the roles above, plus workspace management.
+    /// All permissions of the roles above, plus the management of the workspace and of notification destinations.
     WorkspaceAdmin,
     /// Administers everything in a tenant.
     TenantAdmin,

@@ -116,7 +116,8 @@ pub trait ObjectListing: Send {
     async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
 }
 
-/// Store of immutable bytes: version contents and evidence documents.
+/// Store of immutable objects: version contents, evidence documents, tiles of transparency logs, and the identifier of
+/// the installation.
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
     /// Stores bytes at an unused path; the bytes are durable when the method returns.

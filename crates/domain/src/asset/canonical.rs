@@ -1,7 +1,7 @@
 //! Canonical form of content (RFC 8785) and its checksum.
 //!
-//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A value that
-//! canonicalization would change is refused, not rounded.
+//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A number that
+//! canonicalization would round is refused.
 
 mod serializer;
 

@@ -19,7 +19,7 @@ pub enum AssetKind {
     PolicyBundle,
     /// Tool that a model may call.
     ToolDefinition,
-    /// Handler that runs before or after a step.
+    /// Handler of an event of a run, such as a model call or the end of the run.
     HookDefinition,
     /// Server that provides tools.
     McpServer,

@@ -154,8 +154,8 @@ pub trait VersionStore: Send + Sync {
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, StoreError>;
-    /// Whether the model policy is active, and all versions committed after `version` leave the route neither
-    /// suspended nor retired.
+    /// Whether the model policy is active, and no version that was committed after `version` suspends or retires the
+    /// route.
     async fn is_route_effective(
         &self,
         scope: TenantScope,

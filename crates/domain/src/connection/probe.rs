@@ -12,12 +12,12 @@ pub const TOKEN_BINDING: &str = "token";
 pub enum ProbeProtocol {
     /// HTTP: the endpoint must respond to a GET request with a success status.
     Http,
-    /// S3: the endpoint must respond to a GET request. Any status is accepted, because object stores refuse anonymous
-    /// requests.
+    /// S3: the endpoint must respond to a GET request with a success status or a client error. Object stores refuse
+    /// anonymous requests with a client error.
     S3,
     /// PostgreSQL: the server must respond to an `SSLRequest`.
     Postgres,
-    /// SMTP: the server must send its greeting.
+    /// SMTP: the server must send a greeting with status 220.
     Smtp,
 }
 
@@ -103,6 +103,7 @@ pub const fn health_of(result: Option<Result<(), ProbeError>>) -> (HealthState, 
 /// Checks endpoints.
 #[async_trait]
 pub trait EndpointProbe: Send + Sync {
-    /// Makes one check with the tenant's secrets. The check has a timeout of a few seconds.
+    /// Makes one check with the tenant's secrets. The check times out after
+    /// [`MAX_DURATION`](crate::execution::http_call::MAX_DURATION).
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError>;
 }

@@ -129,9 +129,9 @@ impl ActionClass {
 pub enum UntrustedReason {
     /// The submitter supplied the item.
     UserSupplied,
-    /// The item is from a document whose author is not the submitter.
+    /// The item is from a document of a knowledge base. Its author may be another person than the submitter.
     RetrievedDocument,
-    /// The item is from a tool whose operator is not the submitter.
+    /// The item is the result of a tool. The operator of the tool may be another person than the submitter.
     ToolResult,
     /// A model generated the item.
     ModelOutput,
@@ -163,8 +163,8 @@ pub struct LineageItem {
     pub action_class: ActionClass,
     /// The name of the item: a version, the run's `inputs`, or the output of a step.
     pub reference: String,
-    /// The checksum of a version. Other items have a digest that is salted like the run's inputs. It reveals nothing
-    /// once the inputs and their salt are erased.
+    /// The checksum of a version or of a retrieved text; the salted digest of any other item. A salted digest reveals
+    /// nothing once the salt is erased.
     pub digest: [u8; 32],
     /// The length of the item as JSON, in bytes.
     pub size_bytes: u64,

@@ -74,7 +74,7 @@ pub struct DecisionEntry {
 pub struct LineageEntry {
     /// The step's use of the item.
     pub action_class: String,
-    /// The checksum of a version or of a retrieved text. Other items have a salted digest.
+    /// The checksum of a version or of a retrieved text; the salted digest of any other item.
     pub digest: String,
     /// The role of the item in the step.
     pub influence_role: String,

@@ -14,7 +14,7 @@ pub struct ObservedWorkload<'r> {
 }
 
 /// Observes the runs whose ends this process stores. Exactly one process stores the end of a run, so each run is
-/// observed once, even if its caller waits at another process.
+/// observed at most once, even if its caller waits at another process.
 pub trait RunEndObserver: Send + Sync {
     /// Called after the end of a run is stored. The duration is the time from acceptance to the end.
     fn run_ended(&self, workload: ObservedWorkload<'_>, status: Status, duration: Duration);

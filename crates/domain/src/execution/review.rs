@@ -149,7 +149,8 @@ impl<'r> PendingReview<'r> {
     /// Authorizes an actor to read the answer before a verdict.
     ///
     /// # Errors
-    /// If the actor submitted the run. A submitter sees the answer only after another person approves it.
+    /// If the actor is the submitter or the delegate of the run. A submitter sees the answer only after another person
+    /// approves it.
     pub fn authorize_reader(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
         if self.is_own_run(actor) { Err(ReviewRefusal::OwnRun) } else { Ok(()) }
     }
@@ -157,7 +158,7 @@ impl<'r> PendingReview<'r> {
     /// Ends the run with a reviewer's verdict. The note is stored separately, so that it can be erased.
     ///
     /// # Errors
-    /// If the reviewer submitted the run.
+    /// If the reviewer is the submitter or the delegate of the run.
     pub fn decide(
         self,
         verdict: AnswerVerdict,

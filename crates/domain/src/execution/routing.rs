@@ -43,7 +43,7 @@ pub enum RouteRefusal {
     Region,
     /// The route's provider is not allowed.
     Provider,
-    /// The account generates answers without a model, and the environment serves real users.
+    /// The account generates answers without a model, and the environment is `production` in OIDC mode.
     LocalAccount,
 }
 

@@ -1,7 +1,8 @@
 //! Code mode: an agent's script, executed once in a sandbox without network access.
 //!
-//! Fairway hands a script over to its runtime gateway at most once, and the gateway reports the result. Without a
-//! complete response, the outcome of the run is unknown until a person resolves it.
+//! Fairway hands a script over to its runtime gateway at most once, and the gateway reports the result. If no complete
+//! response follows the hand-over and the script may continue to run, the outcome of the run is unknown until a person
+//! resolves it.
 
 mod forbidden_request_fields;
 mod sandbox_profile;

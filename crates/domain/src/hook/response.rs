@@ -18,7 +18,7 @@ pub enum Decision {
     Allow,
     /// The run ends.
     Deny,
-    /// The run continues, and its response requires human review.
+    /// The run continues, and its response requires human review. Before a tool call, the call is refused instead.
     Ask,
     /// The run continues with a modified value.
     Modify,

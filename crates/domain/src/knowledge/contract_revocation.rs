@@ -44,7 +44,7 @@ impl ContractRevocation {
     /// Revokes a contract of a knowledge base.
     ///
     /// # Errors
-    /// Returns a refusal when the reason is blank or contains control characters.
+    /// The errors of [`check_reason`].
     pub fn create(
         revocation_id: RevocationId,
         asset: &Asset,

@@ -43,7 +43,8 @@ pub trait MemoryStore: Send + Sync {
     /// Erases a conversation. Active runs that started before the erasure store no turn. Fails with `Stale` if the
     /// number of turns has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError>;
-    /// Deletes expired turns, turns under a revoked contract, and records of erasures that no active run needs.
-    /// Returns the number of deleted turns.
+    /// Deletes expired turns, and turns with a revoked contract if their setting is
+    /// [`OnRevoke::Erase`](super::OnRevoke::Erase). Also deletes records of erasures that no active run needs. Returns
+    /// the number of deleted turns.
     async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

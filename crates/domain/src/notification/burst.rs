@@ -48,7 +48,7 @@ impl BurstCounts {
     }
 
     /// Moves personal deliveries beyond [`MAX_SINGLE_DELIVERIES`] into one message that is due at the end of the
-    /// window. This does not affect deliveries to destinations, deliveries of a chosen digest, and deliveries
+    /// window. This does not affect deliveries to destinations, deliveries of a chosen digest, or deliveries
     /// without an address. Neither does it affect collapsed facts, because they share one identifier and thus
     /// cause only one delivery.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 /// The media type of the body.
 pub const MEDIA_TYPE: &str = "application/cloudevents+json";
-/// The prefix of event types. It is not a reversed domain name, as the specification recommends, because Fairway
-/// has no domain.
+/// The prefix of event types. The specification recommends a reversed domain name, but Fairway has no domain.
 const TYPE_PREFIX: &str = "fairway.";
 
 /// The canonical bytes of the event of a message. `source` and `id` together identify the event, as the

@@ -352,7 +352,7 @@ pub struct HeldRoles {
     pub without_role_history: Vec<ActorRef>,
 }
 
-/// What a batch of projections was decided by.
+/// The time and the settings on which the decisions about a batch are based.
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectionBasis {
     /// The time of the decision, by the database's clock.
@@ -409,9 +409,10 @@ pub trait ProjectionStore: Send + Sync {
         people: &[ActorRef],
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError>;
-    /// Writes the rows of a batch and advances the projector's position over `positions`, atomically. Existing
-    /// rows remain unchanged. Returns the number of new notifications. Fails with `Stale` if another projector advanced the position or a setting was turned off. The
-    /// same applies if the batch is half a minute old, because its digests could be due.
+    /// Writes the rows of a batch and advances the projector's position over `positions`, atomically. Existing rows
+    /// remain unchanged. Returns the number of new notifications. Fails with `Stale` if another projector advanced the
+    /// position, or if a setting was turned off. It also fails with `Stale` if the batch is half a minute old, because
+    /// its digests could be due.
     async fn commit_batch(
         &self,
         scope: TenantScope,

@@ -459,8 +459,7 @@ pub enum ReasonCode {
     DefaultProfileOff,
     /// The notifications of the tenant are turned off.
     NotificationsDisabled,
-    /// A preference would enable a channel, but it requires the advanced tier, which is off. No other preference
-    /// enables a channel.
+    /// Only preferences that require the advanced tier enable a channel, and the tier is off.
     CapabilityDisabled,
 }
 

@@ -77,7 +77,7 @@ pub struct SubjectContext {
     pub name: Option<String>,
     /// The owner of the subject, if the owner is a person.
     pub owner: Option<ActorRef>,
-    /// The people in the team that owns the subject: those whose last sign-in presented the owner's group.
+    /// The people in the team that owns the subject: those whose last presented groups include the owner's group.
     pub owner_team: Vec<ActorRef>,
     /// The submitter of the run, if the subject is a run.
     pub submitter: Option<ActorRef>,
@@ -144,7 +144,7 @@ impl RecipientPreferences {
             || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(set_turns_inbox_off))
     }
 
-    /// The recipient's profile; `None` without the advanced tier, in which alone profiles have an effect.
+    /// The recipient's profile; `None` without the advanced tier, because profiles have an effect in that tier only.
     fn profile(&self, recipient: &ActorRef, settings: NotificationSettings) -> Option<&ProfileSettings> {
         match settings {
             NotificationSettings::Enabled(Tier::Advanced) => self.people.get(recipient),

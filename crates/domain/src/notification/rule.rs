@@ -32,8 +32,8 @@ const fn rule(
     Some(NotificationRule { categories, severity, acting_permission: Some(acting_permission), view_permission })
 }
 
-/// The rule for a fact of a kind with these categories. A run that ended only with an obligation to notify its
-/// owner has succeeded, so no action is necessary.
+/// The rule for a fact of a kind with these categories. If the end of a run has only the category `reports`, the run
+/// succeeded or was cancelled, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
     let rule = rule_of_kind(kind)?;

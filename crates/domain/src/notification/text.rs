@@ -1,6 +1,6 @@
 //! The title and the body of a notification: fixed texts with slugs, codes and identifiers. They contain no free
-//! text of a person or a model, and no output that a review withholds. Names of actors are restricted to letters,
-//! digits and a few punctuation characters.
+//! text of a person or a model, and no output that a review withholds. Only the title and the body of an announcement
+//! are texts of an administrator. Names of actors are restricted to letters, digits and a few punctuation characters.
 
 use crate::{
     access::{ActorKind, ActorRef},

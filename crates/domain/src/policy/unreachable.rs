@@ -2,9 +2,9 @@
 //!
 //! A rule is unreachable if decisions without it have the same outcome, reason and obligations, within the step
 //! limit. There are two cases. Either the condition of the rule never holds, or another rule takes precedence in
-//! [`CompiledPolicy::decide`] whenever it holds. A failed condition denies, so a rule that can fail without effect
-//! on the other rule is not unreachable. Conditions are compared by form. Therefore each report is certain, but
-//! not every unreachable rule is reported.
+//! [`CompiledPolicy::decide`] whenever it holds. A failed condition denies the run. Therefore a rule is not
+//! unreachable if its condition can fail in a run in which the other rule has no effect. Conditions are compared by
+//! form, so each report is certain, but not every unreachable rule is reported.
 
 use super::{CompiledPolicy, Outcome, Rule, condition::Condition, fast_path::FastPath};
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! The tokens of a prompt template, which are scanned in one pass from left to right.
 //!
-//! A token that starts must be complete. The scanner also refuses text that readers could mistake for a token:
-//! other case, confusable letters, or invisible characters. Such text would otherwise reach the model as literal
-//! text.
+//! After `@asset-ref:`, `!command:` and `$arg:`, the token must be complete. The scanner also refuses text that readers
+//! could mistake for a token: other case, confusable letters, or invisible characters. Such text would otherwise reach
+//! the model as literal text.
 
 use super::{IncludedAsset, PromptRefusal};
 use crate::slug::Slug;

@@ -1,4 +1,4 @@
-//! International bank account numbers (ISO 13616), validated by the SWIFT registry.
+//! International bank account numbers (ISO 13616), validated with the country formats of the SWIFT registry.
 
 use super::match_start::Position;
 use iban::Iban;

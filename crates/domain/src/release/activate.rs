@@ -37,9 +37,9 @@ pub struct UnmetRequirement {
 /// Whether the primary route of the bound model policy is approved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteStatus {
-    /// The bound version, the asset and every later version approve the route.
+    /// The bound version approves the route, the asset is active, and no later version withdraws the approval.
     Approved,
-    /// At least one of them does not approve the route.
+    /// At least one of these conditions is not met.
     NotApproved,
 }
 

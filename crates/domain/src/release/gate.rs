@@ -141,9 +141,9 @@ impl Release {
         Gate { lane: Some(lane), ..gate }
     }
 
-    /// Before the approval, warnings of everything that would refuse a later activation, and the warnings of an
-    /// activation. They do not prevent the transition to `to`, because an operator can still meet most requirements
-    /// of a frozen release.
+    /// The warnings before the approval: the unmet requirements that would refuse a later activation, and the warnings
+    /// of an activation. They do not prevent the transition to `to`, because an operator can still meet most
+    /// requirements of a frozen release.
     fn early_activation_warnings(&self, to: StateName, report: &ActivationReport) -> Vec<Gate> {
         let retired_workload = report.is_workload_retired.then(|| {
             let refusal = ReleaseRefusal::WorkloadRetired;

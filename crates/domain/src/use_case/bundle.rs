@@ -94,8 +94,8 @@ pub struct BundlePlan {
 
 impl BundlePlan {
     /// Checks a plan: its members, the rules of flows, the prompt grammar, and the names. The plan must not
-    /// contain references to other assets, commands, markup, or secrets. A form must be able to ask for all its
-    /// inputs.
+    /// contain references to other assets, commands, markup, or secrets. A form must be able to ask for all inputs
+    /// of the plan.
     ///
     /// # Errors
     /// Returns every problem, or an error if the plan is redacted.

@@ -85,7 +85,7 @@ pub enum IdentityRefusal {
         /// The name of the claim; `None` if the configuration names the tenant.
         claim: Option<String>,
     },
-    /// The token lists only some groups of its subject.
+    /// The token does not list all groups of its subject.
     #[error("the token does not list all groups of its subject")]
     GroupsIncomplete,
     /// The token lists too many groups.
@@ -237,8 +237,8 @@ impl PinnedIdentity {
             .with_notification_categories([FactCategory::ComplianceFindings])
     }
 
-    /// The fact that an administrator whom the configuration names was seen. No role binding shows the rights of such
-    /// an administrator.
+    /// The fact that the server authenticated an administrator whom the configuration names. No role binding shows the
+    /// rights of such an administrator.
     #[must_use]
     pub fn bootstrap_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
@@ -268,7 +268,8 @@ pub trait IdentityStore: Send + Sync {
     ) -> Result<Option<PinnedIdentity>, StoreError>;
     /// The holder of an identity's name. This method changes no stored state.
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;
-    /// The groups that an actor presented at its last sign-in; empty if no identity has the name.
+    /// The groups that an actor presented last, at a sign-in or with an access token; empty if no identity has the
+    /// name.
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError>;
     /// Pins an identity. [`CommitError::Conflict`] means that another subject has the name, and
     /// [`CommitError::Stale`] that this subject was pinned concurrently.

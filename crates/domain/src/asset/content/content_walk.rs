@@ -1,4 +1,4 @@
-//! Parallel traversal of content and its schema, because the position in the schema determines the meaning of a
+//! Traversal of content together with its schema, because the position in the schema determines the meaning of a
 //! value.
 
 use serde_json::Value;

@@ -138,8 +138,8 @@ impl EmbeddedSchema {
         ValueSize::of(value).evaluations(self.check_cost)
     }
 
-    /// Whether a check of this value is short enough for a request thread. A check that exceeds the budget counts as
-    /// brief too, because it returns at once.
+    /// Whether a check of this value is short enough for a request thread. A check that exceeds the budget is
+    /// short too, because it fails at once.
     #[must_use]
     pub fn is_cheap_to_check(&self, value: &Value) -> bool {
         let evaluations = self.max_evaluations(value);

@@ -4,8 +4,8 @@
 //! With `"present"`, the field is an allow list, which is strictest when it is empty. A list contains the values that
 //! make the field a control. If the field is absent, its `default` counts.
 //!
-//! A version with such a control can be created and tested. Production refuses it with `control_not_enforced`,
-//! because the version would look stricter than it is.
+//! A version with such a control can be created and tested. The activation of a release with such a version in
+//! production is refused with `control_not_enforced`, because the version would look stricter than it is.
 
 use super::{
     content_walk::{self, VisitFlow, VisitedValue, member_pointer},

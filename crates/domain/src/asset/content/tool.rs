@@ -58,7 +58,7 @@ pub struct HttpBinding {
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Tool of an MCP server that has the same name as the definition.
+/// Tool of an MCP server. On the server, the tool has the same name as in the definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpBinding {
     /// Digest of this definition's name, description and input schema.

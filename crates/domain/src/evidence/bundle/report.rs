@@ -103,7 +103,7 @@ const NOT_PROVEN: [&str; 7] = [
     "that the people behind the named actors acted themselves",
 ];
 
-/// A further statement that the bundle does not prove if the process of the run ended before it stored the records.
+/// A further statement that the bundle does not prove if the process of the run ended before storing the records.
 const RECORDS_NOT_NAMED: &str =
     "policy decisions, obligations, retrievals and documents beyond the signature: no fact of the run names them";
 

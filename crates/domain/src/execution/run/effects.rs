@@ -46,8 +46,8 @@ pub struct RunInput<'a> {
 #[derive(Debug)]
 #[must_use]
 pub enum RunEffect {
-    /// Evaluates the access contracts of the bound knowledge bases, in binding order. A run requests this effect
-    /// first.
+    /// Evaluates the access contracts of the bound knowledge bases, in binding order. A run with bound knowledge bases
+    /// requests this effect first.
     CheckContracts,
     /// Loads the conversation history.
     LoadHistory,

@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// Resumes with the conversation history. Without a pending request for history, it has no effect.
+    /// Resumes with the conversation history. Without a pending request for history, the history has no effect.
     pub fn on_history(&mut self, moment: Moment, history: History) -> RunEffect {
         self.moment = moment;
         let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)

@@ -405,8 +405,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The message of a failed call. It says if this server could read the key of no account that it tried, so that it
-/// called no provider. It names no secret.
+/// The message of a failed call. If this server could not read the key of any account that it tried, it called no
+/// provider, and the message says so. The message names no secret.
 fn call_failure_message(error: ProviderError, attempts: &[Attempt]) -> String {
     let lacks_key = |attempt: &Attempt| attempt.cause.as_deref().is_some_and(|cause| cause.starts_with("secret_"));
     if !attempts.is_empty() && attempts.iter().all(lacks_key) {

@@ -10,9 +10,10 @@ const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "id
 /// Substrings that are forbidden anywhere in a name, because no legitimate name contains them.
 const FORBIDDEN_SUBSTRINGS: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
-/// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
+/// Whole words that are forbidden, such as `runas` and the token claims `sub` and `act`.
 const FORBIDDEN_WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
-/// The number of letters to compare at a word start. It exceeds every prefix and word, plus a few leading `x`.
+/// The number of letters to compare at a word start. It exceeds the length of every prefix and word with a few leading
+/// `x`.
 const MAX_PREFIX_WINDOW: usize = 16;
 /// The maximum length of a name that is inspected. Longer names are always forbidden, which bounds the work.
 const MAX_NAME_BYTES: usize = 256;

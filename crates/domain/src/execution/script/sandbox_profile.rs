@@ -48,8 +48,7 @@ pub enum SandboxRefusal {
     /// The sandbox profile does not list the script's language.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
-    /// The sandbox profile requires a runtime or an image. Scripts always run in a child process of the server's
-    /// own program.
+    /// The sandbox profile requires an image or another runtime than `process`. No gateway offers these for scripts.
     #[error("the sandbox profile of the release requires a runtime or an image that is not available for scripts")]
     RuntimeUnavailable,
 }

@@ -143,7 +143,7 @@ pub(super) fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// The problems that were found so far. The read methods return usable values, and record a problem otherwise.
+/// The problems that were found so far. A read method returns a usable value, or records a problem.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     reported: Vec<InterfaceProblem>,

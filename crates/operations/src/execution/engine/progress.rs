@@ -28,11 +28,12 @@ pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2
 /// Determines when a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::execution) enum CheckpointPolicy {
-    /// Each answer is stored before the next call only, so that a run with one call needs no additional commit. For
-    /// runs whose events no client reads.
+    /// The recorder does not store an answer when it arrives, but before the next call or before a long computation. A
+    /// run with one call and no long computation therefore needs no additional commit. This policy applies to runs
+    /// whose events no client reads and that no worker executes.
     BeforeCalls,
-    /// Answers and all events so far are stored before the next call, and the rest with the end. For runs whose
-    /// events clients read, or that workers resume.
+    /// The recorder stores the answer and all events so far before the next call, and the rest at the end. This policy
+    /// applies to runs whose events a client reads or that a worker executes.
     WithEvents,
 }
 
