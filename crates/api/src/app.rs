@@ -55,10 +55,18 @@ impl RouteConfig for web::ServiceConfig {
     }
 }
 
-/// Registers all routes. The router matches them in order, each by a regular expression, so the most frequent route
-/// comes first.
+/// Registers all routes. The router matches them in order, each by a regular expression, so the most frequent routes
+/// come first.
 fn routes(config: &mut impl RouteConfig) {
-    config.service(execution::execute_workload);
+    config
+        .service(execution::execute_workload)
+        // Before the next route, which would match the slug `active-release`.
+        .service(workload::runtime_interface::read_runtime_workload)
+        .service(release::read_active_release)
+        .service(execution::read_execution)
+        .service(execution::events::read_execution_events)
+        .service(execution::list::list_executions)
+        .service(evidence::read_evidence_graph);
     operator_routes(config);
     content_routes(config);
     workload_routes(config);
@@ -164,7 +172,6 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(workload::list_workloads)
         .service(workload::create_workload)
         .service(workload::runtime_interface::list_runtime_workloads)
-        .service(workload::runtime_interface::read_runtime_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
         .service(share_link::list_share_links)
@@ -172,7 +179,6 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(share_link::create_share_link)
         .service(share_link::revoke_share_link)
         .service(release::list_workload_releases)
-        .service(release::read_active_release)
         .service(release::list_releases)
         .service(release::create_release)
         .service(release::read_release)
@@ -197,16 +203,12 @@ fn workload_routes(config: &mut impl RouteConfig) {
 /// Registers the routes of runs, evidence, tools and the audit log.
 fn run_routes(config: &mut impl RouteConfig) {
     config
-        .service(execution::list::list_executions)
         .service(execution::usage::read_usage)
-        .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
         .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
         .service(execution::resolve_unknown::settle_execution)
         .service(execution::script::run_code)
-        .service(execution::events::read_execution_events)
-        .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
         .service(evidence::read_evidence_bundle)
         .service(evidence::read_context_lineage)

@@ -60,7 +60,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::ports::UseCaseStore,
-    workload::{ManagementSource, Status, WorkloadRefusal},
+    workload::{ManagementSource, WorkloadRefusal},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -492,12 +492,5 @@ impl Releases {
         let is_builtin = stored_workload.management_source == Some(ManagementSource::PlatformBuiltin);
         self.builtin_workloads.insert(workload, is_builtin);
         Ok(is_builtin)
-    }
-}
-
-impl Releases {
-    /// Whether the workload of a release is retired.
-    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 }

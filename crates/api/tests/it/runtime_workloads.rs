@@ -223,6 +223,12 @@ async fn reads_a_runtime_workload_by_its_slug() {
     // A suspended workload can still be read, so that a page can report the suspension.
     app.patch(format!("/v1/workloads/{id}"), json!({ "status": "suspended" })).await.expect(200);
     app.get("/v1/workloads/by-slug/sorter").await.expect(200);
+    // A slug may be the last segment of another path below `/v1/workloads/{workload_id}/`.
+    for slug in ["active-release", "releases", "lanes"] {
+        let body = json!({ "interface_config": { "presentation_mode": "chat" } });
+        let id = create_workload(&app, slug, body).await;
+        assert_eq!(app.get(format!("/v1/workloads/by-slug/{slug}")).await.expect(200)["workload_id"], json!(id));
+    }
     app.fixtures().workload("plain").await;
     for slug in ["plain", "unknown", "Sorter", "sorter%00", "by-slug", "%2e%2e", "sorter%2f"] {
         app.get(format!("/v1/workloads/by-slug/{slug}")).await.expect_refusal(404, "not_found");

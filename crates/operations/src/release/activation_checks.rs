@@ -20,6 +20,7 @@ use fairway_domain::{
     },
     slug::Slug,
     tenant::TenantScope,
+    workload::Status,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -38,6 +39,11 @@ pub(crate) enum CheckScope<'a> {
 }
 
 impl Releases {
+    /// Whether the workload of a release is retired.
+    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
+    }
+
     /// Creates the activation report from the bound contents, to the extent of `check_scope`.
     pub(crate) async fn activation_report(
         &self,
