@@ -34,7 +34,8 @@ fn key() -> RequestKey {
     }
 }
 
-async fn accepted(fixture: &Fixture) -> Acceptance {
+/// An accepted run of a new workload.
+pub(crate) async fn accepted(fixture: &Fixture) -> Acceptance {
     let (workload, deployed_release) = fixture.active().await;
     let run = acceptance(&deployed_release);
     let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
@@ -94,6 +95,8 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
         (evidence.strictest_decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
         ("allow", 2, true)
     );
+    assert_eq!(evidence.decisions[0].rules, run.decision.rules);
+    assert_eq!(evidence.decisions[0].failed_rules, run.decision.failed_rules);
     // Evidence does not contain the output, because the output has its own access check.
     let found = Execution { output: None, ..found };
     assert_eq!(evidence.execution, found);

@@ -27,7 +27,7 @@ use fairway_domain::{
     id::TenantId,
     note::Note,
     notification::ports::ProjectionBasis,
-    policy,
+    policy::{self, FailedRule},
     release::{
         BindableVersion, NewRelease, Release,
         activate::{ActivationReport, FlowStatus, LaneSelection},
@@ -453,7 +453,10 @@ fn decision(outcome: policy::Outcome) -> RecordedDecision {
         reason_code: "a_rule".to_owned(),
         obligations: vec!["record".to_owned()],
         rules: vec!["rule".to_owned()],
-        failed_rules: Vec::new(),
+        failed_rules: vec![FailedRule {
+            rule: "failed".to_owned(),
+            missing_field: Some(r#"{odd "name", \N}"#.to_owned()),
+        }],
         evaluated_at: now(),
     }
 }

@@ -1,8 +1,12 @@
 //! A commit locks rows of a table in the order of their identifiers, whatever the order of a batch's items and of rows
 //! in other tables.
 
-use crate::fixture::{Fixture, activation, scope, stamp};
+use crate::{
+    executions::accepted,
+    fixture::{Fixture, activation, ending, scope, stamp},
+};
 use fairway_domain::{
+    execution::{FinishRecord, ports::RunStore},
     release::{
         lane::Lane,
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
@@ -132,6 +136,46 @@ async fn transitions_lock_releases_by_identifier() {
     }
     releases.sort_by_key(|deployed_release| std::cmp::Reverse(id(deployed_release)));
     assert_lowest_release_is_locked_first(fixture, first, releases, reopen).await;
+}
+
+/// The ends arrive in the opposite order of their runs.
+#[tokio::test]
+async fn ends_lock_leases_in_the_order_of_their_runs() {
+    let fixture = Arc::new(Fixture::new().await);
+    let mut ends = Vec::new();
+    for _ in 0..5 {
+        ends.push(ending(&accepted(&fixture).await));
+    }
+    let lock_lease = async |end: &FinishRecord| {
+        let client = fixture.database.connect_as_owner().await.unwrap();
+        let lock = format!("BEGIN; SELECT FROM execution_lease WHERE execution_id = '{}' FOR UPDATE", end.execution_id);
+        client.batch_execute(&lock).await.unwrap();
+        client
+    };
+    let finish = |end: FinishRecord| {
+        let fixture = Arc::clone(&fixture);
+        async move { fixture.store.finish(scope(), &end).await }
+    };
+    ends.sort_by_key(|end| std::cmp::Reverse(end.execution_id));
+    let first = ends.remove(0);
+    // Only one batch runs at a time. All items that arrive while the first batch waits form the next batch.
+    let (first_lock, lowest_lock) = (lock_lease(&first).await, lock_lease(&ends[3]).await);
+    let first_end = tokio::spawn(finish(first));
+    wait_for_lock_waits(&fixture, 1).await;
+    let mut batch = JoinSet::new();
+    for end in ends {
+        batch.spawn(finish(end));
+    }
+    wait_for_lock_waits(&fixture, 1).await;
+    first_lock.batch_execute("COMMIT").await.unwrap();
+    first_end.await.unwrap().unwrap();
+    wait_for_lock_waits(&fixture, 1).await;
+    let unlocked = "SELECT count(*) FROM (SELECT FROM execution_lease FOR UPDATE SKIP LOCKED) AS free";
+    assert_eq!(fixture.query_number(unlocked).await, 3);
+    lowest_lock.batch_execute("COMMIT").await.unwrap();
+    for result in batch.join_all().await {
+        result.unwrap();
+    }
 }
 
 /// The activation of the later release also changes the earlier one, which holds the lane.
