@@ -326,7 +326,7 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
     }
 }
 
-/// Runs a command that changes the state of a release, and prints the usual next step.
+/// Runs a command that changes the state of a release, and prints the usual next step, if there is one.
 fn change_state(server: &ServerClient, output: Output, command: &Command) -> Result<(), Failure> {
     let print_change = |changed: Value, next: String| output.change_result(&changed, &next);
     let move_to =

@@ -1,5 +1,5 @@
 //! Statements that hold a permit. PostgreSQL continues a statement after its caller was cancelled. The permit and
-//! the connection are therefore released only when the statement ends.
+//! the connection are therefore released only when the statement ends or its time limit has passed.
 
 use super::{
     pool::{PooledConnection, StatementPool},
