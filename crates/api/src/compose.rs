@@ -198,7 +198,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         chunk_search: shared.clone(),
         contract_revocations: shared.clone(),
         memory: shared.clone(),
-        artifact_index: shared.clone(),
+        artifact_maintenance: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
         connections: shared.clone(),

@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
     id::WorkspaceId,
     slug::MAX_SLUG,
-    tenant::{MAX_NAME, MAX_WORKSPACE_SLUG, Workspace},
+    tenant::{MAX_DISPLAY_NAME_CHARS, MAX_WORKSPACE_SLUG, Workspace},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,7 +67,7 @@ pub(crate) struct NewWorkspace {
     slug: String,
     /// Human-readable name.
     #[schema(min_length = 1, max_length = 200)]
-    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
+    #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,
     /// Slug of the namespace; created on first use.
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]

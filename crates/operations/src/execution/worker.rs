@@ -221,25 +221,21 @@ impl RunWorker {
     async fn try_process_claimed(&self, mut claimed: ClaimedRun, recheck: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // The requester of the cancellation has already received a confirmation.
-            return self
-                .end_without_steps(&claimed, EndWithoutSteps::cancelled("cancelled", "the run was cancelled"))
-                .await;
+            return self.end_run(&claimed, EndWithoutSteps::cancelled("cancelled", "the run was cancelled")).await;
         }
         if claimed.reclaims > MAX_RECLAIMS {
             let message = "the workers of the run failed repeatedly";
-            return self.end_without_steps(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
+            return self.end_run(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
         }
         let reservation = match self.reserve_claimed(&mut claimed, recheck).await {
             Ok(reservation) => reservation,
             Err(Interruption::LeaseLost) => return Ok(()),
-            Err(interruption) => {
-                return self.end_without_steps(&claimed, EndWithoutSteps::interrupted(interruption)).await;
-            }
+            Err(interruption) => return self.end_run(&claimed, EndWithoutSteps::interrupted(interruption)).await,
         };
         let inputs_and_context = self.read_inputs(&mut claimed).await?.zip(claimed.request_context.clone());
         let Some((inputs, request_context)) = inputs_and_context else {
             let message = "the inputs of the run are no longer stored";
-            return self.end_without_steps(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
+            return self.end_run(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
         };
         for attempt in 0..MAX_DECISION_ATTEMPTS {
             let action = match claimed.execution.status {
@@ -253,7 +249,7 @@ impl RunWorker {
                 | Status::Unknown => return Err(Failure::Inconsistent("an ended run has a lease")),
             };
             match action {
-                NextAction::End(end) => return self.end_without_steps(&claimed, end).await,
+                NextAction::End(end) => return self.end_run(&claimed, end).await,
                 NextAction::Retry => {}
                 NextAction::Run(active_run) => {
                     match active_run.with_reservation(reservation.clone()).run(RunWork::Steps, recheck).await {
@@ -450,7 +446,7 @@ impl RunWorker {
     }
 
     /// Ends a run that never executed a step, or whose steps cannot be resumed.
-    async fn end_without_steps(&self, claimed: &ClaimedRun, end: EndWithoutSteps) -> Result<(), Failure> {
+    async fn end_run(&self, claimed: &ClaimedRun, end: EndWithoutSteps) -> Result<(), Failure> {
         let run = &claimed.execution;
         let run_ref = RunRef {
             execution_id: run.execution_id,
