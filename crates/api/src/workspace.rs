@@ -87,7 +87,7 @@ pub(crate) async fn list_workspaces(
     caller: IdentifiedCaller,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspaces = api.services.tenants.list_workspaces(&caller, list.paging()).await?;
+    let workspaces = api.services.workspaces.list_workspaces(&caller, list.paging()).await?;
     Ok(list.respond(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn create_workspace(
     let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let outcome =
-        api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
+        api.services.workspaces.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
     let view = WorkspaceView::of(&outcome.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
@@ -128,6 +128,6 @@ pub(crate) async fn read_workspace(
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = api.services.tenants.read_workspace(&caller, *workspace).await?;
+    let workspace = api.services.workspaces.read_workspace(&caller, *workspace).await?;
     Ok(ResourceResponse::ok(&WorkspaceView::of(&workspace)).into_response())
 }

@@ -37,6 +37,7 @@ use crate::{
     use_case::UseCases,
     wakeups::run_exchange,
     workload::Workloads,
+    workspace::Workspaces,
 };
 use fairway_domain::{
     access::{
@@ -360,7 +361,7 @@ pub struct Services {
     pub access_requests: Arc<AccessRequests>,
     /// Use cases.
     pub use_cases: Arc<UseCases>,
-    /// Tenants and workspaces.
+    /// Tenants.
     pub tenants: Arc<Tenants>,
     /// Transparency logs: checkpoints, proofs and tiles.
     pub transparency_logs: Arc<TransparencyLogs>,
@@ -368,6 +369,8 @@ pub struct Services {
     pub log_auditor: Arc<LogAuditor>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
+    /// Workspaces.
+    pub workspaces: Arc<Workspaces>,
     shared: SharedState,
 }
 
@@ -438,6 +441,7 @@ impl Services {
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),
             tenants: Arc::new(Tenants::new(&stores, &shared, &common)),
+            workspaces: Arc::new(Workspaces::new(&stores, &shared, &common)),
             environments,
             workloads,
             assets,
