@@ -152,7 +152,8 @@ struct GrantedConnection {
     fact_detail: Map<String, Value>,
 }
 
-/// The state after a grant: the request, its connection and its use case, and the revisions that the decision was made on.
+/// The state after a grant: the request, its connection and its use case. Also the revisions on which the decision was
+/// made.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AccessGrantOutcome {
     /// The granted request.
