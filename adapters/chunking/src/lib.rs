@@ -8,7 +8,7 @@
 
 use fairway_domain::knowledge::{
     ChunkStrategy, Chunking,
-    ports::{ChunkRange, Chunker},
+    ports::{ChunkSpan, Chunker},
 };
 use pulldown_cmark::{Event, Parser, Tag};
 use std::{ops::Range, sync::LazyLock};
@@ -34,7 +34,7 @@ fn count_tokens(text: &str) -> usize {
 pub struct TextSplitter;
 
 impl Chunker for TextSplitter {
-    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkRange> {
+    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkSpan> {
         let mut builder = ChunkBuilder::of(text, chunking.chunk_tokens);
         match chunking.strategy {
             ChunkStrategy::Fixed => builder.add_words(0..text.len()),
@@ -68,7 +68,7 @@ fn sections(text: &str) -> Vec<Range<usize>> {
 struct ChunkBuilder<'t> {
     text: &'t str,
     max_tokens: usize,
-    chunks: Vec<ChunkRange>,
+    chunks: Vec<ChunkSpan>,
     /// The chunk in progress and the total tokens of its parts.
     current: Range<usize>,
     current_tokens: usize,
@@ -162,11 +162,11 @@ impl<'t> ChunkBuilder<'t> {
         self.current = 0..0;
         if !trimmed.is_empty() {
             let tokens = u32::try_from(count_tokens(trimmed)).unwrap_or(u32::MAX);
-            self.chunks.push(ChunkRange { start, end: start.saturating_add(trimmed.len()), tokens });
+            self.chunks.push(ChunkSpan { start, end: start.saturating_add(trimmed.len()), tokens });
         }
     }
 
-    fn finish(mut self) -> Vec<ChunkRange> {
+    fn finish(mut self) -> Vec<ChunkSpan> {
         self.close();
         self.chunks
     }

@@ -14,7 +14,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::ActorRef,
-    access_request::{AccessRequest, AccessRequestRecord, AccessRequestStatus, AccessRequestStore, GrantedRequest},
+    access_request::{AccessGrantOutcome, AccessRequest, AccessRequestRecord, AccessRequestStatus, AccessRequestStore},
     id::{AccessRequestId, ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
     note::{MAX_NOTE_CHARS, Note},
@@ -139,7 +139,7 @@ impl AccessRequestStore for Database {
     async fn commit_grant(
         &self,
         scope: TenantScope,
-        change: Change<GrantedRequest>,
+        change: Change<AccessGrantOutcome>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The update locks the use case's row. It serializes concurrent grants of the use case's requests, so that

@@ -1,6 +1,6 @@
 //! The store of assets and their versions.
 
-mod artifact_index;
+mod artifact_maintenance;
 mod grant;
 mod impact;
 mod list;

@@ -36,7 +36,7 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
+        ArtifactWithContent, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -203,7 +203,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+    ) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError> {
         evidence_reads::find_artifact(self, scope, id, artifact).await
     }
 

@@ -23,7 +23,7 @@ mod input_columns;
 mod load;
 mod recommendation;
 mod rows;
-mod transition;
+mod transition_without_lanes;
 
 use crate::{
     database::Database,
@@ -58,8 +58,8 @@ use fairway_domain::{
 pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, decode_deployment};
 use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, decode_release};
-use transition::PendingTransition;
-pub(crate) use transition::TransitionCommitter;
+use transition_without_lanes::PendingTransition;
+pub(crate) use transition_without_lanes::TransitionCommitter;
 use uuid::Uuid;
 
 #[async_trait]
@@ -326,7 +326,9 @@ impl ReleaseStore for Database {
         match key {
             None => self.transitions.commit(PendingTransition { scope, change }).await,
             Some(_) => {
-                self.in_flight().track(transition::commit_transition(self.point_pool(), scope, &change, key)).await
+                self.in_flight()
+                    .track(transition_without_lanes::commit_transition(self.point_pool(), scope, &change, key))
+                    .await
             }
         }
     }

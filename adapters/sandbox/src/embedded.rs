@@ -8,8 +8,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    GatewayFailure, InterruptedScriptBehaviour, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway,
-    ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
+    GatewayFailure, InterruptedScriptBehaviour, Language, MAX_CONCURRENT_PER_TENANT_AND_PROCESS, MAX_DURATION,
+    PreparedGateway, ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use nix::{
     sys::signal::{Signal, killpg},
@@ -43,8 +43,8 @@ const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,r
 const CHILDREN_PER_PROCESSOR: usize = 2;
 
 /// Runs each script in a child process of this program. Each child occupies a slot, and all tenants share the slots.
-/// The number of slots is two for each processor, but at least [`MAX_CONCURRENT_PER_TENANT`]. A script that finds no
-/// free slot waits for at most [`MAX_DURATION`] and is then refused. Clones of the gateway share the slots.
+/// The number of slots is two for each processor, but at least [`MAX_CONCURRENT_PER_TENANT_AND_PROCESS`]. A script that
+/// finds no free slot waits for at most [`MAX_DURATION`] and is then refused. Clones of the gateway share the slots.
 #[derive(Clone, Debug)]
 pub struct EmbeddedGateway {
     program: PathBuf,
@@ -53,7 +53,7 @@ pub struct EmbeddedGateway {
 
 /// Maximum number of concurrent children on a machine with this number of processors.
 fn max_children(processors: usize) -> usize {
-    processors.saturating_mul(CHILDREN_PER_PROCESSOR).max(MAX_CONCURRENT_PER_TENANT)
+    processors.saturating_mul(CHILDREN_PER_PROCESSOR).max(MAX_CONCURRENT_PER_TENANT_AND_PROCESS)
 }
 
 impl EmbeddedGateway {

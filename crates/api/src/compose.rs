@@ -12,7 +12,7 @@ use crate::{
     },
     metrics::Metrics,
     portal::Portal,
-    release::active_release_bodies::ActiveReleaseBodies,
+    release::active_release_body_cache::ActiveReleaseBodyCache,
     runtime_info::ProviderPlugin,
 };
 pub use adapters::{AccessStoreDecorator, Adapters};
@@ -61,7 +61,7 @@ pub struct Api {
     pub(crate) provider_plugins: Arc<[ProviderPlugin]>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Response bodies of active releases, shared by all worker threads.
-    pub(crate) active_release_bodies: ActiveReleaseBodies,
+    pub(crate) active_release_body_cache: ActiveReleaseBodyCache,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -132,7 +132,7 @@ pub struct Process {
     dispatch: DispatchPolicy,
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
-    active_release_bodies: ActiveReleaseBodies,
+    active_release_body_cache: ActiveReleaseBodyCache,
     cursor_key: Arc<OnceCell<CursorKey>>,
     shutdown: ShutdownSignal,
     /// Data derived from the OpenAPI document.
@@ -198,7 +198,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         chunk_search: shared.clone(),
         contract_revocations: shared.clone(),
         memory: shared.clone(),
-        artifact_index: shared.clone(),
+        artifact_maintenance: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
         connections: shared.clone(),
@@ -295,7 +295,7 @@ impl Process {
             dispatch: settings.dispatch,
             metrics,
             provider_plugins: provider_plugins(&settings.providers),
-            active_release_bodies: ActiveReleaseBodies::new(),
+            active_release_body_cache: ActiveReleaseBodyCache::new(),
             cursor_key: Arc::default(),
             shutdown: ShutdownSignal::default(),
             openapi: OpenApiData::new()?,
@@ -343,7 +343,7 @@ impl Process {
             load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
             provider_plugins: Arc::clone(&self.provider_plugins),
             clock: Arc::clone(&self.clock),
-            active_release_bodies: self.active_release_bodies.clone(),
+            active_release_body_cache: self.active_release_body_cache.clone(),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })

@@ -1,6 +1,6 @@
 //! Routes of releases.
 
-pub(crate) mod active_release_bodies;
+pub(crate) mod active_release_body_cache;
 pub(crate) mod request;
 pub(crate) mod rollback;
 pub(crate) mod transition_artifact;
@@ -26,7 +26,7 @@ use crate::{
     response::ResourceResponse,
     rollout,
 };
-use active_release_bodies::{BodyKey, CachedBody};
+use active_release_body_cache::{BodyKey, CachedBody};
 use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{BindingId, ReleaseId, WorkloadId},
@@ -197,17 +197,17 @@ pub(crate) async fn read_active_release(
 async fn active_release_body(api: &Api, claims: &Claims, query: &ActiveReleaseQuery<'_>) -> Result<Arc<str>, ApiError> {
     let releases = &api.services.releases;
     let key = BodyKey::new(claims, query);
-    if let Some(cached) = api.active_release_bodies.get(&key) {
+    if let Some(cached) = api.active_release_body_cache.get(&key) {
         if releases.is_current(&cached.version).await? {
             return Ok(cached.text);
         }
-        api.active_release_bodies.remove(&key);
+        api.active_release_body_cache.remove(&key);
     }
     let (active, version) = releases.active_release(api.mode, claims, request_id(), query).await?;
     let text = serde_json::to_string(&ReleaseDetail::of(&active.release))
         .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))?;
     let body = CachedBody { text: text.into(), version: Arc::new(version) };
-    api.active_release_bodies.insert(key, body.clone());
+    api.active_release_body_cache.insert(key, body.clone());
     Ok(body.text)
 }
 

@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::TenantId,
     slug::MAX_SLUG,
-    tenant::{MAX_NAME, MAX_PUBLIC_HOSTS, Tenant, TenantRefusal, is_display_name},
+    tenant::{MAX_DISPLAY_NAME_CHARS, MAX_PUBLIC_HOSTS, Tenant, TenantRefusal, is_display_name},
 };
 use fairway_operations::tenant::TenantSettingsPatch;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub(crate) struct NewTenant {
     slug: String,
     /// Human-readable name.
     #[schema(min_length = 1, max_length = 200)]
-    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
+    #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,
 }
 

@@ -24,7 +24,7 @@ use fairway_domain::{
     access::OwnerRef,
     id::WorkloadId,
     slug::MAX_SLUG,
-    tenant::MAX_NAME,
+    tenant::MAX_DISPLAY_NAME_CHARS,
     workload::{
         IntendedUse, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::InterfaceConfig, text_refusals,
@@ -100,7 +100,7 @@ pub(crate) struct NewWorkload {
     invocation_mode: String,
     /// Default: derived from the slug.
     #[schema(min_length = 1, max_length = 200)]
-    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
+    #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: Option<String>,
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
@@ -115,7 +115,7 @@ pub(crate) struct NewWorkload {
 pub(crate) struct WorkloadChange {
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
-    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
+    #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: Option<String>,
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, max_length = 2000)]

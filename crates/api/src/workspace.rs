@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
     id::WorkspaceId,
     slug::MAX_SLUG,
-    tenant::{MAX_NAME, MAX_WORKSPACE_SLUG, Workspace},
+    tenant::{MAX_DISPLAY_NAME_CHARS, MAX_WORKSPACE_SLUG, Workspace},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,7 +67,7 @@ pub(crate) struct NewWorkspace {
     slug: String,
     /// Human-readable name.
     #[schema(min_length = 1, max_length = 200)]
-    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
+    #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,
     /// Slug of the namespace; created on first use.
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
@@ -87,7 +87,7 @@ pub(crate) async fn list_workspaces(
     caller: IdentifiedCaller,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspaces = api.services.tenants.list_workspaces(&caller, list.paging()).await?;
+    let workspaces = api.services.workspaces.list_workspaces(&caller, list.paging()).await?;
     Ok(list.respond(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn create_workspace(
     let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let outcome =
-        api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
+        api.services.workspaces.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
     let view = WorkspaceView::of(&outcome.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
@@ -128,6 +128,6 @@ pub(crate) async fn read_workspace(
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = api.services.tenants.read_workspace(&caller, *workspace).await?;
+    let workspace = api.services.workspaces.read_workspace(&caller, *workspace).await?;
     Ok(ResourceResponse::ok(&WorkspaceView::of(&workspace)).into_response())
 }

@@ -1,6 +1,6 @@
 //! A benchmark run: starts all processes, measures every scenario between its baselines, and stops the processes.
 
-mod separate_servers;
+mod benchmarks_with_own_server;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 mod junit;
 mod suite;
-mod try_input;
+mod try_policy;
 
 use crate::{
     command_context::CommandContext,
@@ -34,7 +34,7 @@ pub(crate) enum Command {
         require_coverage: bool,
     },
     /// Decide for one input, and show for each rule which conditions held
-    Try(try_input::Arguments),
+    Try(try_policy::Arguments),
 }
 
 /// The result of one test.
@@ -103,7 +103,7 @@ struct Report {
 pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
     let (directory, junit, require_coverage) = match command {
         Command::Test { directory, junit, require_coverage } => (directory, junit, require_coverage),
-        Command::Try(arguments) => return try_input::run(arguments, context),
+        Command::Try(arguments) => return try_policy::run(arguments, context),
     };
     let report = suite::test_directory(directory)?;
     if let Some(path) = junit {

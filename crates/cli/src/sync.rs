@@ -7,9 +7,9 @@ mod directory;
 mod manifest_files;
 mod plan;
 mod pull;
+mod reachable_assets;
 mod remote_state;
 mod render_plan;
-mod unpinned_reference;
 
 use crate::{
     command_context::CommandContext,

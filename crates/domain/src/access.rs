@@ -25,7 +25,7 @@ pub use actor::{ActorKind, ActorRef, ActorRefusal};
 use async_trait::async_trait;
 pub use owner::OwnerRef;
 pub use permission::{Permission, Permissions};
-pub use principal_binding::{CallerLanes, LaneBinding};
+pub use principal_binding::{BoundLanes, LaneBinding};
 pub use resource_position::ResourcePosition;
 pub use rights::{Grant, GrantScope, GrantSource, Rights};
 pub use role::{Role, Roles};
@@ -45,7 +45,7 @@ pub struct Caller {
     /// The grants of the caller's roles.
     pub rights: Arc<Rights>,
     /// The lanes that the caller's principal bindings select.
-    pub lanes: Arc<CallerLanes>,
+    pub lanes: Arc<BoundLanes>,
     /// The tenant's access revision at which `rights` and `lanes` were read.
     pub access_revision: Revision,
     /// The request's identifier.

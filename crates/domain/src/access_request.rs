@@ -152,9 +152,10 @@ struct GrantedConnection {
     fact_detail: Map<String, Value>,
 }
 
-/// The state after a grant: the request, its connection and its use case.
+/// The state after a grant: the request, its connection and its use case. Also the revisions on which the decision was
+/// made.
 #[derive(Clone, PartialEq, Debug)]
-pub struct GrantedRequest {
+pub struct AccessGrantOutcome {
     /// The granted request.
     pub request: AccessRequest,
     /// The connection.
@@ -217,7 +218,7 @@ impl AccessRequest {
         connections: &[ConnectionSnapshot],
         use_case: &UseCase,
         stamp: &Stamp,
-    ) -> Result<Change<GrantedRequest>, AccessRequestRefusal> {
+    ) -> Result<Change<AccessGrantOutcome>, AccessRequestRefusal> {
         self.check_pending()?;
         let existing = connections.iter().find(|snapshot| snapshot.connection.name == self.connection_name);
         let GrantedConnection { connection, expected_revision, fact_detail } = match existing {
@@ -243,7 +244,7 @@ impl AccessRequest {
             "activates": activates,
         });
         let fact = self.fact(FactKind::AccessRequestGranted, stamp, detail);
-        let grant = GrantedRequest {
+        let grant = AccessGrantOutcome {
             request,
             connection,
             expected_connection_revision: expected_revision,
@@ -334,7 +335,7 @@ pub trait AccessRequestStore: Send + Sync {
     async fn commit_grant(
         &self,
         scope: TenantScope,
-        change: Change<GrantedRequest>,
+        change: Change<AccessGrantOutcome>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Stores a denial; [`CommitError::Stale`] when the request changed since the decision.

@@ -99,7 +99,7 @@ mod tests {
     use uuid::Uuid;
 
     fn client(text: &str) -> ClientAddress {
-        ClientAddress::from_ip(text.parse().unwrap())
+        ClientAddress::address_or_v6_network(text.parse().unwrap())
     }
 
     #[test]

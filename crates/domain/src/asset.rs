@@ -1,7 +1,7 @@
 //! Assets and their immutable versions.
 
-pub mod artifact_index;
 pub mod artifact_integrity;
+pub mod artifact_maintenance;
 pub mod artifact_store;
 pub mod canonical;
 pub mod content;

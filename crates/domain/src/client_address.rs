@@ -1,4 +1,4 @@
-//! The address by which rate limits and load shedding identify a client.
+//! The address or network by which rate limits and load shedding identify a client.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv6Addr};
 /// prefix.
 const IPV6_PREFIX_BITS: u32 = 64;
 
-/// The address by which rate limits identify a client.
+/// The address or IPv6 network by which rate limits identify a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {
     /// The client with an address: the address itself for IPv4 (also IPv4-mapped IPv6), or the network for IPv6.
     #[must_use]
-    pub fn from_ip(address: IpAddr) -> Self {
+    pub fn address_or_v6_network(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     fn client(text: &str) -> ClientAddress {
-        ClientAddress::from_ip(text.parse().unwrap())
+        ClientAddress::address_or_v6_network(text.parse().unwrap())
     }
 
     #[test]

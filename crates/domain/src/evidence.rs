@@ -333,7 +333,7 @@ pub struct ImposedObligation {
 
 /// An evidence artifact with its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ArtifactDocument {
+pub struct ArtifactWithContent {
     /// The artifact.
     pub artifact: ArtifactRow,
     /// The document: codes, counts and digests.

@@ -2,9 +2,9 @@
 //! lone surrogates, integers that would be rounded, and trailing text. It also refuses deep nesting, and NUL,
 //! which PostgreSQL cannot store. It parses request bodies, and model responses that must be JSON.
 
-mod estimate;
+mod parse_memory_bound;
 
-pub use estimate::max_heap_bytes;
+pub use parse_memory_bound::max_heap_bytes;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};

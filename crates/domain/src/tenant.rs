@@ -35,7 +35,7 @@ pub const MAX_PUBLIC_HOSTS: usize = 50;
 const LOOPBACK_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"];
 /// The maximum length of a display name, in characters.
-pub const MAX_NAME: usize = 200;
+pub const MAX_DISPLAY_NAME_CHARS: usize = 200;
 
 /// The tenant boundary that every store operation requires.
 ///
@@ -248,7 +248,7 @@ impl TenantRefusal {
 /// Whether a text is a valid display name.
 #[must_use]
 pub fn is_display_name(text: &str) -> bool {
-    is_name(text, MAX_NAME)
+    is_name(text, MAX_DISPLAY_NAME_CHARS)
 }
 
 fn check_public_hosts(hosts: &[String], operator_hosts: &[String]) -> Result<(), TenantRefusal> {
@@ -258,7 +258,7 @@ fn check_public_hosts(hosts: &[String], operator_hosts: &[String]) -> Result<(),
     let mut unique_hosts = BTreeSet::new();
     hosts.iter().try_for_each(|host| match host {
         host if !is_host_name(host) => Err(TenantRefusal::Host),
-        host if !is_public_host(host) => Err(TenantRefusal::HostNotPublic),
+        host if !can_be_tenant_host(host) => Err(TenantRefusal::HostNotPublic),
         host if operator_hosts.contains(host) => Err(TenantRefusal::HostOfOperator),
         host if !unique_hosts.insert(host) => Err(TenantRefusal::DuplicateHost),
         _ => Ok(()),
@@ -279,7 +279,7 @@ fn is_host_name(text: &str) -> bool {
 /// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and IP addresses in any
 /// notation cannot. A name whose last label is a number counts as an address (WHATWG URL, "ends in a number").
 #[must_use]
-pub fn is_public_host(name: &str) -> bool {
+pub fn can_be_tenant_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
     let last_label = name.rsplit('.').next().unwrap_or_default();
     let is_decimal = last_label.bytes().all(|byte| byte.is_ascii_digit());
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn loopback_names_and_addresses_are_not_public() {
         for name in ["forms.example", "a", "1.example", "0x7f.example", "localhost.example", "x0", "0xfg"] {
-            assert!(is_public_host(name), "{name}");
+            assert!(can_be_tenant_host(name), "{name}");
         }
         for name in [
             "localhost",
@@ -481,7 +481,7 @@ mod tests {
             "localhost.",
             "LOCALHOST",
         ] {
-            assert!(!is_public_host(name), "{name}");
+            assert!(!can_be_tenant_host(name), "{name}");
         }
     }
 }

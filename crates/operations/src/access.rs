@@ -1,9 +1,9 @@
 //! Identification and authorization of callers.
 
 pub(crate) mod authorize;
-mod claims_resolver;
 mod explanation;
 mod identity;
+mod identity_resolver;
 mod principal_binding;
 mod role_bindings;
 mod sessions;
@@ -11,11 +11,11 @@ mod table;
 mod test_sign_in_report;
 
 pub use authorize::{ListScope, ScopeResolver};
-pub use claims_resolver::ClaimsResolver;
-pub(crate) use claims_resolver::PinCache;
 pub use explanation::{AccessExplanation, AccessExplanationRequest, AccessExplanations, DecidingGrant};
 pub(crate) use identity::effective_rights;
 pub use identity::{Claims, Identities, IdentityMode};
+pub use identity_resolver::IdentityResolver;
+pub(crate) use identity_resolver::PinCache;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub(crate) use sessions::SessionRenewals;

@@ -5,7 +5,7 @@ mod cancel;
 mod citations;
 mod delegation;
 mod deployment_run_settings;
-mod early_end;
+mod end_without_steps;
 pub(crate) mod engine;
 mod event_stream;
 mod execute;

@@ -39,6 +39,7 @@ pub mod transparency_log;
 pub mod use_case;
 mod wakeups;
 pub mod workload;
+pub mod workspace;
 
 pub use fact_wakeups::FactWakeups;
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};

@@ -7,7 +7,7 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 use crate::{
     FactWakeups,
     access::{
-        AccessExplanations, ClaimsResolver, Identities, IdentityMode, PrincipalBindings, RoleBindings, Sessions,
+        AccessExplanations, Identities, IdentityMode, IdentityResolver, PrincipalBindings, RoleBindings, Sessions,
         TestSignIns,
     },
     access_request::AccessRequests,
@@ -37,6 +37,7 @@ use crate::{
     use_case::UseCases,
     wakeups::run_exchange,
     workload::Workloads,
+    workspace::Workspaces,
 };
 use fairway_domain::{
     access::{
@@ -48,7 +49,7 @@ use fairway_domain::{
     access_request::AccessRequestStore,
     anonymous_rate_limit::{Quota, RateLimitStore},
     asset::{
-        artifact_index::ArtifactIndex,
+        artifact_maintenance::ArtifactMaintenanceStore,
         artifact_store::ArtifactStore,
         grant::AssetGrantStore,
         impact::ImpactStore,
@@ -118,8 +119,8 @@ pub struct Stores {
     pub asset_grants: Arc<dyn AssetGrantStore>,
     /// Releases, references and workloads that depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
-    /// The artifact index: versions and objects that maintenance of the artifact store compares.
-    pub artifact_index: Arc<dyn ArtifactIndex>,
+    /// Versions and objects that maintenance of the artifact store compares.
+    pub artifact_maintenance: Arc<dyn ArtifactMaintenanceStore>,
     /// Documents and chunks of knowledge bases.
     pub documents: Arc<dyn DocumentStore>,
     /// Revisions of the indexes of knowledge bases.
@@ -323,7 +324,7 @@ pub struct Services {
     /// Identification of callers.
     pub identities: Arc<Identities>,
     /// Conversion of verified identities into claims of callers.
-    pub claims_resolver: Arc<ClaimsResolver>,
+    pub identity_resolver: Arc<IdentityResolver>,
     /// Browser sessions.
     pub sessions: Arc<Sessions>,
     /// Test sign-ins.
@@ -360,7 +361,7 @@ pub struct Services {
     pub access_requests: Arc<AccessRequests>,
     /// Use cases.
     pub use_cases: Arc<UseCases>,
-    /// Tenants and workspaces.
+    /// Tenants.
     pub tenants: Arc<Tenants>,
     /// Transparency logs: checkpoints, proofs and tiles.
     pub transparency_logs: Arc<TransparencyLogs>,
@@ -368,6 +369,8 @@ pub struct Services {
     pub log_auditor: Arc<LogAuditor>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
+    /// Workspaces.
+    pub workspaces: Arc<Workspaces>,
     shared: SharedState,
 }
 
@@ -394,7 +397,7 @@ impl Services {
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
-        let claims_resolver = Arc::new(ClaimsResolver::new(&stores, &shared));
+        let identity_resolver = Arc::new(IdentityResolver::new(&stores, &shared));
         let transparency_logs = Arc::new(TransparencyLogs::new(&stores, &shared, &common));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
@@ -430,14 +433,15 @@ impl Services {
             backlog_meter: Arc::new(BacklogMeter::new(&stores, &shared)),
             notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
-            sessions: Arc::new(Sessions::new(&stores, &shared, &claims_resolver)),
-            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &claims_resolver)),
-            claims_resolver,
+            sessions: Arc::new(Sessions::new(&stores, &shared, &identity_resolver)),
+            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &identity_resolver)),
+            identity_resolver,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),
             tenants: Arc::new(Tenants::new(&stores, &shared, &common)),
+            workspaces: Arc::new(Workspaces::new(&stores, &shared, &common)),
             environments,
             workloads,
             assets,

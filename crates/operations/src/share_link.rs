@@ -19,7 +19,7 @@ use fairway_domain::{
         NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, ShareTokenRefusal,
     },
     store::{CommitError, Page, PageRequest},
-    tenant::{TenantScope, TenantStore, is_public_host},
+    tenant::{TenantScope, TenantStore, can_be_tenant_host},
     workload::{Workload, WorkloadRefusal},
 };
 use std::sync::Arc;
@@ -230,7 +230,7 @@ impl ShareLinks {
         // Host names that are not public or belong to the operator denote no tenant. A tenant may have such a name
         // from before this check was introduced, or from before the operator configured it.
         let is_tenant_host = |host: &str| {
-            is_public_host(host) && !self.settings.operator_hosts.iter().any(|operator_host| operator_host == host)
+            can_be_tenant_host(host) && !self.settings.operator_hosts.iter().any(|operator_host| operator_host == host)
         };
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenant_host(host)) {
             Some(host) => Ok(Claims { tenant: self.tenant_store.find_by_host(host).await?, ..claims }),

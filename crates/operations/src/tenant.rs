@@ -1,4 +1,4 @@
-//! Operations on tenants and workspaces.
+//! Operations on tenants.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
@@ -13,10 +13,10 @@ use crate::{
 use fairway_domain::{
     access::{ActorNameScope, Caller, ResourcePosition, identity::IdentityStore},
     audit::Stamp,
-    id::{TenantId, WorkspaceId},
+    id::TenantId,
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
-    tenant::{Tenant, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
+    tenant::{Tenant, TenantStore},
 };
 use std::sync::Arc;
 
@@ -31,14 +31,13 @@ pub struct TenantSettingsPatch {
     pub public_hosts: Option<Vec<String>>,
 }
 
-/// Operations on tenants and workspaces.
+/// Operations on tenants.
 #[derive(Clone)]
 pub struct Tenants {
     context: CommitContext,
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     identity_store: Arc<dyn IdentityStore>,
-    workspace_store: Arc<dyn WorkspaceStore>,
     keyed_requests: Arc<KeyedRequests>,
 }
 
@@ -49,7 +48,6 @@ impl Tenants {
             settings: Arc::clone(&shared.settings),
             tenant_store: Arc::clone(&stores.tenants),
             identity_store: Arc::clone(&stores.identities),
-            workspace_store: Arc::clone(&stores.workspaces),
             keyed_requests: Arc::clone(&common.keyed_requests),
         }
     }
@@ -176,55 +174,5 @@ impl Tenants {
             }
         };
         Ok(Stamp { actor, ..stamp })
-    }
-
-    /// Lists the tenant's workspaces, newest first.
-    ///
-    /// # Errors
-    /// When the caller has no role in the tenant.
-    pub async fn list_workspaces(&self, caller: &Caller, page: PageRequest) -> Result<Page<Workspace>, Failure> {
-        let scope = authorize(caller, Operation::ListWorkspaces, &ResourcePosition::tenant(caller.tenant))?;
-        Ok(self.workspace_store.list(scope, page).await?)
-    }
-
-    /// Returns one workspace.
-    ///
-    /// # Errors
-    /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
-    pub async fn read_workspace(&self, caller: &Caller, id: WorkspaceId) -> Result<Workspace, Failure> {
-        let scope = authorize(caller, Operation::ReadWorkspace, &ResourcePosition::tenant(caller.tenant))?;
-        self.workspace_store.find(scope, id).await?.ok_or(Failure::NotFound)
-    }
-
-    /// Creates a workspace with its built-in assistant. Creates the namespace too if it does not exist.
-    ///
-    /// # Errors
-    /// When the caller does not manage the tenant, or the slug, the name or the namespace is invalid.
-    pub async fn create_workspace(
-        &self,
-        caller: &Caller,
-        slug: &str,
-        name: &str,
-        namespace: &str,
-        key: Option<&RequestKey>,
-    ) -> Result<MaybeReplayed<Workspace>, Failure> {
-        let scope = authorize(caller, Operation::CreateWorkspace, &ResourcePosition::tenant(caller.tenant))?;
-        self.keyed_requests
-            .idempotent(
-                scope,
-                key,
-                async || {
-                    let ids = WorkspaceIds {
-                        workspace_id: self.context.new_id(),
-                        namespace_id: self.context.new_id(),
-                        assistant_id: self.context.new_id(),
-                    };
-                    let change = Workspace::create(ids, slug, name, namespace, &self.context.stamp(caller))?;
-                    let outcome = keyed_outcome(key, 201, ids.workspace_id.uuid());
-                    Ok(self.workspace_store.commit_new(scope, change, outcome.as_ref()).await?)
-                },
-                async |id| self.read_workspace(caller, id.into()).await,
-            )
-            .await
     }
 }

@@ -122,7 +122,7 @@ const RESTRICTIONS: &[Restriction] = &[
         call: "TenantScope::for_identity(",
         problem: CHOOSES_TENANT,
         callers: &[
-            "crates/operations/src/access/claims_resolver.rs",
+            "crates/operations/src/access/identity_resolver.rs",
             "crates/operations/src/access/sessions.rs",
             "crates/operations/src/access/test_sign_in_report.rs",
         ],

@@ -2,7 +2,7 @@
 //! fetching keys. Only an unknown key identifier may cause a fetch.
 
 use crate::{
-    issuer::{IssuerServer, START, Setup, config, key_set},
+    issuer_server::{IssuerServer, START, Setup, config, key_set},
     signing::{Scheme, TestKey, hmac_token, signed_part, with_signature},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -50,8 +50,8 @@ impl TestIssuers {
         let mut rs256_jwk = rsa_only_rs256.jwk();
         rs256_jwk["alg"] = json!("RS256");
         let keys = json!({"keys": [rsa.jwk(), ec.jwk(), ed.jwk(), rs256_jwk, TestKey::p384("p384").jwk()]});
-        server.set("/a/keys", crate::issuer::Reply::Json(keys.to_string()));
-        server.set("/attacker", crate::issuer::Reply::Json(key_set(&[&attacker])));
+        server.set("/a/keys", crate::issuer_server::Reply::Json(keys.to_string()));
+        server.set("/attacker", crate::issuer_server::Reply::Json(key_set(&[&attacker])));
         let issuers = vec![config(&server.issuer("a")), config(&server.issuer("b"))];
         let setup = Setup::new(server, issuers);
         Self { setup, rsa, rsa_only_rs256, ec, ed, other, shared, attacker }

@@ -1,7 +1,7 @@
 //! Key sets of issuers: rotation and revocation of keys, outages, and hostile key sets.
 
 use crate::{
-    issuer::{IssuerServer, Reply, Setup, config, key_set, ok},
+    issuer_server::{IssuerServer, Reply, Setup, config, key_set, ok},
     signing::TestKey,
 };
 use fairway_domain::access::identity::{InvalidToken, TokenRefusal};

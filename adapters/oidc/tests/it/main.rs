@@ -8,7 +8,7 @@
 )]
 
 mod forged;
-mod issuer;
+mod issuer_server;
 mod key_sets;
 mod private_certificate_authority;
 mod signing;

@@ -1,7 +1,7 @@
 //! Issuers whose TLS certificates come from a private certificate authority.
 
 use crate::{
-    issuer::{IssuerServer, Setup, config, key_set, ok},
+    issuer_server::{IssuerServer, Setup, config, key_set, ok},
     signing::TestKey,
 };
 use fairway_domain::access::identity::TokenRefusal;

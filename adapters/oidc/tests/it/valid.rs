@@ -1,7 +1,7 @@
 //! Valid tokens and their identities.
 
 use crate::{
-    issuer::{IssuerServer, Setup, config},
+    issuer_server::{IssuerServer, Setup, config},
     signing::{Scheme, TestKey},
 };
 use fairway_domain::{

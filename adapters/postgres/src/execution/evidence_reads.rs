@@ -14,7 +14,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     erasure::RunErasure,
-    evidence::{ArtifactDocument, ArtifactRow, EvidenceRecord, RetrievalRow},
+    evidence::{ArtifactRow, ArtifactWithContent, EvidenceRecord, RetrievalRow},
     execution::Execution,
     id::{ApprovalId, ArtifactId, AssetId, ExecutionId},
     store::StoreError,
@@ -311,7 +311,7 @@ pub(super) async fn find_artifact(
     scope: TenantScope,
     id: ExecutionId,
     artifact: ArtifactId,
-) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError> {
     static READ_ARTIFACT: Query = Query::from_fn(artifact_sql);
     let input = run_params(scope, id)
         .with_param("artifact_id", artifact.uuid())
@@ -321,7 +321,7 @@ pub(super) async fn find_artifact(
         Some(bytes) => read_large_payload(database, scope, id, artifact, bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
     };
-    let document = ArtifactDocument {
+    let document = ArtifactWithContent {
         artifact: ArtifactRow {
             artifact_id: row.id("artifact_id")?,
             artifact_kind: row.column("artifact_kind")?,

@@ -31,9 +31,12 @@ fn request(script: &Script) -> ScriptRequest<'_> {
 
 #[test]
 fn slots_are_two_per_processor_and_at_least_four() {
-    assert_eq!([1, 2, 3, 16].map(max_children), [MAX_CONCURRENT_PER_TENANT, MAX_CONCURRENT_PER_TENANT, 6, 32]);
+    assert_eq!(
+        [1, 2, 3, 16].map(max_children),
+        [MAX_CONCURRENT_PER_TENANT_AND_PROCESS, MAX_CONCURRENT_PER_TENANT_AND_PROCESS, 6, 32]
+    );
     let slots = EmbeddedGateway::new().slots;
-    assert!(slots.available_permits() >= MAX_CONCURRENT_PER_TENANT);
+    assert!(slots.available_permits() >= MAX_CONCURRENT_PER_TENANT_AND_PROCESS);
     assert!(slots.available_permits() < Semaphore::MAX_PERMITS / 2);
 }
 

@@ -203,7 +203,7 @@ impl Authenticator {
                 return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
-        let claims = api.services.claims_resolver.claims(&identity, selected_tenant, request_id()).await?;
+        let claims = api.services.identity_resolver.claims(&identity, selected_tenant, request_id()).await?;
         let may_name_actor =
             api.services.executions.is_delegating_client(&claims) && accepts_delegation(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
@@ -239,7 +239,7 @@ impl Authenticator {
             return Err(ApiError::csrf_token_invalid());
         }
         let session_claims = session.active.claims.clone();
-        let claims = api.services.claims_resolver.claims_in(session_claims, selected_tenant).await?;
+        let claims = api.services.identity_resolver.claims_in(session_claims, selected_tenant).await?;
         request.extensions_mut().insert(session);
         Ok(RequestIdentity::Verified(claims))
     }

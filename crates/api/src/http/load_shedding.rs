@@ -337,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn bounds_arriving_bodies_and_serves_other_senders() {
         let shedder = LoadShedder::new(StatementsInFlight::default(), MAX_WAITING);
-        let holder = ClientKey::LinkHolder(ClientAddress::from_ip([192, 0, 2, 7].into()));
+        let holder = ClientKey::LinkHolder(ClientAddress::address_or_v6_network([192, 0, 2, 7].into()));
         let (anonymous, now) = (client("anonymous"), Instant::now());
         let admit = |client: &ClientKey| shedder.admit(client.clone(), true, now);
         let mut permits: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&anonymous).unwrap()).collect();

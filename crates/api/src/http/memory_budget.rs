@@ -324,7 +324,7 @@ mod tests {
     use fairway_domain::access::ActorRef;
 
     fn client(address: &str) -> ClientAddress {
-        ClientAddress::from_ip(address.parse().unwrap())
+        ClientAddress::address_or_v6_network(address.parse().unwrap())
     }
 
     fn sender(name: &str) -> BodySender {

@@ -4,7 +4,7 @@ mod request_fields;
 mod unknown_outcome;
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, support::workspace_fixture::WORKSPACE};
-use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure, ScriptResult};
+use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT_AND_PROCESS, ScriptFailure, ScriptResult};
 use fairway_testkit::{ScriptGatewayBehaviour, StubScriptGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
@@ -137,8 +137,8 @@ async fn limits_concurrent_scripts_per_tenant() {
     let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let blocked: Vec<_> =
-        (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
-    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
+        (0..MAX_CONCURRENT_PER_TENANT_AND_PROCESS).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT_AND_PROCESS).await;
     let response = run_script(&app).idempotency_key("k").await;
     response.expect_refusal(429, "too_many_scripts");
     assert_eq!(response.header("retry-after"), Some("1"));
@@ -149,13 +149,13 @@ async fn limits_concurrent_scripts_per_tenant() {
     let mut body = script_body("main");
     body["workspace_id"] = json!(workspace);
     let other_request = tokio::spawn(app.post("/v1/runtime/code", body).in_tenant(&tenant).into_future());
-    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT + 1).await;
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT_AND_PROCESS + 1).await;
     gateway.set_behaviour(successful_behaviour(json!(1), ""));
     for response in join_all(blocked).await.into_iter().chain([other_request.await]) {
         response.unwrap().expect(200);
     }
     run_script(&app).idempotency_key("k").await.expect(200);
-    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT + 2);
+    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT_AND_PROCESS + 2);
 }
 
 /// Concurrent requests with one key are one script. It occupies one permit, and the duplicates get 409.
@@ -163,7 +163,7 @@ async fn limits_concurrent_scripts_per_tenant() {
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
     let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
-    let mut duplicates: FuturesUnordered<_> = (0..3 * MAX_CONCURRENT_PER_TENANT)
+    let mut duplicates: FuturesUnordered<_> = (0..3 * MAX_CONCURRENT_PER_TENANT_AND_PROCESS)
         .map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future()))
         .collect();
     for _ in 1..duplicates.len() {
@@ -171,8 +171,8 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     }
     assert_eq!(gateway.script_count(), 1);
     let other_requests: Vec<_> =
-        (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
-    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
+        (1..MAX_CONCURRENT_PER_TENANT_AND_PROCESS).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT_AND_PROCESS).await;
     run_script(&app).await.expect_refusal(429, "too_many_scripts");
     gateway.set_behaviour(successful_behaviour(json!(1), ""));
     let first_response = duplicates.next().await.unwrap().unwrap().expect(200);
@@ -181,7 +181,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     }
     let replay = run_script(&app).idempotency_key("twin").await;
     assert_eq!((replay.expect(200), replay.header("idempotency-replayed")), (first_response, Some("true")));
-    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT);
+    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT_AND_PROCESS);
 }
 
 #[tokio::test]

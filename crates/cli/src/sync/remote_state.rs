@@ -1,6 +1,6 @@
 //! The remote state: the part of a server's state that a sync directory can describe.
 
-use super::{directory::Directory, unpinned_reference::ReachableAssets};
+use super::{directory::Directory, reachable_assets::ReachableAssets};
 use crate::{
     failure::Failure,
     http_client::{ServerClient, required_string},

@@ -128,9 +128,9 @@ pub struct LaneBinding {
 
 /// The lanes that a caller's own bindings and its groups' bindings select, by workload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CallerLanes(BTreeMap<WorkloadId, Lane>);
+pub struct BoundLanes(BTreeMap<WorkloadId, Lane>);
 
-impl CallerLanes {
+impl BoundLanes {
     /// Selects a lane for each workload. The actor's own binding overrides the bindings of its groups. Among the
     /// groups' bindings, the most restrictive lane applies.
     #[must_use]
@@ -221,7 +221,7 @@ mod tests {
             if is_reversed {
                 bindings.reverse();
             }
-            CallerLanes::from_bindings(&actor("user:ada"), bindings)
+            BoundLanes::from_bindings(&actor("user:ada"), bindings)
         };
         for is_reversed in [false, true] {
             let lanes = [first, second, third].map(|workload| lanes(is_reversed).lane(workload));

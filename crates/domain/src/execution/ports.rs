@@ -9,7 +9,7 @@ use super::{
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
+        ArtifactWithContent, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -190,7 +190,7 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
+    ) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError>;
     /// Lists the evidence documents of an execution with their stored texts, ordered by identifier and without
     /// payloads.
     async fn evidence_documents(

@@ -33,7 +33,7 @@ pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 /// The maximum total size of a script's standard output and its result as JSON, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// The maximum number of concurrent scripts per tenant and process.
-pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
+pub const MAX_CONCURRENT_PER_TENANT_AND_PROCESS: usize = 4;
 /// The step identifier and step type with which a script run is recorded.
 const STEP_NAME: &str = "code";
 

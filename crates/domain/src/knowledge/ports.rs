@@ -187,9 +187,9 @@ pub trait ContractRevocationStore: Send + Sync {
     ) -> Result<Option<ContractRevocation>, StoreError>;
 }
 
-/// The range of a chunk within a text.
+/// The range of bytes of one chunk within a text, and its number of tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChunkRange {
+pub struct ChunkSpan {
     /// The position of the first byte.
     pub start: usize,
     /// The position after the last byte.
@@ -200,8 +200,8 @@ pub struct ChunkRange {
 
 /// Splits texts into chunks.
 pub trait Chunker: Send + Sync + Debug {
-    /// The ranges of the chunks, in order and without overlap. Blank text between two chunks is part of no chunk.
-    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkRange>;
+    /// The spans of the chunks, in order and without overlap. Blank text between two chunks is part of no chunk.
+    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkSpan>;
 }
 
 /// The reason why a fetch fails.

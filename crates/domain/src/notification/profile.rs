@@ -48,7 +48,7 @@ pub struct ProfileSettings {
 /// The chat's secret reference has an invalid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
-pub struct InvalidChatSecret;
+pub struct InvalidChatSecretRef;
 
 impl NotificationProfile {
     /// Replaces the profile of a person; `None` if nothing changes.
@@ -61,9 +61,9 @@ impl NotificationProfile {
         previous: Option<&Self>,
         settings: ProfileSettings,
         stamp: &Stamp,
-    ) -> Result<Option<Change<Self>>, InvalidChatSecret> {
+    ) -> Result<Option<Change<Self>>, InvalidChatSecretRef> {
         if let Some(reference) = &settings.chat_secret_ref {
-            SecretRef::parse(reference).map_err(|_| InvalidChatSecret)?;
+            SecretRef::parse(reference).map_err(|_| InvalidChatSecretRef)?;
         }
         if previous.is_some_and(|previous| previous.settings == settings) {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Default for ProfileSettings {
 impl ProfileSettings {
     /// The digest frequency of a category.
     #[must_use]
-    pub fn frequency(&self, category: FactCategory) -> DigestFrequency {
+    pub fn digest_frequency(&self, category: FactCategory) -> DigestFrequency {
         self.digest.get(&category).copied().unwrap_or(DigestFrequency::Off)
     }
 }

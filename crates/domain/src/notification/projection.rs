@@ -403,7 +403,7 @@ fn personal_deliveries(
     let is_chat = |channel: &&Channel| matches!(channel, Channel::ChatA | Channel::ChatB | Channel::ChatC);
     let mailbox = channels.iter().find(|channel| **channel == Channel::Email);
     let chat = channels.iter().find(is_chat).filter(|_| has_chat);
-    let frequency = profile.map_or(DigestFrequency::Off, |profile| profile.frequency(notification.category));
+    let frequency = profile.map_or(DigestFrequency::Off, |profile| profile.digest_frequency(notification.category));
     let recipient = notification.recipient.to_string();
     let delivery_on = |channel: Channel| {
         let digest = profile.and_then(|profile| profile.zone.window(frequency, at));

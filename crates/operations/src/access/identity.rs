@@ -3,7 +3,7 @@
 use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
     access::{
-        AccessStore, ActorKind, ActorNameScope, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess,
+        AccessStore, ActorKind, ActorNameScope, ActorRef, BoundLanes, Caller, Grant, GrantScope, PrincipalAccess,
         Rights, Role, identity::IdentityStore,
     },
     id::{RequestId, TenantId},
@@ -147,7 +147,7 @@ impl Identities {
                     actor: claims.actor.clone(),
                     groups: claims.groups.clone(),
                     rights: Arc::new(Rights::new(Vec::new())),
-                    lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, Vec::new())),
+                    lanes: Arc::new(BoundLanes::from_bindings(&claims.actor, Vec::new())),
                     access_revision,
                     request_id,
                 })
@@ -184,7 +184,7 @@ impl Identities {
             actor: claims.actor.clone(),
             groups: claims.groups.clone(),
             rights: Arc::new(rights),
-            lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, access.lanes)),
+            lanes: Arc::new(BoundLanes::from_bindings(&claims.actor, access.lanes)),
             access_revision: access.access_revision,
             request_id,
         })

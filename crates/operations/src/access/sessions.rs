@@ -4,7 +4,7 @@ mod group_renewal;
 
 pub(crate) use group_renewal::SessionRenewals;
 
-use super::{Claims, ClaimsResolver};
+use super::{Claims, IdentityResolver};
 use crate::{Failure, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     access::{
@@ -59,17 +59,17 @@ pub struct Sessions {
     context: CommitContext,
     settings: Arc<Settings>,
     session_store: Arc<dyn SessionStore>,
-    claims_resolver: Arc<ClaimsResolver>,
+    identity_resolver: Arc<IdentityResolver>,
     renewals: Arc<SessionRenewals>,
 }
 
 impl Sessions {
-    pub(crate) fn new(stores: &Stores, shared: &SharedState, claims_resolver: &Arc<ClaimsResolver>) -> Self {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, identity_resolver: &Arc<IdentityResolver>) -> Self {
         Self {
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
             session_store: Arc::clone(&stores.sessions),
-            claims_resolver: Arc::clone(claims_resolver),
+            identity_resolver: Arc::clone(identity_resolver),
             renewals: Arc::clone(&shared.session_renewals),
         }
     }
@@ -85,7 +85,7 @@ impl Sessions {
         person: &SignedInPerson,
         request_id: RequestId,
     ) -> Result<SessionToken, Failure> {
-        let (tenant, pin) = self.claims_resolver.pinned_by_sign_in(&person.identity, request_id).await?;
+        let (tenant, pin) = self.identity_resolver.pinned_by_sign_in(&person.identity, request_id).await?;
         let token = SessionToken::from_secret(tenant, self.context.ids.secret());
         let name = pin.actor.to_string();
         let name = name.split_once(':').map_or(name.as_str(), |(_, name)| name);

@@ -1,6 +1,6 @@
 //! Test sign-ins: show an administrator who configures an identity provider the effect that a sign-in would have.
 
-use super::{ClaimsResolver, Identities};
+use super::{Identities, IdentityResolver};
 use crate::{
     Failure, Stores, access::authorize::missing_permission, commit_context::CommitContext, services::SharedState,
 };
@@ -68,7 +68,7 @@ pub struct TestSignIns {
     context: CommitContext,
     identity_store: Arc<dyn IdentityStore>,
     identities: Arc<Identities>,
-    claims_resolver: Arc<ClaimsResolver>,
+    identity_resolver: Arc<IdentityResolver>,
 }
 
 impl TestSignIns {
@@ -76,13 +76,13 @@ impl TestSignIns {
         stores: &Stores,
         shared: &SharedState,
         identities: &Arc<Identities>,
-        claims_resolver: &Arc<ClaimsResolver>,
+        identity_resolver: &Arc<IdentityResolver>,
     ) -> Self {
         Self {
             context: shared.context.clone(),
             identity_store: Arc::clone(&stores.identities),
             identities: Arc::clone(identities),
-            claims_resolver: Arc::clone(claims_resolver),
+            identity_resolver: Arc::clone(identity_resolver),
         }
     }
 
@@ -117,7 +117,7 @@ impl TestSignIns {
         identity: &VerifiedIdentity,
     ) -> Result<(Vec<(MappingRule, MappingVerdict)>, Option<TestedPrincipal>), Failure> {
         let mut verdicts = mapping_verdicts(identity);
-        let tenant = match self.claims_resolver.tenant_of(identity).await {
+        let tenant = match self.identity_resolver.tenant_of(identity).await {
             Ok(tenant) => tenant,
             Err(Failure::Identity(refusal)) => {
                 // The claim may name a tenant that does not exist. Only this query of the store detects that.

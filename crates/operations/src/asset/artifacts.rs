@@ -11,8 +11,8 @@ use fairway_domain::{
     access::Caller,
     asset::{
         AssetVersion, NewVersion,
-        artifact_index::{ArtifactIndex, VersionKey, VersionRow},
         artifact_integrity::{ArtifactOwner, IntegrityMismatch},
+        artifact_maintenance::{ArtifactMaintenanceStore, VersionKey, VersionRow},
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
         canonical::Checksum,
     },
@@ -115,7 +115,7 @@ pub struct Artifacts {
     context: CommitContext,
     artifact_store: Arc<dyn ArtifactStore>,
     mismatches: RecordedMismatches,
-    artifact_index: Arc<dyn ArtifactIndex>,
+    artifact_maintenance: Arc<dyn ArtifactMaintenanceStore>,
     audit_store: Arc<dyn AuditStore>,
 }
 
@@ -133,7 +133,7 @@ impl Artifacts {
             context: shared.context.clone(),
             artifact_store: Arc::clone(&shared.artifact_store),
             mismatches: shared.mismatches.clone(),
-            artifact_index: Arc::clone(&stores.artifact_index),
+            artifact_maintenance: Arc::clone(&stores.artifact_maintenance),
             audit_store: Arc::clone(&stores.audit),
         }
     }
@@ -219,13 +219,13 @@ impl Artifacts {
         let mut report = VerificationReport::default();
         let mut last_key = None;
         loop {
-            let page = self.artifact_index.versions_after(last_key, VERSION_PAGE).await?;
+            let page = self.artifact_maintenance.versions_after(last_key, VERSION_PAGE).await?;
             let Some(last) = page.last() else { return Ok(report) };
             last_key = Some(*last);
             for version_key in page {
                 let scope = TenantScope::for_background_task(version_key.tenant_id);
                 // Versions are never deleted, but an operator may restore the whole database concurrently.
-                let Some(row) = self.artifact_index.find_row(scope, version_key.asset_version_id).await? else {
+                let Some(row) = self.artifact_maintenance.find_row(scope, version_key.asset_version_id).await? else {
                     continue;
                 };
                 let discrepancies = self.discrepancies(version_key, &row).await?;
@@ -261,7 +261,7 @@ impl Artifacts {
     /// # Errors
     /// As [`Self::collect_garbage`].
     pub async fn collect_garbage_when_due(&self) -> Result<Option<GarbageCollectionReport>, Failure> {
-        if self.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
+        if self.artifact_maintenance.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
     /// Deletes unreferenced version contents that are older than a day. They result from requests that stored an
@@ -280,7 +280,7 @@ impl Artifacts {
                 return Ok(report);
             }
             report.listed = report.listed.saturating_add(u64::try_from(page.len()).unwrap_or(0));
-            for StoredObject { path, .. } in self.artifact_index.find_orphans(page).await? {
+            for StoredObject { path, .. } in self.artifact_maintenance.find_orphans(page).await? {
                 let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
                 self.artifact_store.remove(&ArtifactPath::of_version(asset, version)).await?;
                 report.deleted = report.deleted.saturating_add(1);
@@ -290,7 +290,7 @@ impl Artifacts {
 
     /// Writes this installation's identifier into the artifact store, or compares it with the stored identifier.
     async fn verify_installation(&self) -> Result<(), Failure> {
-        let installation_id = self.artifact_index.installation_id().await?.to_string();
+        let installation_id = self.artifact_maintenance.installation_id().await?.to_string();
         match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), installation_id.into_bytes()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {

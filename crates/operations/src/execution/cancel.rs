@@ -2,7 +2,7 @@
 
 use super::{
     ExecutionDetail,
-    early_end::{EarlyEnd, UnstartedRun},
+    end_without_steps::{EndWithoutSteps, RunWithoutSteps},
     execution_reader::Ownership,
 };
 use crate::{
@@ -224,7 +224,7 @@ impl Cancellations {
             environment: &execution.environment,
             input_digest: record.input_digest,
         };
-        let target = UnstartedRun {
+        let target = RunWithoutSteps {
             scope,
             run,
             lease: lease_ref.lease,
@@ -233,7 +233,7 @@ impl Cancellations {
             decisions: record.decisions.iter().map(Into::into).collect(),
             must_notify_owner,
         };
-        let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
-        self.run_engine.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await
+        let end = EndWithoutSteps::cancelled("cancelled", "the run was cancelled");
+        self.run_engine.end_without_steps(target, end, caller.actor.clone(), caller.request_id).await
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller, Permission, ResourcePosition},
     evidence::{
-        ArtifactDocument, EvidenceRecord,
+        ArtifactWithContent, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -285,7 +285,7 @@ impl ExecutionReader {
         caller: &Caller,
         id: ExecutionId,
         artifact: ArtifactId,
-    ) -> Result<ArtifactDocument, Failure> {
+    ) -> Result<ArtifactWithContent, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, id).await?;
         let stored = self.execution_store.artifact(scope, id, artifact).await?;

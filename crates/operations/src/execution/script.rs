@@ -15,8 +15,8 @@ use fairway_domain::{
         ExecutionOutcome, Status,
         run::FinishedRun,
         script::{
-            GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, SandboxProfile, SandboxRefusal, Script,
-            ScriptLimits, ScriptOutcome, ScriptRequest, ScriptRun,
+            GatewayFailure, MAX_CONCURRENT_PER_TENANT_AND_PROCESS, PreparedGateway, SandboxProfile, SandboxRefusal,
+            Script, ScriptLimits, ScriptOutcome, ScriptRequest, ScriptRun,
         },
     },
     id::{TenantId, WorkspaceId},
@@ -199,7 +199,7 @@ impl ScriptSlots {
             shared.holders = shared.holders.saturating_add(1);
             return Ok(slot(shared.number, Sharing::SameKey));
         }
-        if slots.len() >= MAX_CONCURRENT_PER_TENANT {
+        if slots.len() >= MAX_CONCURRENT_PER_TENANT_AND_PROCESS {
             return Err(RunRefusal::TooManyScripts);
         }
         let number = *next_number;
@@ -283,7 +283,7 @@ mod tests {
         let (full_tenant, other_tenant) =
             (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
         let mut slots: Vec<ScriptSlot> =
-            (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(full_tenant, None).unwrap()).collect();
+            (0..MAX_CONCURRENT_PER_TENANT_AND_PROCESS).map(|_| scripts.acquire(full_tenant, None).unwrap()).collect();
         assert_eq!(scripts.acquire(full_tenant, None).unwrap_err(), RunRefusal::TooManyScripts);
         drop(scripts.acquire(other_tenant, None).unwrap());
         slots.pop();

@@ -4,7 +4,7 @@ mod lost_claims;
 mod slots;
 
 use super::{
-    early_end::{EarlyEnd, UnstartedRun},
+    end_without_steps::{EndWithoutSteps, RunWithoutSteps},
     engine::{CheckpointPolicy, MAX_DECISION_ATTEMPTS, Replay},
     run::{ActiveRun, RunResult},
     run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest, policy_attributes},
@@ -141,7 +141,7 @@ fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
 /// Next action for a claimed run.
 enum NextAction {
     Run(Box<ActiveRun>),
-    End(EarlyEnd),
+    End(EndWithoutSteps),
     Retry,
 }
 
@@ -221,21 +221,21 @@ impl RunWorker {
     async fn try_process_claimed(&self, mut claimed: ClaimedRun, recheck: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // The requester of the cancellation has already received a confirmation.
-            return self.end_early(&claimed, EarlyEnd::cancelled("cancelled", "the run was cancelled")).await;
+            return self.end_run(&claimed, EndWithoutSteps::cancelled("cancelled", "the run was cancelled")).await;
         }
         if claimed.reclaims > MAX_RECLAIMS {
             let message = "the workers of the run failed repeatedly";
-            return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
+            return self.end_run(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
         }
         let reservation = match self.reserve_claimed(&mut claimed, recheck).await {
             Ok(reservation) => reservation,
             Err(Interruption::LeaseLost) => return Ok(()),
-            Err(interruption) => return self.end_early(&claimed, EarlyEnd::interrupted(interruption)).await,
+            Err(interruption) => return self.end_run(&claimed, EndWithoutSteps::interrupted(interruption)).await,
         };
         let inputs_and_context = self.read_inputs(&mut claimed).await?.zip(claimed.request_context.clone());
         let Some((inputs, request_context)) = inputs_and_context else {
             let message = "the inputs of the run are no longer stored";
-            return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
+            return self.end_run(&claimed, EndWithoutSteps::failed("interrupted", message)).await;
         };
         for attempt in 0..MAX_DECISION_ATTEMPTS {
             let action = match claimed.execution.status {
@@ -249,7 +249,7 @@ impl RunWorker {
                 | Status::Unknown => return Err(Failure::Inconsistent("an ended run has a lease")),
             };
             match action {
-                NextAction::End(early_end) => return self.end_early(&claimed, early_end).await,
+                NextAction::End(end) => return self.end_run(&claimed, end).await,
                 NextAction::Retry => {}
                 NextAction::Run(active_run) => {
                     match active_run.with_reservation(reservation.clone()).run(RunWork::Steps, recheck).await {
@@ -272,8 +272,8 @@ impl RunWorker {
         let run = &claimed.execution;
         let stored = self.workload_store.find(claimed.scope, run.workload_id).await?;
         let workload = stored.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
-        if let Some(early_end) = EarlyEnd::for_workload_status(workload.status) {
-            return Ok(NextAction::End(early_end));
+        if let Some(end) = EndWithoutSteps::for_workload_status(workload.status) {
+            return Ok(NextAction::End(end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
         let caller = self.submitter_of(claimed, request_context, true).await?;
@@ -315,11 +315,11 @@ impl RunWorker {
     ) -> Result<NextAction, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.runtime_entry_of(claimed, bypass_cache).await?;
-        if let Some(early_end) = EarlyEnd::for_workload_status(entry.workload.status) {
-            return Ok(NextAction::End(early_end));
+        if let Some(end) = EndWithoutSteps::for_workload_status(entry.workload.status) {
+            return Ok(NextAction::End(end));
         }
         if claimed.share_link.is_some() && self.share_link_store.is_run_revoked(scope, run.execution_id).await? {
-            return Ok(NextAction::End(EarlyEnd::denied("share_token_revoked", "the share link was revoked")));
+            return Ok(NextAction::End(EndWithoutSteps::denied("share_token_revoked", "the share link was revoked")));
         }
         let caller = self.submitter_of(claimed, request_context, bypass_cache).await?;
         let parsed_inputs = parse_object(inputs)?;
@@ -337,11 +337,11 @@ impl RunWorker {
             Err(RunDecisionRefusal::Stale) => return Ok(NextAction::Retry),
             Err(RunDecisionRefusal::NoActiveRelease) if !bypass_cache => return Ok(NextAction::Retry),
             Err(RunDecisionRefusal::NoActiveRelease) => {
-                return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
+                return Ok(NextAction::End(EndWithoutSteps::failed("no_active_release", "no release is active")));
             }
             Err(RunDecisionRefusal::NothingToRun) => {
                 let message = "the release binds neither a flow nor a prompt with a model policy";
-                return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
+                return Ok(NextAction::End(EndWithoutSteps::failed("nothing_to_run", message)));
             }
             Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
@@ -350,8 +350,8 @@ impl RunWorker {
             if !bypass_cache {
                 return Ok(NextAction::Retry);
             }
-            let denial = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
-            return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denial }));
+            let denial = EndWithoutSteps::denied("policy_denied", "the policy no longer allows this run");
+            return Ok(NextAction::End(EndWithoutSteps { decision: Some(run_decision.recorded), ..denial }));
         }
         let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
@@ -446,7 +446,7 @@ impl RunWorker {
     }
 
     /// Ends a run that never executed a step, or whose steps cannot be resumed.
-    async fn end_early(&self, claimed: &ClaimedRun, early_end: EarlyEnd) -> Result<(), Failure> {
+    async fn end_run(&self, claimed: &ClaimedRun, end: EndWithoutSteps) -> Result<(), Failure> {
         let run = &claimed.execution;
         let run_ref = RunRef {
             execution_id: run.execution_id,
@@ -458,13 +458,13 @@ impl RunWorker {
         };
         let obligations = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let must_notify_owner = obligations.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        let actor = match (early_end.outcome, &claimed.cancelled_by) {
+        let actor = match (end.outcome, &claimed.cancelled_by) {
             (ExecutionOutcome::Cancelled, Some(actor)) => actor.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
         let request_id =
             claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |context| context.request_id);
-        let target = UnstartedRun {
+        let target = RunWithoutSteps {
             scope: claimed.scope,
             run: run_ref,
             lease: claimed.lease,
@@ -473,7 +473,7 @@ impl RunWorker {
             decisions: claimed.decisions.iter().map(Into::into).collect(),
             must_notify_owner,
         };
-        self.run_engine.end_without_steps(target, early_end, actor, request_id).await
+        self.run_engine.end_without_steps(target, end, actor, request_id).await
     }
 }
 

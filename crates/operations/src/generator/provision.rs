@@ -10,7 +10,7 @@ use crate::{
     release::{ReleaseDraft, Transition},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
+    access::{ActorRef, BoundLanes, Caller, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
     generator::{self, ENVIRONMENT, SLUG, VERSION_LABEL},
     id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
@@ -101,7 +101,7 @@ impl DraftGenerator {
             tenant,
             groups: Vec::new(),
             rights: Arc::new(Rights::new(vec![grant])),
-            lanes: Arc::new(CallerLanes::from_bindings(&actor, Vec::new())),
+            lanes: Arc::new(BoundLanes::from_bindings(&actor, Vec::new())),
             access_revision: self.access_store.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
             request_id: self.context.new_id(),
             actor,

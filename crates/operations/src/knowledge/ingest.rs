@@ -22,7 +22,7 @@ use fairway_domain::{
             MAX_CHUNKS_PER_INGEST, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
             validate_drafts, validate_text,
         },
-        ports::{ChunkRange, Chunker, FetchError},
+        ports::{ChunkSpan, Chunker, FetchError},
         retrieval::{EmbeddingModel, IndexWarning},
     },
     search_words::count_words,
@@ -406,13 +406,13 @@ fn chunk_text(
     text: &str,
     chunking: Chunking,
 ) -> Vec<NewChunk> {
-    let to_chunk = |range: ChunkRange| {
-        let content = text.get(range.start..range.end)?;
+    let to_chunk = |span: ChunkSpan| {
+        let content = text.get(span.start..span.end)?;
         Some(NewChunk {
             chunk_id: ids.new_id().into(),
-            start: range.start,
-            end: range.end,
-            tokens: range.tokens,
+            start: span.start,
+            end: span.end,
+            tokens: span.tokens,
             digest: Checksum::blake3_of(content.as_bytes()),
             term_frequencies: count_words(title.into_iter().chain([content])),
             vector: None,

@@ -12,7 +12,7 @@ use fairway_domain::{
     },
     asset::{
         Lifecycle,
-        artifact_index::ArtifactIndex,
+        artifact_maintenance::ArtifactMaintenanceStore,
         artifact_store::{ArtifactPath, StoredObject},
         grant::AssetGrantStore,
         impact::{BindingTarget, ImpactStore, ReferenceTarget},
@@ -200,11 +200,11 @@ pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
         let target = ReferenceTarget { slug: binding.asset_slug.clone(), labels };
         ImpactStore::referrers(store, scope(), &[target], &[binding.asset_version_id], 10).await.unwrap();
     }
-    let first_page = ArtifactIndex::versions_after(store, None, 3).await.unwrap();
-    ArtifactIndex::versions_after(store, first_page.last().copied(), 3).await.unwrap();
+    let first_page = ArtifactMaintenanceStore::versions_after(store, None, 3).await.unwrap();
+    ArtifactMaintenanceStore::versions_after(store, first_page.last().copied(), 3).await.unwrap();
     let path = ArtifactPath::of_version(binding.asset_id, binding.asset_version_id).to_string();
     let object = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
-    assert_eq!(ArtifactIndex::find_orphans(store, vec![object]).await.unwrap(), []);
+    assert_eq!(ArtifactMaintenanceStore::find_orphans(store, vec![object]).await.unwrap(), []);
     VersionStore::list_versions(store, scope(), binding.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(WordSet::from_texts([text]));

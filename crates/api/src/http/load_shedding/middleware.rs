@@ -124,7 +124,7 @@ mod tests {
             let request = request.to_http_request();
             client_key(&request, claims(&request).unwrap())
         };
-        let holder = ClientKey::LinkHolder(ClientAddress::from_ip(peer.ip()));
+        let holder = ClientKey::LinkHolder(ClientAddress::address_or_v6_network(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
         assert_eq!(key_of("/v1/x", &[]), caller("user:local"));
         assert_eq!(key_of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));

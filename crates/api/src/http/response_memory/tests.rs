@@ -17,7 +17,7 @@ const CLIENT_BUDGET: usize = 32 << 20;
 const SENDER_BUDGET: usize = 28 << 20;
 
 fn client() -> ClientAddress {
-    ClientAddress::from_ip([0, 0, 0, 0].into())
+    ClientAddress::address_or_v6_network([0, 0, 0, 0].into())
 }
 
 async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> HttpResponse {

@@ -54,7 +54,7 @@ impl Cache {
     ];
 
     /// Memory limit of the cache, in KiB: `CACHE_BYTE_LIMITS` in `crates/operations`, or `MAX_BYTES` in
-    /// `crates/api/src/release/active_release_bodies.rs`.
+    /// `crates/api/src/release/active_release_body_cache.rs`.
     const fn limit_kib(self) -> u64 {
         match self {
             Self::Workloads => 12 << 10,

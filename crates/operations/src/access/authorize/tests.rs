@@ -4,7 +4,7 @@ use super::{Operation, authorize};
 use crate::Failure;
 use decision_model::{DOCUMENT, DecisionModel};
 use fairway_domain::{
-    access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, ResourcePosition, Rights, Role},
+    access::{ActorRef, BoundLanes, Caller, Grant, GrantScope, ResourcePosition, Rights, Role},
     id::TenantId,
     store::Revision,
 };
@@ -130,7 +130,7 @@ impl ScopeTree {
             actor: ActorRef::parse("user:ada").unwrap(),
             groups: Vec::new(),
             rights: Arc::new(Rights::new(grants.collect())),
-            lanes: Arc::new(CallerLanes::default()),
+            lanes: Arc::new(BoundLanes::default()),
             access_revision: Revision::FIRST,
             request_id: Uuid::nil().into(),
         }

@@ -159,7 +159,7 @@ impl Sessions {
                 | SignInError::ClientSecret),
             ) => return Err(self.renewals.fail(snapshot.session_id, error)),
         };
-        let pin = match self.claims_resolver.pinned_by_sign_in(&person.identity, request_id).await {
+        let pin = match self.identity_resolver.pinned_by_sign_in(&person.identity, request_id).await {
             Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
             Ok(_) | Err(Failure::Identity(_)) => return end_refused_session().await,
             Err(failure) => return Err(failure.into()),

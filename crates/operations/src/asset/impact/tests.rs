@@ -3,7 +3,7 @@
 use super::*;
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{ActorRef, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
+    access::{ActorRef, BoundLanes, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{AssetRecord, Lifecycle, OwnershipTier, kind::AssetKind},
     release::StateName,
     store::{Revision, StoreError},
@@ -197,7 +197,7 @@ fn operator() -> Caller {
             Role::Operator,
             GrantScope::Tenant(DEFAULT_TENANT_ID.into()),
         )])),
-        lanes: Arc::new(CallerLanes::default()),
+        lanes: Arc::new(BoundLanes::default()),
         access_revision: Revision::FIRST,
         request_id: Uuid::nil().into(),
     }

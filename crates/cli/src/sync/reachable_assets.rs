@@ -1,4 +1,5 @@
-//! Finds references by slug alone, which resolve to the newest version.
+//! The assets that references from the directory reach, and which of these references name a slug alone. A reference by
+//! slug alone resolves to the newest version.
 //!
 //! The server resolves references at submission. Therefore a release includes the directory's content of such an asset
 //! only if the asset's newest version has this content.

@@ -1,4 +1,4 @@
-//! The artifact index: the versions and objects that maintenance of the artifact store compares.
+//! Queries for maintenance of the artifact store: keys of versions, orphaned objects, and the claim of a sweep.
 
 use crate::{
     database::Database,
@@ -13,7 +13,7 @@ use diesel::{
 };
 use fairway_domain::{
     asset::{
-        artifact_index::{ArtifactIndex, VersionKey, VersionRow},
+        artifact_maintenance::{ArtifactMaintenanceStore, VersionKey, VersionRow},
         artifact_store::{ArtifactPath, StoredObject},
     },
     id::AssetVersionId,
@@ -28,7 +28,7 @@ use uuid::Uuid;
 const SWEEP_INTERVAL: Duration = Duration::from_hours(6);
 
 #[async_trait]
-impl ArtifactIndex for Database {
+impl ArtifactMaintenanceStore for Database {
     async fn versions_after(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
         // Without a cursor the page starts after the nil UUID, which no row has and which sorts before all rows.
         let (tenant, version) =

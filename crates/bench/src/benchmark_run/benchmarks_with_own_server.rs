@@ -1,4 +1,4 @@
-//! Benchmarks that start separate servers over the measured database.
+//! Benchmarks that each start a server of their own over the measured database.
 
 use anyhow::{Context as _, Result};
 

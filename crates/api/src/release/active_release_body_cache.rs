@@ -37,15 +37,15 @@ pub(crate) struct CachedBody {
 
 /// Response bodies by caller and query. A body may be outdated; [`CachedBody::version`] must be verified.
 #[derive(Clone)]
-pub(crate) struct ActiveReleaseBodies(Cache<BodyKey, CachedBody>);
+pub(crate) struct ActiveReleaseBodyCache(Cache<BodyKey, CachedBody>);
 
-impl fmt::Debug for ActiveReleaseBodies {
+impl fmt::Debug for ActiveReleaseBodyCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ActiveReleaseBodies")
+        f.write_str("ActiveReleaseBodyCache")
     }
 }
 
-impl ActiveReleaseBodies {
+impl ActiveReleaseBodyCache {
     pub(crate) fn new() -> Self {
         let bytes = |key: &BodyKey, body: &CachedBody| {
             // The key and the version contain the environment.

@@ -73,7 +73,7 @@ impl PinCache {
 
 /// Converts the identities that an identity provider proved into claims, and pins their names.
 #[derive(Clone)]
-pub struct ClaimsResolver {
+pub struct IdentityResolver {
     context: CommitContext,
     settings: Arc<Settings>,
     cache: PinCache,
@@ -81,7 +81,7 @@ pub struct ClaimsResolver {
     audit_store: Arc<dyn AuditStore>,
 }
 
-impl ClaimsResolver {
+impl IdentityResolver {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             context: shared.context.clone(),

@@ -1,5 +1,5 @@
-//! Port of the artifact index: the database rows that name objects in the artifact store. Background tasks compare
-//! stored objects with it.
+//! Port of the database queries for maintenance of the artifact store. Background tasks compare stored objects with
+//! the rows that name them.
 
 use super::artifact_store::StoredObject;
 use crate::{
@@ -32,9 +32,9 @@ pub struct VersionRow {
     pub checksum: String,
 }
 
-/// Index of artifacts, for background tasks and commands that work across tenants.
+/// Store of the rows that name artifacts, for background tasks and commands that work across tenants.
 #[async_trait]
-pub trait ArtifactIndex: Send + Sync {
+pub trait ArtifactMaintenanceStore: Send + Sync {
     /// Keys of at most `limit` versions after the key `after`, in key order.
     async fn versions_after(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError>;
     /// Reads a version's row; `None` when it does not exist.

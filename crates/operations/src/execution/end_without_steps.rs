@@ -23,7 +23,7 @@ use fairway_domain::{
 use uuid::Uuid;
 
 /// The end of a run without step results.
-pub(super) struct EarlyEnd {
+pub(super) struct EndWithoutSteps {
     pub(super) status: Status,
     pub(super) outcome: ExecutionOutcome,
     pub(super) code: &'static str,
@@ -31,7 +31,7 @@ pub(super) struct EarlyEnd {
     pub(super) decision: Option<RecordedDecision>,
 }
 
-impl EarlyEnd {
+impl EndWithoutSteps {
     pub(super) const fn interrupted(interruption: Interruption) -> Self {
         let (status, outcome, code, message) = interruption.ending();
         Self { status, outcome, code, message, decision: None }
@@ -60,7 +60,7 @@ impl EarlyEnd {
 }
 
 /// A run without step results, with its lease.
-pub(super) struct UnstartedRun<'r> {
+pub(super) struct RunWithoutSteps<'r> {
     pub(super) scope: TenantScope,
     pub(super) run: RunRef<'r>,
     pub(super) lease: Uuid,
@@ -78,13 +78,13 @@ impl RunEngine {
     /// no state of the run.
     pub(super) async fn end_without_steps(
         &self,
-        target: UnstartedRun<'_>,
-        early_end: EarlyEnd,
+        target: RunWithoutSteps<'_>,
+        end: EndWithoutSteps,
         actor: ActorRef,
         request_id: RequestId,
     ) -> Result<(), Failure> {
-        let UnstartedRun { scope, run, lease, workload_slug, started_at, decisions, must_notify_owner } = target;
-        let EarlyEnd { status, outcome, code, message, decision } = early_end;
+        let RunWithoutSteps { scope, run, lease, workload_slug, started_at, decisions, must_notify_owner } = target;
+        let EndWithoutSteps { status, outcome, code, message, decision } = end;
         let finished_at = self.context.clock.now();
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
         let mut fact = match &decision {
