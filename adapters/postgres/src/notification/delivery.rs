@@ -68,7 +68,7 @@ static RETRY: GuardedCommit = GuardedCommit::new(
     "(SELECT count(*) = 1 FROM retried)",
 );
 
-/// The condition that a delivery has this current status; `value` is the placeholder of the status. A pending
+/// The condition that a delivery has this current status; `value` is the name of its parameter. A pending
 /// delivery counts as withdrawn as soon as a setting withdraws it.
 fn status_condition(status: DeliveryStatus, value: &str) -> String {
     let withdrawn =
