@@ -248,14 +248,6 @@ pub struct DelegatedAccess {
     pub delegate: Option<ActorRef>,
 }
 
-impl DelegatedAccess {
-    /// Whether the submitter's own rights suffice.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.share_link.is_none() && self.result_token.is_none() && self.delegate.is_none()
-    }
-}
-
 impl Acceptance {
     /// A copy without the input text, for a statement that does not store the inputs.
     #[must_use]
