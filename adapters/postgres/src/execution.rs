@@ -47,7 +47,7 @@ use fairway_domain::{
             LapsedRun, LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
-        usage::RunSummary,
+        usage::{ListedExecution, RunSummary},
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -56,7 +56,6 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
-use std::collections::HashMap;
 use uuid::Uuid;
 
 const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, execution.workspace_id, \
@@ -220,16 +219,12 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         filter: &ExecutionFilter,
         page: PageRequest,
-    ) -> Result<Page<Execution>, StoreError> {
+    ) -> Result<Page<ListedExecution>, StoreError> {
         list::list(self, scope, filter, page).await
     }
 
-    async fn summaries(
-        &self,
-        scope: TenantScope,
-        ids: &[ExecutionId],
-    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
-        usage::run_summaries(self, scope, ids).await
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError> {
+        Ok(usage::computed_summaries(self, scope, &[id]).await?.remove(&id))
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {

@@ -328,6 +328,10 @@ diesel::table! {
         finished_at -> Nullable<Timestamptz>,
         erasure_id -> Nullable<Uuid>,
         erased_at -> Nullable<Timestamptz>,
+        has_stored_usage -> Nullable<Bool>,
+        total_tokens_in -> Nullable<BigInt>,
+        total_tokens_out -> Nullable<BigInt>,
+        total_cost_micros -> Nullable<BigInt>,
     }
 }
 

@@ -89,10 +89,12 @@ CREATE TEMP TABLE fill_run AS
 ANALYZE fill_run;
 
 INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane, submitter,
-        snapshot, input_digest, status, outcome, error_code, error_message, started_at, finished_at, output_digest)
+        snapshot, input_digest, status, outcome, error_code, error_message, started_at, finished_at, output_digest,
+        has_stored_usage, total_tokens_in, total_tokens_out)
     SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment, 'standard', 'user:fill', snapshot,
         input_digest, status, outcome, error_code, CASE WHEN error_code IS NOT NULL THEN 'the provider is away' END,
-        started_at, finished_at, output_digest
+        started_at, finished_at, output_digest,
+        true, CASE WHEN steps > 0 THEN 210 END, CASE WHEN steps > 0 THEN 4 END
     FROM fill_run ORDER BY nth;
 INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
     SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM fill_run
@@ -111,7 +113,7 @@ INSERT INTO execution_step (tenant_id, execution_id, position, step_id, step_typ
 INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body, created_at)
     SELECT tenant_id, execution_id, artifact_id, 'provider_call',
         format('evidence/%s/%s/provider_call.json', execution_id, artifact_id),
-        '{"account_slot":"local","attempts":1,"input_tokens":210,"latency_ms":12,"model":"local-1","output_tokens":4,'
+        '{"account_slot":"local","latency_us":12000,"model":"local-1","tokens_in":210,"tokens_out":4,'
             '"provider":"local","residency":"eu","route_id":"primary","step_id":"sort"}', finished_at
     FROM (SELECT *, pg_temp.id_of(finished_at) AS artifact_id FROM fill_run WHERE steps > 0 ORDER BY nth) AS run;
 INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influence_role, action_class, ref, digest,

@@ -41,7 +41,7 @@ pub use deployment_run_settings::DeploymentRunSettings;
 pub use event_stream::{EventBatch, EventCursor};
 pub use execute::Executions;
 pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};
-pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader, ListedExecution};
+pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader};
 pub use recovery::{RunRecovery, run_recovery};
 pub use resolve_unknown::UnknownOutcomes;
 pub use review::{Reviews, run_review_endings};

@@ -35,7 +35,9 @@ const END: &str = "leased_run AS (
         UPDATE execution
         SET status = leased_run.status, outcome = leased_run.outcome, error_code = leased_run.error_code,
             error_message = leased_run.error_message, finished_at = leased_run.finished_at,
-            error_offset = leased_run.error_offset, output_digest = leased_run.output_digest
+            error_offset = leased_run.error_offset, output_digest = leased_run.output_digest, has_stored_usage = true,
+            total_tokens_in = leased_run.total_tokens_in, total_tokens_out = leased_run.total_tokens_out,
+            total_cost_micros = leased_run.total_cost_micros
         FROM leased_run WHERE execution.tenant_id = leased_run.tenant_id AND execution.execution_id = leased_run.execution_id
             AND execution.execution_id >= {first_execution} AND execution.execution_id <= {last_execution}
         RETURNING leased_run.*, execution.workload_id, execution.workspace_id, execution.release_id

@@ -8,15 +8,24 @@
 //! Only runs that did not complete have an error code, so a list by error code scans `execution_exception`, once
 //! for each status. Environment, lane and submitter have no index: the scan reads the runs and filters them.
 
-use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
+use super::{
+    EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution,
+    usage::{computed_summaries, model_usage},
+};
 use crate::{
     database::Database,
     guarded_commit::Input,
     pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, visible_arms, visible_workspaces_cte},
+    row::Row,
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
-    execution::{Execution, Status, ports::ExecutionFilter},
+    execution::{
+        Status,
+        ports::ExecutionFilter,
+        usage::{ListedExecution, RunSummary},
+    },
+    id::ExecutionId,
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -116,13 +125,40 @@ const RUN_OF_ENTRY: &str = ", LATERAL (
     SELECT workspace_id, workload_id, release_id, status, environment, lane, submitter, error_code FROM execution
     WHERE execution.tenant_id = entry.tenant_id AND execution.execution_id = entry.execution_id OFFSET 0) AS run";
 
+/// A row of a list, before the usage of runs without stored usage is computed.
+struct ListRow {
+    listed: ListedExecution,
+    has_stored_usage: bool,
+}
+
 pub(super) async fn list(
     database: &Database,
     scope: TenantScope,
     filter: &ExecutionFilter,
     page: PageRequest,
-) -> Result<Page<Execution>, StoreError> {
-    database.fetch_partitioned_page(list_query(scope, filter), page, execution).await
+) -> Result<Page<ListedExecution>, StoreError> {
+    let page = database.fetch_partitioned_page(list_query(scope, filter), page, list_row).await?;
+    let without_usage: Vec<ExecutionId> = page
+        .rows
+        .iter()
+        .filter(|row| !row.has_stored_usage && row.listed.execution.finished_at.is_some())
+        .map(|row| row.listed.execution.execution_id)
+        .collect();
+    let mut computed = computed_summaries(database, scope, &without_usage).await?;
+    Ok(page.map(|ListRow { mut listed, .. }| {
+        if let Some(summary) = computed.remove(&listed.execution.execution_id) {
+            listed.summary = summary;
+        }
+        listed
+    }))
+}
+
+fn list_row(row: &Row) -> Result<ListRow, StoreError> {
+    let summary = RunSummary { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? };
+    Ok(ListRow {
+        listed: ListedExecution { execution: execution(row)?, summary },
+        has_stored_usage: row.column::<Option<bool>>("has_stored_usage")?.unwrap_or_default(),
+    })
 }
 
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
@@ -148,8 +184,13 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let (with, arms) = visible_list_arms(filter, &from, run_alias, conditions, &mut values);
     let arms = by_status(arms, scan.scanned_statuses(filter), &mut values);
     let post_join = format!(
-        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
-            WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true"
+        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE},
+                has_stored_usage, total_tokens_in AS tokens_in, total_tokens_out AS tokens_out,
+                total_cost_micros AS cost_micros
+            FROM execution
+            WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true
+         JOIN LATERAL (SELECT slug AS workload_slug FROM workload
+            WHERE tenant_id = {{tenant_id}} AND workload.workload_id = detail.workload_id OFFSET 0) AS workload ON true"
     );
     let is_append_only = scan.is_append_only(filter.status);
     ListQuery {

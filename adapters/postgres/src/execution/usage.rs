@@ -1,7 +1,7 @@
-//! Token counts and costs of runs, and totals over ended runs. Both come from the evidence of model calls.
+//! Token counts and costs of runs, and totals over ended runs. Both are computed from the evidence of model calls.
 //!
-//! No table stores usage: a report aggregates the rows that every run stores anyway. One statement covers at most a
-//! day, so that its duration does not depend on the length of the report.
+//! A report aggregates the evidence and not the stored usage of runs, because it counts a run in the row of each of its
+//! models. One statement covers at most a day, so that its duration does not depend on the length of the report.
 
 use super::{
     input_of_runs,
@@ -70,7 +70,8 @@ fn summaries_sql() -> String {
     select_runs("execution.execution_id, workload.slug AS workload_slug, tokens_in, tokens_out, cost_micros", &joins)
 }
 
-pub(super) async fn run_summaries(
+/// Loads the summaries of runs, with usage that is computed from their evidence. Unknown identifiers are absent.
+pub(super) async fn computed_summaries(
     database: &Database,
     scope: TenantScope,
     ids: &[ExecutionId],
@@ -99,7 +100,7 @@ pub(super) async fn run_summaries(
     rows.iter().map(summary).collect()
 }
 
-fn model_usage(row: &Row) -> Result<ModelUsage, StoreError> {
+pub(super) fn model_usage(row: &Row) -> Result<ModelUsage, StoreError> {
     Ok(ModelUsage {
         tokens_in: count(row, "tokens_in")?,
         tokens_out: count(row, "tokens_out")?,

@@ -190,7 +190,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object or a column (`table.column`) at whose creation the connection is killed.
-const KILLED_AT: [&str; 24] = [
+const KILLED_AT: [&str; 25] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -215,6 +215,7 @@ const KILLED_AT: [&str; 24] = [
     "suppressed_decision.unreachable_channels",
     "subject_erasure_approved",
     "fact_order.leaf_hash",
+    "execution.has_stored_usage",
 ];
 
 #[tokio::test]

@@ -217,7 +217,7 @@ async fn read_all_pages(
     let (mut rows, mut start) = (Vec::new(), PageStart::Skip(0));
     loop {
         let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
-        rows.extend(page.rows);
+        rows.extend(page.rows.into_iter().map(|listed| listed.execution));
         match page.next {
             Some(cursor) => start = PageStart::After(cursor),
             None => return (rows, page.total),
@@ -245,7 +245,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
         let middle_page = PageRequest { limit: 2, start: PageStart::Skip(3) };
         let middle_page = ExecutionStore::list(&*fixture.store, scope(), &filter, middle_page).await.unwrap().rows;
         assert_eq!(
-            middle_page.iter().collect::<Vec<_>>(),
+            middle_page.iter().map(|listed| &listed.execution).collect::<Vec<_>>(),
             expected.iter().skip(3).take(2).copied().collect::<Vec<_>>()
         );
         lists_with_rows += usize::from(!expected.is_empty());

@@ -2,8 +2,11 @@
 
 use super::{RunErrorView, parse_stored_output};
 use crate::error::ApiError;
-use fairway_domain::execution::{Execution, StepRow, usage::RunSummary};
-use fairway_operations::execution::{CitedDocument, ExecutionDetail, ListedExecution};
+use fairway_domain::execution::{
+    Execution, StepRow,
+    usage::{ListedExecution, RunSummary},
+};
+use fairway_operations::execution::{CitedDocument, ExecutionDetail};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -122,7 +125,7 @@ impl ExecutionView {
 
     /// The view of a run in a list.
     pub(super) fn of_listed(listed: &ListedExecution) -> Result<Self, ApiError> {
-        Self::of(&listed.execution, None, listed.summary.as_ref())
+        Self::of(&listed.execution, None, Some(&listed.summary))
     }
 
     fn of(execution: &Execution, steps: Option<&[StepRow]>, summary: Option<&RunSummary>) -> Result<Self, ApiError> {

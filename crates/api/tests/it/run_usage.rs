@@ -119,6 +119,33 @@ async fn lists_show_and_filter_runs_by_their_properties() {
 }
 
 #[tokio::test]
+async fn lists_compute_the_usage_of_runs_that_ended_without_stored_usage() {
+    let (app, _provider) = start().await;
+    let workload = app.active_workload("main").await;
+    for _ in 0..2 {
+        run(&app, &workload).await.expect(200);
+    }
+    let listed_with_stored_usage = rows(&app, "/v1/executions").await;
+    let counts = |rows: &[Value]| rows.iter().map(|row| row["tokens_in"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(counts(&listed_with_stored_usage), [Some(3), Some(3)]);
+
+    let newest = listed_with_stored_usage[0]["execution_id"].as_str().unwrap();
+    // As for a run that ended before the migration that added stored usage.
+    let forget = format!(
+        "UPDATE execution SET has_stored_usage = NULL, total_tokens_in = NULL, total_tokens_out = NULL,
+            total_cost_micros = NULL
+         WHERE execution_id = '{newest}'"
+    );
+    let owner = app.database().connect_as_owner().await.unwrap();
+    owner.batch_execute(&forget).await.unwrap();
+    assert_eq!(rows(&app, "/v1/executions").await, listed_with_stored_usage);
+    // Stored usage is shown without a look at the evidence.
+    let change = "UPDATE execution SET total_tokens_in = 4 WHERE has_stored_usage";
+    owner.batch_execute(change).await.unwrap();
+    assert_eq!(counts(&rows(&app, "/v1/executions").await), [Some(3), Some(4)]);
+}
+
+#[tokio::test]
 async fn submitters_without_view_see_no_tokens_of_their_runs() {
     let (app, _provider) = start().await;
     let workload = app.active_workload("main").await;

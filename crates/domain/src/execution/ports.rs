@@ -4,7 +4,7 @@ use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
     dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
     progress::ProgressRecord,
-    usage::RunSummary,
+    usage::{ListedExecution, RunSummary},
 };
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
@@ -22,7 +22,6 @@ use crate::{
     workload::Workload,
 };
 use async_trait::async_trait;
-use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The revisions on which the decision to accept a run depends. If one of them changed, the caller decides again.
@@ -204,13 +203,9 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         filter: &ExecutionFilter,
         page: PageRequest,
-    ) -> Result<Page<Execution>, StoreError>;
-    /// Loads the summaries of executions. Unknown identifiers are absent from the result.
-    async fn summaries(
-        &self,
-        scope: TenantScope,
-        ids: &[ExecutionId],
-    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError>;
+    ) -> Result<Page<ListedExecution>, StoreError>;
+    /// Loads the summary of an execution; `None` if it does not exist.
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError>;
     /// Loads the evidence of an execution, without the notes of approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
     /// Loads the notes of these approvals, unordered; erased notes are absent.

@@ -3,6 +3,7 @@
 use crate::{
     access::rights::VisibleScopes,
     evidence::{EvidenceArtifact, PROVIDER_CALL, RETRIEVAL_EVENT},
+    execution::Execution,
     id::{WorkloadId, WorkspaceId},
     slug::Slug,
     store::StoreError,
@@ -74,6 +75,15 @@ pub struct RunSummary {
     pub workload_slug: String,
     /// The tokens and the cost of the run.
     pub usage: ModelUsage,
+}
+
+/// An execution in a list, without its output.
+#[derive(Clone, Debug)]
+pub struct ListedExecution {
+    /// The execution.
+    pub execution: Execution,
+    /// The execution's workload, tokens and cost.
+    pub summary: RunSummary,
 }
 
 /// The properties by which a usage report groups runs into rows.

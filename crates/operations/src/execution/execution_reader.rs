@@ -16,7 +16,7 @@ use fairway_domain::{
     execution::{
         Execution, Status, StepRow,
         ports::{EventStore, ExecutionFilter, ExecutionStore, RunState},
-        usage::RunSummary,
+        usage::{ListedExecution, RunSummary},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     release::lane::Lane,
@@ -56,15 +56,6 @@ pub struct ExecutionDetail {
     /// The steps of the run; `None` for a submitter without the permission to view executions.
     pub steps: Option<Vec<StepRow>>,
     /// Workload, tokens and cost of the run; `None` under the same condition as `steps`.
-    pub summary: Option<RunSummary>,
-}
-
-/// An execution in a list, without its output.
-#[derive(Clone, Debug)]
-pub struct ListedExecution {
-    /// The execution.
-    pub execution: Execution,
-    /// Workload, tokens and cost of the run.
     pub summary: Option<RunSummary>,
 }
 
@@ -133,7 +124,7 @@ impl ExecutionReader {
             return Ok(ExecutionDetail { execution, steps: None, summary: None });
         };
         let steps = self.event_store.steps(scope, id).await?;
-        let summary = self.execution_store.summaries(scope, &[id]).await?.remove(&id);
+        let summary = self.execution_store.summary(scope, id).await?;
         Ok(ExecutionDetail { execution, steps: Some(steps), summary })
     }
 
@@ -242,13 +233,7 @@ impl ExecutionReader {
             until: query.until,
             visible_scopes,
         };
-        let page = self.execution_store.list(scope, &filter, page).await?;
-        let ids: Vec<ExecutionId> = page.rows.iter().map(|execution| execution.execution_id).collect();
-        let mut summaries = self.execution_store.summaries(scope, &ids).await?;
-        Ok(page.map(|execution| {
-            let summary = summaries.remove(&execution.execution_id);
-            ListedExecution { execution, summary }
-        }))
+        Ok(self.execution_store.list(scope, &filter, page).await?)
     }
 
     /// Returns the evidence of an execution. Only operators receive approval notes and retrieval queries.

@@ -7,7 +7,7 @@ use crate::{
 };
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem, lineage::UntrustedReason},
-    execution::{FinishRecord, Payload, RunError, StepRecord, progress::ProgressRecord},
+    execution::{FinishRecord, Payload, RunError, StepRecord, progress::ProgressRecord, usage::ModelUsage},
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -32,6 +32,7 @@ pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
     let errors = || endings().map(|ending| ending.error.as_ref());
     let outputs = || endings().map(|ending| ending.output.as_ref());
+    let usages: Vec<ModelUsage> = endings().map(|ending| ModelUsage::of_artifacts(&ending.artifacts)).collect();
     // A run that waits for a review has not ended, so it has no outcome yet.
     let has_ended = |ending: &FinishRecord| ending.review_timeout.is_none();
     let mut facts = FactColumns::default();
@@ -48,11 +49,20 @@ pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
         .with_column("finished_at", endings().map(|ending| has_ended(ending).then(|| ending.finished_at.to_datetime())))
         .with_column("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())))
         .with_column("output", outputs().map(|output| output.map(|output| &*output.body)))
-        .with_column("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())));
+        .with_column("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())))
+        .with_column("total_tokens_in", usages.iter().map(|usage| bounded_count(usage.tokens_in)))
+        .with_column("total_tokens_out", usages.iter().map(|usage| bounded_count(usage.tokens_out)))
+        .with_column("total_cost_micros", usages.iter().map(|usage| bounded_count(usage.cost_micros)));
     let input = facts.add_to_input(input).with_param("first_execution", first).with_param("last_execution", last);
     let input = add_step_rows(input, &numbered_steps(endings()));
     let input = add_artifact_rows(input, &of_runs(endings(), |ending| &ending.artifacts));
     add_lineage_rows(input, &of_runs(endings(), |ending| &ending.lineage))
+}
+
+/// A sum as `bigint`. Like the sums of usage reports, it ends at the maximum, because a provider may report absurdly
+/// large counts.
+fn bounded_count(count: Option<u64>) -> Option<i64> {
+    count.map(|count| i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 fn error_offset(error: Option<&RunError>) -> Option<i64> {
