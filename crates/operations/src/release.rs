@@ -60,7 +60,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::ports::UseCaseStore,
-    workload::{ManagementSource, WorkloadRefusal},
+    workload::{BuiltinManagementSource, WorkloadRefusal},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -489,7 +489,7 @@ impl Releases {
             return Ok(is_builtin);
         }
         let stored_workload = self.workloads.workload_of(scope, workload).await?;
-        let is_builtin = stored_workload.management_source == Some(ManagementSource::PlatformBuiltin);
+        let is_builtin = stored_workload.management_source == Some(BuiltinManagementSource::PlatformBuiltin);
         self.builtin_workloads.insert(workload, is_builtin);
         Ok(is_builtin)
     }

@@ -24,7 +24,7 @@ use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
-use fairway_providers::{AccountProvider, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
+use fairway_providers::{Accounts, Anthropic, Connection, LocalProvider, OpenAi, ProviderWithAccountSettings};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolAndHookClient;
@@ -259,7 +259,7 @@ pub(crate) fn provider(
         ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
         ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
     };
-    let account = AccountProvider::new(provider)
+    let account = ProviderWithAccountSettings::new(provider)
         .with_residency(account.residency.clone())
         .with_max_concurrent_calls(account.concurrency)
         .with_prices(account.prices.clone());
