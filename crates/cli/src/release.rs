@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, print},
-    short_references::find_release,
+    release_and_run_references::find_release,
     workload,
 };
 use approvers::Approvers;

@@ -22,8 +22,8 @@ use crate::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    notification_category::NotificationCategory,
     rollout::Rollout,
     slug::Slug,
     store::{Change, Revision, aggregate},
@@ -461,7 +461,7 @@ impl Release {
             "bindings_digest": target.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // The submission of a release requests verdicts, so its fact notifies reviewers.
-        let category = matches!(target, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
+        let category = matches!(target, State::ReviewReady { .. }).then_some(NotificationCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_notification_categories(category)
     }

@@ -7,9 +7,9 @@ use crate::{
     access::{ActorRef, OwnerRef},
     asset::canonical::Canonical,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
+    notification_category::NotificationCategory,
     search_words::WordSet,
     slug::Slug,
     store::{Change, Revision, aggregate},
@@ -389,7 +389,7 @@ impl Workload {
         });
         let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_notification_categories(suspended.then_some(FactCategory::Incidents));
+            .with_notification_categories(suspended.then_some(NotificationCategory::Incidents));
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 

@@ -21,7 +21,6 @@ use crate::{
 pub use backlog::{BacklogMeter, run_backlog_meter};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
-    fact_category::FactCategory,
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
@@ -38,6 +37,7 @@ use fairway_domain::{
         },
         projection::SuppressedDecision,
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision},
     tenant::{TenantScope, TenantStore},
@@ -361,7 +361,7 @@ impl Notifications {
     pub async fn explain_preferences(
         &self,
         caller: &Caller,
-        category: FactCategory,
+        category: NotificationCategory,
         context: PreferenceContext,
     ) -> Result<Vec<EffectivePreference>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadEffectivePreferences)?;

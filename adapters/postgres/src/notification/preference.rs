@@ -14,7 +14,6 @@ use diesel::{
 };
 use fairway_domain::{
     access::{ActorRef, Role},
-    fact_category::FactCategory,
     id::WorkloadId,
     notification::{
         Channel, Tier,
@@ -24,6 +23,7 @@ use fairway_domain::{
             PreferenceScope, PreferenceSet, PreferenceSetRecord,
         },
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
@@ -47,7 +47,7 @@ struct StoredSetting {
 impl StoredSetting {
     fn preference(&self) -> Result<Preference, StoreError> {
         Ok(Preference {
-            category: require_decoded("settings.category", FactCategory::parse(&self.category))?,
+            category: require_decoded("settings.category", NotificationCategory::parse(&self.category))?,
             channel: require_decoded("settings.channel", Channel::parse(&self.channel))?,
             enabled: self.enabled,
         })

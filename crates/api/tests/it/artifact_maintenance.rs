@@ -85,9 +85,9 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     fs::write(&unrelated, "x").unwrap();
     let report = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!((report.deleted, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
-    app.database().move_clock(DAY - 60).await.unwrap();
+    app.database().set_clock_offset(DAY - 60).await.unwrap();
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     let report = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!(report.deleted, 2, "{report:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
@@ -104,7 +104,7 @@ async fn only_one_process_sweeps_when_due() {
     // The servers may already have swept at their start, so the first result is ignored.
     due(&app).await;
     assert!(!due(&app).await && !due(&second_server).await);
-    app.database().move_clock(7 * 60 * 60).await.unwrap();
+    app.database().set_clock_offset(7 * 60 * 60).await.unwrap();
     let (first_report, second_report) = futures_util::future::join(due(&app), due(&second_server)).await;
     assert!(first_report != second_report, "exactly one process sweeps");
     assert!(!due(&app).await && !due(&second_server).await);
@@ -122,7 +122,7 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     let other_server = other_server.start().await;
     let owner = other_server.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
-    other_server.database().move_clock(2 * DAY).await.unwrap();
+    other_server.database().set_clock_offset(2 * DAY).await.unwrap();
     let error = other_server.services().artifacts.collect_garbage().await.unwrap_err();
     assert!(error.to_string().contains("another installation"), "{error}");
     assert!(artifact_file(&app, &stored_prompt).exists());
@@ -137,7 +137,7 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     app.post(&path, body.clone()).await.expect(201);
     app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().deleted, 1);
     assert_eq!(app.services().artifacts.verify_artifacts().await.unwrap().versions, 1);
 }

@@ -6,7 +6,6 @@ use crate::{
         rights::{GrantScope, VisibleScopes},
     },
     audit::Fact,
-    fact_category::FactCategory,
     id::{AnnouncementId, DeliveryId, DestinationId, FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
@@ -20,6 +19,7 @@ use crate::{
         profile::NotificationProfile,
         projection::{NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, SuppressedDecision},
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -39,7 +39,7 @@ pub struct InboxFilter {
     /// Include only notifications with this status.
     pub status: Option<InboxStatus>,
     /// Include only notifications of this category.
-    pub category: Option<FactCategory>,
+    pub category: Option<NotificationCategory>,
 }
 
 /// Stores inboxes. Each method accesses only the rows of one recipient.

@@ -13,9 +13,9 @@ use crate::{
         canonical::{Canonical, CanonicalRefusal, Checksum},
     },
     audit::{Fact, FactKind, Stamp},
-    fact_category::FactCategory,
     id::{ArtifactId, ReleaseId},
     note::MAX_NOTE_CHARS,
+    notification_category::NotificationCategory,
     rollout::Rollout,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -249,7 +249,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_notification_categories([FactCategory::Incidents, FactCategory::Reports])
+        fact.with_notification_categories([NotificationCategory::Incidents, NotificationCategory::Reports])
     }
 
     fn rollback_artifact(

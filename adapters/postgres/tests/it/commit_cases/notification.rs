@@ -5,7 +5,6 @@ use crate::fixture::{Fixture, actor, fresh, now, scope, stamp};
 use fairway_domain::{
     access::{ActorRef, ResourcePosition, Role},
     audit::{FactKind, Stamp},
-    fact_category::FactCategory,
     id::DeliveryId,
     notification::{
         Channel, Tier,
@@ -26,6 +25,7 @@ use fairway_domain::{
         projection::{NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project},
         recipient::RecipientRights,
     },
+    notification_category::NotificationCategory,
     store::{Change, Conflict, Revision},
     tenant::DEFAULT_TENANT_ID,
 };
@@ -45,7 +45,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         actor: submitter.clone(),
         request_id: fresh(),
         occurred_at: now(),
-        categories: vec![FactCategory::Executions],
+        categories: vec![NotificationCategory::Executions],
         detail: Map::new(),
     };
     let subject = SubjectContext {
@@ -63,7 +63,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         preference_set_id: fresh(),
         principal: submitter.clone(),
         scope: PreferenceScope::Global,
-        settings: BTreeMap::from([((FactCategory::Executions, Channel::Portal), !opted_out)]),
+        settings: BTreeMap::from([((NotificationCategory::Executions, Channel::Portal), !opted_out)]),
         updated_at: now(),
         revision: Revision::FIRST,
     });
@@ -133,7 +133,8 @@ pub(super) async fn all_read(fixture: &Fixture) -> Decision {
     Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
 }
 
-const PREFERENCE: Preference = Preference { category: FactCategory::Incidents, channel: Channel::Email, enabled: true };
+const PREFERENCE: Preference =
+    Preference { category: NotificationCategory::Incidents, channel: Channel::Email, enabled: true };
 
 /// Sets the preferences of a new person. `earlier_changes` is the number of preceding changes.
 pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> Decision {
