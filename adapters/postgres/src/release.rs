@@ -43,7 +43,7 @@ use fairway_domain::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         ports::{
-            DeploymentStore, ReleaseArtifactStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
+            DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
             ServingReleaseStore, TenantRelease,
         },
         recommendation::EndedRuns,
@@ -423,7 +423,7 @@ impl DeploymentStore for Database {
 }
 
 #[async_trait]
-impl ReleaseArtifactStore for Database {
+impl ReleaseEvidenceStore for Database {
     async fn find_artifact(
         &self,
         scope: TenantScope,

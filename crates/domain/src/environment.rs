@@ -122,7 +122,7 @@ impl Environment {
 #[async_trait]
 pub trait EnvironmentStore: Send + Sync {
     /// The stored settings; `None` for an unconfigured environment.
-    async fn find(
+    async fn find_settings(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,

@@ -3,10 +3,10 @@
 mod activation_checks;
 mod active_release;
 mod bound_versions;
-mod declared_inputs;
 mod evaluated_content;
 mod gates;
 mod lane_history;
+mod missing_inputs;
 mod plan_size;
 mod resolve_references;
 mod rollback;
@@ -51,7 +51,7 @@ use fairway_domain::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
         ports::{
-            DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseFilter, ReleaseStore,
+            DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
             ReleaseWithDeployment, ServingReleaseStore,
         },
         review::{ReviewerVerdict, Verdict},
@@ -108,7 +108,7 @@ pub struct Releases {
     index_revision_store: Arc<dyn IndexRevisionStore>,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
-    artifact_store: Arc<dyn ReleaseArtifactStore>,
+    evidence_store: Arc<dyn ReleaseEvidenceStore>,
     serving_release_store: Arc<dyn ServingReleaseStore>,
     recommendation_store: Arc<dyn RecommendationStore>,
     use_case_store: Arc<dyn UseCaseStore>,
@@ -144,7 +144,7 @@ impl Releases {
             index_revision_store: Arc::clone(&stores.index_revisions),
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
-            artifact_store: Arc::clone(&stores.release_artifacts),
+            evidence_store: Arc::clone(&stores.release_evidence),
             serving_release_store: Arc::clone(&stores.serving_releases),
             recommendation_store: Arc::clone(&stores.recommendations),
             use_case_store: Arc::clone(&stores.use_cases),

@@ -31,7 +31,7 @@ async fn verification_reports_every_difference() {
     let fixtures = app.fixtures();
     let intact = fixtures.prompt("sound").await;
     let services = app.services();
-    let verified = services.artifacts.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
         (fixtures.prompt("changed").await, fixtures.prompt("missing").await, fixtures.prompt("row").await);
@@ -46,7 +46,7 @@ async fn verification_reports_every_difference() {
         row.asset_version_id
     );
     owner.batch_execute(&damage_sql).await.unwrap();
-    let verified = services.artifacts.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!(verified.versions, 4);
     let found: Vec<(String, Vec<&str>)> = verified
         .discrepancies
@@ -92,7 +92,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     assert_eq!(report.deleted, 2, "{report:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(artifact_file(&app, &stored_prompt).exists() && unrelated.exists());
-    assert_eq!(services.artifacts.verify_artifacts().await.unwrap().discrepancies, []);
+    assert_eq!(services.artifacts.verify_version_artifacts().await.unwrap().discrepancies, []);
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
 }
 
@@ -139,7 +139,7 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
     app.database().set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().deleted, 1);
-    assert_eq!(app.services().artifacts.verify_artifacts().await.unwrap().versions, 1);
+    assert_eq!(app.services().artifacts.verify_version_artifacts().await.unwrap().versions, 1);
 }
 
 /// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
@@ -204,7 +204,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     // The same request with the same key succeeds once the store returns the right bytes.
     faults.set_fault(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
-    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let discrepancies = app.services().artifacts.verify_version_artifacts().await.unwrap().discrepancies;
     let damaged_versions: Vec<String> =
         discrepancies.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(damaged_versions, [truncated.asset_version_id]);
@@ -276,7 +276,7 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let before = bytes_read();
     let response = app.post(documents.clone(), body.clone()).await;
     response.expect_refusal(503, "integrity_mismatch");
-    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let discrepancies = app.services().artifacts.verify_version_artifacts().await.unwrap().discrepancies;
     let bytes = bytes_read() - before;
     assert!(bytes < 1 << 26, "{bytes} bytes were read");
     let problems_by_version: Vec<(String, Vec<&str>)> = discrepancies

@@ -205,7 +205,7 @@ impl<'r> PendingReview<'r> {
 
     /// Ends the run because its workload no longer accepts runs, or because the review period expired.
     #[must_use]
-    pub fn expire(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
+    pub fn end_without_verdict(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
             workload::Status::Registered => ("review_lapsed", "the answer was not reviewed in time"),
             workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),

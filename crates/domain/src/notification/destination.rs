@@ -104,7 +104,7 @@ pub struct ActiveDestination {
 impl ActiveDestination {
     /// Whether facts of this workspace reach the destination; `None` for a fact outside of any workspace.
     #[must_use]
-    pub fn covers(&self, workspace: Option<WorkspaceId>) -> bool {
+    pub fn covers_workspace(&self, workspace: Option<WorkspaceId>) -> bool {
         match self.scope {
             DestinationScope::Organization => true,
             DestinationScope::Workspace(id) => workspace == Some(id),

@@ -169,7 +169,7 @@ impl RecipientPreferences {
             Channel::Paging | Channel::Webhook => false,
         };
         let covers = |destination: &ActiveDestination| {
-            destination.destination_type == channel && destination.covers(fact.workspace_id)
+            destination.destination_type == channel && destination.covers_workspace(fact.workspace_id)
         };
         // Announcements are never sent to destinations.
         has_own_receiver || (subject.announcement.is_none() && self.destinations.iter().any(covers))
@@ -370,7 +370,8 @@ fn shared_deliveries(
     notifications: &[NewNotification],
     destinations: &[ActiveDestination],
 ) -> Vec<NewDelivery> {
-    let covering_destinations = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
+    let covering_destinations =
+        destinations.iter().filter(|destination| destination.covers_workspace(fact.workspace_id));
     let deliveries = covering_destinations.filter_map(|destination| {
         let channel = destination.destination_type;
         let enabled_notifications = || notifications.iter().filter(|new| new.channels.contains(&channel));

@@ -185,9 +185,9 @@ pub trait DeploymentStore: Send + Sync {
     ) -> Result<Option<Timestamp>, CommitError>;
 }
 
-/// Reads the artifacts of releases.
+/// Reads the evidence artifacts of releases.
 #[async_trait]
-pub trait ReleaseArtifactStore: Send + Sync {
+pub trait ReleaseEvidenceStore: Send + Sync {
     /// Finds an artifact of a release.
     async fn find_artifact(
         &self,

@@ -174,7 +174,7 @@ pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decis
     for role in [Role::Viewer].into_iter().take(earlier_changes) {
         let change = upsert(previous.as_ref(), role);
         previous = Some(change.next.clone());
-        fixture.store.commit_profiles(scope(), change).await.unwrap();
+        fixture.store.commit_default_profiles(scope(), change).await.unwrap();
     }
     let change = upsert(previous.as_ref(), Role::Operator);
     let concurrent_change = format!(
@@ -182,7 +182,7 @@ pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decis
          ON CONFLICT (tenant_id) DO UPDATE SET revision = notification_default_profiles.revision + 1"
     );
     let store = store(fixture);
-    Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(concurrent_change)
+    Decision::new(async move |_| store.commit_default_profiles(scope(), change).await).stale_after(concurrent_change)
 }
 
 /// A new destination of the organization.
