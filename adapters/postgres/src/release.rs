@@ -41,7 +41,8 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{
         Release,
-        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
+        deployment::{Deployment, DeploymentChange},
+        lane::{Lane, LaneHistoryEntry, MoveReason},
         ports::{
             DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
             ServingReleaseStore, TenantRelease,

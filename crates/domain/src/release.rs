@@ -3,6 +3,7 @@
 
 pub mod activate;
 pub mod advance_rollout;
+pub mod deployment;
 mod digest;
 pub mod frozen_reference;
 pub mod gate;
@@ -29,9 +30,10 @@ use crate::{
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
+use deployment::Deployment;
 pub use digest::BindingsDigest;
 use frozen_reference::{FrozenReference, UnresolvedReference};
-use lane::{Deployment, TargetLane};
+use lane::TargetLane;
 pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
 use review::ReviewerVerdict;
 use serde_json::json;

@@ -49,7 +49,8 @@ use fairway_domain::{
     note::Note,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
-        lane::{Deployment, TargetLane},
+        deployment::Deployment,
+        lane::TargetLane,
         ports::{
             DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
             ReleaseWithDeployment, ServingReleaseStore,

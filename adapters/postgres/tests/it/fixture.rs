@@ -31,8 +31,9 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         activate::{ActivationReport, FlowStatus, LaneSelection},
+        deployment::DeploymentChange,
         frozen_reference::FrozenReference,
-        lane::{DeploymentChange, Lane, TargetLane},
+        lane::{Lane, TargetLane},
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
         review::{ApprovalRule, SelfApproval, Verdict},
     },

@@ -14,7 +14,7 @@ use crate::{
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::{KeyedOutcome, RequestKey},
-    release::lane::{Deployment, Lane},
+    release::{deployment::Deployment, lane::Lane},
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,

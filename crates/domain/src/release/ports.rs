@@ -2,7 +2,8 @@
 
 use super::{
     Release, StateName,
-    lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
+    deployment::{Deployment, DeploymentChange},
+    lane::{Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{ReviewedRelease, ReviewerVerdict},
     rollback::ReleaseEvidenceArtifact,

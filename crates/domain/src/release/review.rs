@@ -1,6 +1,6 @@
 //! Release reviews: a verdict applies exactly to the digest that was reviewed.
 
-use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
+use super::{BindingsDigest, Release, ReleaseRefusal, State, deployment::Deployment};
 use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},

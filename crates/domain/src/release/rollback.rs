@@ -2,9 +2,8 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State, StateName,
-    lane::{
-        Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, SoakEffect,
-    },
+    deployment::{Deployment, DeploymentChange, DeploymentChangeRecord, SoakEffect},
+    lane::{Lane, LaneHistoryEntry, LaneMove, MoveReason},
 };
 use crate::{
     access::ActorRef,
@@ -274,7 +273,7 @@ impl Release {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{release::lane::DeploymentRecord, slug::Slug, store::Revision};
+    use crate::{release::deployment::DeploymentRecord, slug::Slug, store::Revision};
     use uuid::Uuid;
 
     fn release(number: u128) -> ReleaseId {

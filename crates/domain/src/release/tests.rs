@@ -5,9 +5,10 @@ mod verdict_limits;
 use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
     advance_rollout::AdvanceTrigger,
+    deployment::{DeploymentChange, DeploymentRecord},
     frozen_reference::REFERENCE_UNRESOLVED,
     gate::{GateContext, GateVerdict},
-    lane::{DeploymentChange, DeploymentRecord, Lane},
+    lane::Lane,
     missing_policy_input::UndeclaredInput,
     recommendation::EndedRuns,
     review::{ApprovalRule, SelfApproval, Verdict},
