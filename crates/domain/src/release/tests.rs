@@ -14,7 +14,6 @@ use super::{
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
 };
-use crate::id::RequestId;
 use crate::rollout::{AdvanceMode, RolloutPlan, SoakStatus};
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
@@ -27,7 +26,7 @@ fn stamp(actor: &str) -> Stamp {
         fact_id: Uuid::from_u128(1).into(),
         at: Timestamp::new(NOW),
         actor: ActorRef::parse(actor).unwrap(),
-        request_id: RequestId::from(Uuid::from_u128(2)),
+        request_id: Uuid::from_u128(2).into(),
     }
 }
 
