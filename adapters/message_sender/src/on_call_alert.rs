@@ -43,7 +43,7 @@ const fn severity(severity: Severity) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{fact_category::FactCategory, time::Timestamp};
+    use fairway_domain::{notification_category::NotificationCategory, time::Timestamp};
     use uuid::Uuid;
 
     #[test]
@@ -51,7 +51,7 @@ mod tests {
         let message = Message {
             delivery_id: Uuid::from_u128(1).into(),
             tenant: Uuid::from_u128(9).into(),
-            category: FactCategory::Incidents,
+            category: NotificationCategory::Incidents,
             severity: Severity::Critical,
             title: "t".repeat(2_000),
             body: "workload 7".to_owned(),

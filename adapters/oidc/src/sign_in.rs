@@ -186,7 +186,7 @@ impl OidcSignIn {
             Some(userinfo) => {
                 // If only the earlier ID token named the groups, they cannot be read again, so the renewal is
                 // refused.
-                if !is_new && rules.claims_contain_groups(&claims) && !rules.claims_contain_groups(&userinfo) {
+                if !is_new && rules.claims_mention_groups(&claims) && !rules.claims_mention_groups(&userinfo) {
                     return Err(SignInError::Refused);
                 }
                 identity = rules.add_userinfo(identity, &userinfo)?;

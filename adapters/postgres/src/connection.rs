@@ -15,8 +15,8 @@ use diesel::{
 use fairway_domain::{
     access::ActorRef,
     connection::{
-        CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot,
-        ConnectionStatus, ConnectionStore, ConnectionTaskStore, ConnectorKind, DueCheck, Health, HealthState,
+        CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionStatus,
+        ConnectionStore, ConnectionTaskStore, ConnectionWithExpiry, ConnectorKind, DueCheck, Health, HealthState,
         MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
         expiry_notice::{DueNotice, ExpiryNotice},
     },
@@ -168,7 +168,7 @@ impl ConnectionStore for Database {
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<ConnectionSnapshot>, StoreError> {
+    ) -> Result<Vec<ConnectionWithExpiry>, StoreError> {
         let (tenant, workspace) = (scope.tenant().uuid(), workspace.uuid());
         let find = || {
             connection::table
@@ -178,7 +178,7 @@ impl ConnectionStore for Database {
         };
         let found: Vec<(StoredConnection, Option<bool>)> = self.load("connections by name", find).await?;
         let snapshot = |(stored, is_expired): (StoredConnection, Option<bool>)| {
-            Ok(ConnectionSnapshot { connection: stored.into_value()?, is_expired: is_expired.unwrap_or(false) })
+            Ok(ConnectionWithExpiry { connection: stored.into_value()?, is_expired: is_expired.unwrap_or(false) })
         };
         found.into_iter().map(snapshot).collect()
     }

@@ -67,7 +67,7 @@ impl BatchLoader for EnvironmentLoader {
 
 #[async_trait]
 impl EnvironmentStore for Database {
-    async fn find(
+    async fn find_settings(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,

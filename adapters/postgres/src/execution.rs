@@ -36,7 +36,7 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactWithContent, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
+        ArtifactWithContent, EvidenceRecord, EvidenceSnapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -211,7 +211,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         id: ExecutionId,
     ) -> Result<Vec<StoredEvidenceArtifact>, StoreError> {
-        step_and_lineage_reads::read_documents(self, scope, id).await
+        evidence_reads::read_documents(self, scope, id).await
     }
 
     async fn list(
@@ -268,7 +268,7 @@ impl RunStore for Database {
         Ok(Some(WorkloadWithDeployment { workload: decode_workload(&row)?, deployment }))
     }
 
-    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
+    async fn store_evidence_snapshot(&self, scope: TenantScope, snapshot: &EvidenceSnapshot) -> Result<(), StoreError> {
         let insert = || {
             let row = (
                 schema::evidence_snapshot::tenant_id.eq(scope.tenant().uuid()),

@@ -41,9 +41,10 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{
         Release,
-        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
+        deployment::{Deployment, DeploymentChange},
+        lane::{Lane, LaneHistoryEntry, MoveReason},
         ports::{
-            DeploymentStore, ReleaseArtifactStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
+            DeploymentStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
             ServingReleaseStore, TenantRelease,
         },
         recommendation::EndedRuns,
@@ -423,7 +424,7 @@ impl DeploymentStore for Database {
 }
 
 #[async_trait]
-impl ReleaseArtifactStore for Database {
+impl ReleaseEvidenceStore for Database {
     async fn find_artifact(
         &self,
         scope: TenantScope,

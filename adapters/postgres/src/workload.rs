@@ -24,7 +24,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
     workload::{
-        IntendedUse, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadRecord,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Status, Workload, WorkloadRecord,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
@@ -140,8 +140,9 @@ impl StoredRow for StoredWorkload {
         let interface = self.interface_config.map(|document| {
             require_decoded("interface_config", serde_json::from_value::<InterfaceConfig>(document).ok())
         });
-        let source =
-            self.management_source.map(|source| require_decoded("management_source", ManagementSource::parse(&source)));
+        let source = self
+            .management_source
+            .map(|source| require_decoded("management_source", BuiltinManagementSource::parse(&source)));
         Ok(Workload::restore(WorkloadRecord {
             workload_id: self.workload_id.into(),
             slug: require_decoded("slug", Slug::parse(&self.slug).ok())?,
@@ -323,7 +324,7 @@ pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, wor
         .with("status", workload.status.as_str())
         .with("invocation_mode", workload.invocation_mode.as_str())
         .with("revision", workload.revision.get())
-        .with("management_source", workload.management_source.map(ManagementSource::as_str))
+        .with("management_source", workload.management_source.map(BuiltinManagementSource::as_str))
         .with("interface_config", workload.interface_config.as_ref().map(InterfaceConfig::to_document))
         .with_list("words", lexemes(scope, &workload.search_words()))
         .with("workspace_id", workload.workspace_id.uuid())

@@ -3,7 +3,7 @@
 mod request;
 mod response;
 
-use crate::connection::{CallTarget, Connection, StreamResponse, parse_document};
+use crate::account_connection::{AccountConnection, CallTarget, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -24,14 +24,14 @@ const VERSION: (HeaderName, HeaderValue) =
 /// A client of an endpoint with Anthropic's API.
 #[derive(Debug)]
 pub struct Anthropic {
-    connection: Connection,
+    connection: AccountConnection,
     path: &'static str,
 }
 
 impl Anthropic {
     /// Creates a client over a connection to the base address, which may already end in the API's `/v1`.
     #[must_use]
-    pub fn new(connection: Connection, base_url: &Url) -> Self {
+    pub fn new(connection: AccountConnection, base_url: &Url) -> Self {
         let has_version = base_url.path().trim_end_matches('/').ends_with("/v1");
         Self { connection, path: if has_version { "messages" } else { "v1/messages" } }
     }

@@ -4,7 +4,7 @@
 mod request;
 mod response;
 
-use crate::connection::{CallTarget, Connection, StreamResponse, parse_document};
+use crate::account_connection::{AccountConnection, CallTarget, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -27,14 +27,14 @@ const OPENAI_HOST: &str = "api.openai.com";
 /// A client of an endpoint with OpenAI's API.
 #[derive(Debug)]
 pub struct OpenAi {
-    connection: Connection,
+    connection: AccountConnection,
     limit: TokenLimitName,
 }
 
 impl OpenAi {
     /// Creates a client over a connection to the base address.
     #[must_use]
-    pub fn new(connection: Connection, base_url: &Url) -> Self {
+    pub fn new(connection: AccountConnection, base_url: &Url) -> Self {
         // OpenAI's newer models refuse `max_tokens`, and older servers of other vendors refuse
         // `max_completion_tokens`.
         let limit = if base_url.host_str() == Some(OPENAI_HOST) {

@@ -20,7 +20,7 @@ use fairway_domain::{
     client_address::ClientAddress,
     id::RequestId,
     idempotency::RequestKey,
-    offered_tool::{BuiltinTool, ToolCall},
+    offered_tool::{BuiltinTool, OfferedToolCall},
     slug::Slug,
 };
 use fairway_operations::{
@@ -148,23 +148,23 @@ pub(crate) enum ReplayState {
 
 impl ToolCallContext<'_> {
     /// Executes the tool call.
-    pub(crate) async fn execute(self, call: ToolCall) -> Result<(ToolResult, ReplayState), ApiError> {
+    pub(crate) async fn execute(self, call: OfferedToolCall) -> Result<(ToolResult, ReplayState), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match call {
-            ToolCall::Workload { workload, environment, inputs } => {
+            OfferedToolCall::Workload { workload, environment, inputs } => {
                 finish_run(self.run(workload, environment, RunPayload::Form(inputs)).await, ARGUMENTS)
             }
-            ToolCall::ExecuteFlow { workload, environment, inputs } => {
+            OfferedToolCall::ExecuteFlow { workload, environment, inputs } => {
                 let inputs_at = format!("{ARGUMENTS}.{INPUTS}");
                 finish_run(self.run(workload, environment, RunPayload::Inputs(inputs)).await, &inputs_at)
             }
-            ToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
+            OfferedToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
                 let caller = api.services.identities.resolve_caller(api.mode, claims, request_id).await?;
                 let query = KnowledgeQuery { base, query, top_k, workspace };
                 let retrieval = api.services.knowledge_bases.query_knowledge(&caller, &query).await?;
                 Ok((ToolResult::new("success", &KnowledgeResult::of(retrieval))?, ReplayState::Fresh))
             }
-            ToolCall::InspectEvidence { execution, format: form } => {
+            OfferedToolCall::InspectEvidence { execution, format: form } => {
                 let caller = api.services.identities.resolve_caller(api.mode, claims, request_id).await?;
                 let record = api.services.execution_reader.inspect_evidence(&caller, execution).await?;
                 Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, ReplayState::Fresh))

@@ -208,7 +208,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         rate_limits: shared.clone(),
         releases: shared.clone(),
         deployments: shared.clone(),
-        release_artifacts: shared.clone(),
+        release_evidence: shared.clone(),
         serving_releases: shared.clone(),
         recommendations: shared.clone(),
         rollouts: shared.clone(),

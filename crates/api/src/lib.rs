@@ -3,7 +3,6 @@
 mod access;
 mod access_request;
 pub mod app;
-pub mod artifact_verification;
 mod asset;
 mod asset_kind;
 mod audit;
@@ -48,6 +47,7 @@ mod transparency_log;
 pub mod transparency_log_audit;
 mod use_case;
 mod value_rules;
+pub mod version_verification;
 mod worker_metrics_server;
 mod workload;
 mod workspace;

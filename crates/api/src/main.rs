@@ -5,13 +5,13 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    artifact_verification,
     compose::BackgroundTasks,
     config::Settings,
     issuer_check, openapi, provider_check, seed, serve,
     serve::ResolvedDatabase,
     telemetry::Telemetry,
     transparency_log_audit::{self, AuditScope},
+    version_verification,
 };
 use std::{
     io::ErrorKind,
@@ -198,7 +198,7 @@ fn run(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Audit(AuditCommand::Verify(arguments)) => {
             return verify_logs(&load_settings(command_line)?, arguments);
         }
-        Command::VerifyArtifacts => return verify_artifacts(&load_settings(command_line)?),
+        Command::VerifyArtifacts => return verify_version_artifacts(&load_settings(command_line)?),
         Command::Migrate => {
             let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
@@ -237,9 +237,9 @@ fn check_config(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints one line for each version with a defect, and a summary line with the number of compared versions.
-fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
+fn verify_version_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-    let verification = runtime()?.block_on(artifact_verification::verify_artifacts(settings));
+    let verification = runtime()?.block_on(version_verification::verify_version_artifacts(settings));
     telemetry.shutdown();
     let verification = verification?;
     for (version, discrepancies) in &verification.discrepancies {

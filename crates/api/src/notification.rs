@@ -10,7 +10,7 @@ pub(crate) mod stream;
 pub(crate) mod suppressed;
 
 use crate::error::FieldProblem;
-use fairway_domain::{fact_category::FactCategory, id::FactId, notification::Channel};
+use fairway_domain::{id::FactId, notification::Channel, notification_category::NotificationCategory};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -31,9 +31,9 @@ impl SourceEventView {
     }
 }
 
-fn parse_category(path: &str, text: &str) -> Result<FactCategory, FieldProblem> {
+fn parse_category(path: &str, text: &str) -> Result<NotificationCategory, FieldProblem> {
     let rule = "must be a notification category";
-    FactCategory::parse(text).ok_or_else(|| FieldProblem::new(path, "invalid", rule))
+    NotificationCategory::parse(text).ok_or_else(|| FieldProblem::new(path, "invalid", rule))
 }
 
 fn parse_channel(path: &str, text: &str) -> Result<Channel, FieldProblem> {

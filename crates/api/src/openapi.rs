@@ -1,7 +1,7 @@
 //! The OpenAPI document, collected from the handlers.
 
 mod constraints;
-mod document_and_html_routes;
+mod document_and_page_descriptions;
 #[cfg(test)]
 mod documented_bounds_tests;
 mod response_headers;
@@ -31,7 +31,11 @@ use utoipa::{
     servers((url = "/", description = "this server")),
     // Error responses are described outside the handlers, so their schema is added explicitly.
     components(schemas(ErrorBody)),
-    paths(document_and_html_routes::read_document, document_and_html_routes::read_reference, document_and_html_routes::read_page),
+    paths(
+        document_and_page_descriptions::read_document,
+        document_and_page_descriptions::read_reference,
+        document_and_page_descriptions::read_page,
+    ),
     modifiers(&IdentitySchemes),
     // A request without identity headers comes from the local user.
     security((), ("actor" = []), ("actor" = [], "tenant" = [])),

@@ -26,7 +26,7 @@ use fairway_domain::{
     slug::MAX_SLUG,
     tenant::MAX_DISPLAY_NAME_CHARS,
     workload::{
-        IntendedUse, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        BuiltinManagementSource, IntendedUse, MAX_DESCRIPTION, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::InterfaceConfig, text_refusals,
     },
 };
@@ -75,7 +75,7 @@ impl WorkloadView {
             status: workload.status.as_str(),
             invocation_mode: workload.invocation_mode.as_str(),
             interface_config: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
-            management_source: workload.management_source.map(ManagementSource::as_str),
+            management_source: workload.management_source.map(BuiltinManagementSource::as_str),
             workspace_id: workload.workspace_id.uuid(),
             created_at: workload.created_at.to_string(),
             created_by: workload.created_by.to_string(),

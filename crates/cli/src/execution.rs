@@ -8,8 +8,8 @@ use crate::{
     dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, string_or_empty},
+    release_and_run_references::find_execution,
     run,
-    short_references::find_execution,
     terminal_text::sanitize,
 };
 use clap::{Args, Subcommand};

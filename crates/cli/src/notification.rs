@@ -13,8 +13,8 @@ use crate::{
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::{
-    fact_category::FactCategory,
     notification::{Channel, delivery::DeliveryStatus, inbox::InboxStatus},
+    notification_category::NotificationCategory,
 };
 use serde_json::{Value, json};
 
@@ -177,7 +177,7 @@ pub(crate) struct DeliveryArguments {
 }
 
 fn categories() -> PossibleValuesParser {
-    PossibleValuesParser::new(FactCategory::ALL.iter().map(|category| category.as_str()))
+    PossibleValuesParser::new(NotificationCategory::ALL.iter().map(|category| category.as_str()))
 }
 
 fn inbox_statuses() -> PossibleValuesParser {

@@ -1,8 +1,8 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
 mod apply_and_submit;
-mod approvers;
 mod diff;
+mod eligible_approvers;
 mod lane_table;
 mod next_step;
 mod rollback_advice;
@@ -16,11 +16,11 @@ use crate::{
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, print},
-    short_references::find_release,
+    release_and_run_references::find_release,
     workload,
 };
-use approvers::Approvers;
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use eligible_approvers::EligibleApprovers;
 use fairway_domain::release::{
     StateName,
     lane::{Lane, TargetLane},
@@ -414,7 +414,7 @@ fn submit(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure
         return Ok(());
     }
     next_step::report_gate_warnings(server, id);
-    if let Ok(approval) = Approvers::read(server, string_or_empty(&submitted, "environment")) {
+    if let Ok(approval) = EligibleApprovers::read(server, string_or_empty(&submitted, "environment")) {
         eprint(&approval.describe());
         output.hint(&approval.next_step(id));
     }

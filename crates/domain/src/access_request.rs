@@ -5,13 +5,13 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     connection::{
-        Connection, ConnectionPatch, ConnectionRefusal, ConnectionSnapshot, ConnectionStatus, ConnectorKind,
+        Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectionWithExpiry, ConnectorKind,
         NewConnection, SecretBindings,
     },
-    fact_category::FactCategory,
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
     idempotency::KeyedOutcome,
     note::Note,
+    notification_category::NotificationCategory,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
@@ -130,7 +130,7 @@ impl GrantedSettings {
 
     /// The patch of an existing connection: the specified settings, the status `active`, and no expiry date if that
     /// date has passed.
-    fn into_patch(self, existing: &ConnectionSnapshot) -> ConnectionPatch {
+    fn into_patch(self, existing: &ConnectionWithExpiry) -> ConnectionPatch {
         ConnectionPatch {
             name: None,
             kind: self.kind,
@@ -215,7 +215,7 @@ impl AccessRequest {
         &self,
         connection_id: ConnectionId,
         settings: GrantedSettings,
-        connections: &[ConnectionSnapshot],
+        connections: &[ConnectionWithExpiry],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<AccessGrantOutcome>, AccessRequestRefusal> {
@@ -233,9 +233,9 @@ impl AccessRequest {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let mut connections_after: Vec<ConnectionSnapshot> =
+        let mut connections_after: Vec<ConnectionWithExpiry> =
             connections.iter().filter(|snapshot| snapshot.connection.name != self.connection_name).cloned().collect();
-        connections_after.push(ConnectionSnapshot { connection: connection.clone(), is_expired: false });
+        connections_after.push(ConnectionWithExpiry { connection: connection.clone(), is_expired: false });
         let (next_use_case, activates) = use_case.after_grant(&connections_after, stamp);
         let detail = json!({
             "use_case_id": self.use_case_id,
@@ -290,13 +290,13 @@ impl AccessRequest {
     fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
         let subject = Subject { kind: "access_request", id: self.access_request_id.uuid() };
         Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
-            .with_notification_categories([FactCategory::Approvals])
+            .with_notification_categories([NotificationCategory::Approvals])
     }
 }
 
 /// Decides a grant of an existing connection, whose settings the grant changes or leaves unchanged.
 fn grant_existing(
-    existing: &ConnectionSnapshot,
+    existing: &ConnectionWithExpiry,
     settings: GrantedSettings,
     stamp: &Stamp,
 ) -> Result<GrantedConnection, ConnectionRefusal> {

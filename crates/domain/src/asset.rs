@@ -15,9 +15,9 @@ pub mod reference;
 use crate::{
     access::{ActorRef, OwnerRef},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     note::Note,
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -382,7 +382,7 @@ impl Asset {
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let is_policy = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .with_notification_categories(is_policy.then_some(FactCategory::PolicyChanges));
+            .with_notification_categories(is_policy.then_some(NotificationCategory::PolicyChanges));
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 

@@ -4,8 +4,8 @@ pub mod disclosed_detail;
 
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
-    fact_category::FactCategory,
     id::{FactId, RequestId, TenantId, WorkspaceId},
+    notification_category::NotificationCategory,
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -254,7 +254,7 @@ pub struct Fact {
     /// The time.
     pub occurred_at: Timestamp,
     /// The notification categories of the fact.
-    pub categories: Vec<FactCategory>,
+    pub categories: Vec<NotificationCategory>,
     /// Further codes and digests.
     pub detail: Map<String, Value>,
 }
@@ -288,7 +288,7 @@ impl Fact {
 
     /// Adds notification categories.
     #[must_use]
-    pub fn with_notification_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
+    pub fn with_notification_categories(mut self, categories: impl IntoIterator<Item = NotificationCategory>) -> Self {
         self.categories.extend(categories);
         self
     }
@@ -305,7 +305,7 @@ impl Fact {
     /// Marks the fact so that the notification projector notifies `owner`.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
-        self.with_notification_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
+        self.with_notification_categories([NotificationCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
@@ -335,8 +335,8 @@ impl Fact {
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
-    #[serde(skip_serializing_if = "<[FactCategory]>::is_empty")]
-    categories: &'a [FactCategory],
+    #[serde(skip_serializing_if = "<[NotificationCategory]>::is_empty")]
+    categories: &'a [NotificationCategory],
     detail: Box<RawValue>,
     fact_id: FactId,
     kind: &'static str,

@@ -9,8 +9,8 @@ pub mod probe;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
+    notification_category::NotificationCategory,
     secret::{SecretRef, contains_credential_like_word},
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -131,14 +131,14 @@ aggregate!(Connection, ConnectionRecord);
 
 /// A connection as it was read, with its expiry evaluated by the database's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConnectionSnapshot {
+pub struct ConnectionWithExpiry {
     /// The connection.
     pub connection: Connection,
     /// Whether the credentials are expired.
     pub is_expired: bool,
 }
 
-impl ConnectionSnapshot {
+impl ConnectionWithExpiry {
     /// Whether use cases may use the connection. An unchecked or unhealthy connection is usable.
     #[must_use]
     pub fn is_usable(&self) -> bool {
@@ -397,7 +397,7 @@ impl Connection {
         });
         let fact = self
             .fact(FactKind::ConnectionChecked, stamp, detail)
-            .with_notification_categories(has_changed.then_some(FactCategory::ConnectorHealth));
+            .with_notification_categories(has_changed.then_some(NotificationCategory::ConnectorHealth));
         Change::replace(CheckedConnection { connection, check }, self.revision, fact)
     }
 

@@ -3,8 +3,8 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::WorkspaceId,
+    notification_category::NotificationCategory,
     release::review::{ApprovalRule, SelfApproval},
     slug::Slug,
     store::{Change, CommitError, Revision, StoreError, aggregate},
@@ -107,7 +107,7 @@ impl Environment {
             "pin_documents": settings.pin_documents,
         });
         let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
-        let fact = fact.with_notification_categories([FactCategory::PolicyChanges]);
+        let fact = fact.with_notification_categories([NotificationCategory::PolicyChanges]);
         let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(EnvironmentRecord { workspace_id, environment, settings, updated_at, updated_by, revision });
@@ -122,7 +122,7 @@ impl Environment {
 #[async_trait]
 pub trait EnvironmentStore: Send + Sync {
     /// The stored settings; `None` for an unconfigured environment.
-    async fn find(
+    async fn find_settings(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,

@@ -8,9 +8,9 @@
 use crate::{
     access::{ActorKind, ActorRef},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::ErasureId,
     idempotency::KeyedOutcome,
+    notification_category::NotificationCategory,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
@@ -160,7 +160,7 @@ impl SubjectErasure {
         let detail = json!({ "erased_actor": next.subject });
         let fact = next
             .fact(FactKind::ErasureRequested, stamp, detail)
-            .with_notification_categories([FactCategory::Approvals]);
+            .with_notification_categories([NotificationCategory::Approvals]);
         Ok(Change::create(next, fact))
     }
 
@@ -207,8 +207,9 @@ impl SubjectErasure {
         });
         let ErasureCounts { runs, turns, documents } = self.counts;
         let detail = json!({ "erased_actor": self.subject, "runs": runs, "turns": turns, "documents": documents });
-        let fact =
-            self.fact(FactKind::ErasureCompleted, stamp, detail).with_notification_categories([FactCategory::Reports]);
+        let fact = self
+            .fact(FactKind::ErasureCompleted, stamp, detail)
+            .with_notification_categories([NotificationCategory::Reports]);
         Ok(Change::replace(next, self.revision, fact))
     }
 
@@ -216,7 +217,7 @@ impl SubjectErasure {
     #[must_use]
     pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::ErasureSelfApprovalRefused, stamp, json!({ "erased_actor": self.subject }))
-            .with_notification_categories([FactCategory::ComplianceFindings])
+            .with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 
     const fn check_requested(&self) -> Result<(), ErasureRefusal> {
@@ -239,7 +240,7 @@ impl SubjectErasure {
 
     fn decision_change(&self, next: Self, kind: FactKind, stamp: &Stamp) -> Change<Self> {
         let detail = json!({ "erased_actor": self.subject, "requested_by": self.requested_by });
-        let fact = self.fact(kind, stamp, detail).with_notification_categories([FactCategory::Approvals]);
+        let fact = self.fact(kind, stamp, detail).with_notification_categories([NotificationCategory::Approvals]);
         Change::replace(next, self.revision, fact)
     }
 

@@ -86,7 +86,7 @@ pub type SnapshotDigest = [u8; 32];
 
 /// A stored chain, shared by all runs of the same release state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Snapshot {
+pub struct EvidenceSnapshot {
     /// The digest that runs refer to.
     pub digest: SnapshotDigest,
     /// Canonical JSON of the chain.
@@ -145,10 +145,10 @@ impl GovernanceChain {
 
     /// The chain in its stored form.
     #[must_use]
-    pub fn to_snapshot(&self) -> Snapshot {
+    pub fn to_snapshot(&self) -> EvidenceSnapshot {
         // Strings, identifiers and times always have a canonical form.
         let body = serde_json_canonicalizer::to_string(self).unwrap_or_default();
-        Snapshot { digest: blake3::hash(body.as_bytes()).into(), body }
+        EvidenceSnapshot { digest: blake3::hash(body.as_bytes()).into(), body }
     }
 }
 

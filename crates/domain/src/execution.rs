@@ -21,9 +21,9 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
-    fact_category::FactCategory,
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     memory::Writeback,
+    notification_category::NotificationCategory,
     policy::Obligation,
     release::lane::Lane,
     share_link::TokenHash,
@@ -400,12 +400,12 @@ impl RunRef<'_> {
             "error_code": error_code,
             "output_digest": output_digest,
         });
-        let categories: &[FactCategory] = match outcome {
+        let categories: &[NotificationCategory] = match outcome {
             // A person must resolve an unknown outcome, so the fact notifies people.
             ExecutionOutcome::Failure | ExecutionOutcome::Timeout | ExecutionOutcome::Unknown => {
-                &[FactCategory::Executions]
+                &[NotificationCategory::Executions]
             }
-            ExecutionOutcome::Denied => &[FactCategory::Executions, FactCategory::ComplianceFindings],
+            ExecutionOutcome::Denied => &[NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
             ExecutionOutcome::Success | ExecutionOutcome::Cancelled => &[],
         };
         self.fact(FactKind::ExecutionEnded, detail, stamp).with_notification_categories(categories.iter().copied())
@@ -415,7 +415,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": ExecutionOutcome::Denied.as_str(), "reason_code": decision.reason_code });
-        let categories = [FactCategory::Executions, FactCategory::ComplianceFindings];
+        let categories = [NotificationCategory::Executions, NotificationCategory::ComplianceFindings];
         self.fact(FactKind::ExecutionDenied, detail, stamp).with_notification_categories(categories)
     }
 

@@ -56,7 +56,7 @@ pub struct Step {
     /// The templates of the step's inputs, by name.
     pub inputs: BTreeMap<String, Template>,
     /// The next step after success, from `on_success` or `next`; `None` continues with the next step of the list.
-    pub on_success: Option<Successor>,
+    pub on_success: Option<SuccessTarget>,
     /// The next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
     /// How the output is named or mapped for later steps; `None` leaves it as it is.
@@ -65,14 +65,14 @@ pub struct Step {
 
 /// The next step after success, and the content key that names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Successor {
+pub enum SuccessTarget {
     /// The key `next` names the step.
     Next(String),
     /// The key `on_success` names the step.
     OnSuccess(String),
 }
 
-impl Successor {
+impl SuccessTarget {
     /// The identifier of the next step.
     #[must_use]
     pub fn step(&self) -> &str {
@@ -319,7 +319,7 @@ impl Flow {
     pub(crate) fn with_cycle_to_entry(mut self) -> Self {
         let entry = self.entry_step.clone();
         for step in &mut self.steps {
-            step.on_success = Some(Successor::Next(entry.clone()));
+            step.on_success = Some(SuccessTarget::Next(entry.clone()));
         }
         self
     }

@@ -259,7 +259,7 @@ impl KnowledgeBase {
 
     /// Decides an access request, and returns every reason. A malformed contract denies every request.
     #[must_use]
-    pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
+    pub fn decide_access(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
             Ok(contract) => contract.decide(request, state),
             Err(malformed) => ContractDecision::for_malformed_contract(*malformed, request.mode),

@@ -87,7 +87,7 @@ pub struct MatchCounts(BTreeMap<PersonalDataClass, u64>);
 impl MatchCounts {
     /// The number of matches of a class.
     #[must_use]
-    pub fn of(&self, class: PersonalDataClass) -> u64 {
+    pub fn count_of(&self, class: PersonalDataClass) -> u64 {
         self.0.get(&class).copied().unwrap_or_default()
     }
 
@@ -109,7 +109,7 @@ impl MatchCounts {
     }
 
     /// Adds the numbers of matches in another text.
-    pub fn add(&mut self, other: &Self) {
+    pub fn add_all(&mut self, other: &Self) {
         for (class, count) in other.iter() {
             *self.0.entry(class).or_default() += count;
         }
@@ -241,13 +241,13 @@ impl Redactor {
                     counts.increment(class);
                 } else if redaction.text == digits {
                     // The digits form a single word, so a match of an excluded class covers the whole number.
-                    counts.add(&redaction.counts);
+                    counts.add_all(&redaction.counts);
                 }
             }
             Value::String(text) => {
                 let redaction = self.redact_with_key(key, text);
                 *text = redaction.text;
-                counts.add(&redaction.counts);
+                counts.add_all(&redaction.counts);
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(key, item, counts)),
             Value::Object(members) => {
@@ -278,7 +278,7 @@ impl Redactor {
             .filter(|(key, redaction)| {
                 let is_masked = *key != redaction.text;
                 if !is_masked {
-                    counts.add(&redaction.counts);
+                    counts.add_all(&redaction.counts);
                 }
                 is_masked
             })
@@ -286,7 +286,7 @@ impl Redactor {
         let mut suffixes: BTreeMap<String, u64> = BTreeMap::new();
         for (key, redaction) in masked {
             let Some(member) = members.remove(&key) else { continue };
-            counts.add(&redaction.counts);
+            counts.add_all(&redaction.counts);
             let suffix = suffixes.entry(redaction.text.clone()).or_default();
             let unused_key = loop {
                 *suffix += 1;

@@ -3,6 +3,7 @@
 
 pub mod activate;
 pub mod advance_rollout;
+pub mod deployment;
 mod digest;
 pub mod frozen_reference;
 pub mod gate;
@@ -22,16 +23,17 @@ use crate::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    notification_category::NotificationCategory,
     rollout::Rollout,
     slug::Slug,
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
+use deployment::Deployment;
 pub use digest::BindingsDigest;
 use frozen_reference::{FrozenReference, UnresolvedReference};
-use lane::{Deployment, TargetLane};
+use lane::TargetLane;
 pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
 use review::ReviewerVerdict;
 use serde_json::json;
@@ -461,7 +463,7 @@ impl Release {
             "bindings_digest": target.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // The submission of a release requests verdicts, so its fact notifies reviewers.
-        let category = matches!(target, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
+        let category = matches!(target, State::ReviewReady { .. }).then_some(NotificationCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_notification_categories(category)
     }

@@ -3,9 +3,9 @@
 use crate::{
     access::{ActorRef, Caller, session::SessionToken},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
+    notification_category::NotificationCategory,
     share_link::ShareToken,
     slug::{Slug, SlugRefusal},
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
@@ -338,7 +338,7 @@ impl Tenant {
         .collect();
         let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
-        let fact = fact.with_notification_categories([FactCategory::PolicyChanges]);
+        let fact = fact.with_notification_categories([NotificationCategory::PolicyChanges]);
         let next = Self(TenantRecord { settings, revision: self.revision.next(), ..self.0.clone() });
         Ok(Change::replace(next, self.revision, fact))
     }

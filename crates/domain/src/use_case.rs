@@ -14,7 +14,7 @@ mod tests;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::ConnectionSnapshot,
+    connection::ConnectionWithExpiry,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -325,7 +325,11 @@ impl UseCase {
     ///
     /// # Errors
     /// If the use case does not wait for access, or a connection is not resolved.
-    pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+    pub fn activate(
+        &self,
+        connections: &[ConnectionWithExpiry],
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
         let unresolved = self.unresolved_connections(connections);
         if !unresolved.is_empty() {
@@ -336,7 +340,7 @@ impl UseCase {
 
     /// The use case after one of its access requests is granted, and whether the grant activates the use case. The
     /// revision increments in both cases, so that concurrent grants conflict.
-    pub(crate) fn after_grant(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> (Self, bool) {
+    pub(crate) fn after_grant(&self, connections: &[ConnectionWithExpiry], stamp: &Stamp) -> (Self, bool) {
         let is_last =
             self.status == UseCaseStatus::PendingAccess && self.unresolved_connections(connections).is_empty();
         let status = if is_last { UseCaseStatus::Active } else { self.status };
@@ -345,7 +349,7 @@ impl UseCase {
 
     /// The names of the needed connections for which no usable connection exists, in the order of the plan.
     #[must_use]
-    pub fn unresolved_connections(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
+    pub fn unresolved_connections(&self, connections: &[ConnectionWithExpiry]) -> Vec<String> {
         let is_usable = |name: &String| {
             connections.iter().any(|snapshot| snapshot.connection.name == *name && snapshot.is_usable())
         };

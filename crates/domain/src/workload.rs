@@ -7,9 +7,9 @@ use crate::{
     access::{ActorRef, OwnerRef},
     asset::canonical::Canonical,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
+    notification_category::NotificationCategory,
     search_words::WordSet,
     slug::Slug,
     store::{Change, Revision, aggregate},
@@ -112,14 +112,14 @@ pub const ASSISTANT_SLUG_PREFIX: &str = "knowledge-assistant-";
 
 /// The origin of a built-in workload, which determines who manages it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ManagementSource {
+pub enum BuiltinManagementSource {
     /// The workload was created together with its workspace, and cannot be retired.
     WorkspaceBuiltin,
     /// The workload is a part of Fairway itself.
     PlatformBuiltin,
 }
 
-impl ManagementSource {
+impl BuiltinManagementSource {
     /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -158,7 +158,7 @@ pub struct WorkloadRecord {
     /// The way in which the workload is meant to be used.
     pub invocation_mode: IntendedUse,
     /// The origin of a built-in workload; `None` for any other workload.
-    pub management_source: Option<ManagementSource>,
+    pub management_source: Option<BuiltinManagementSource>,
     /// The configuration of the user interface; `None` if the workload has no interface.
     pub interface_config: Option<InterfaceConfig>,
     /// The workspace of the workload.
@@ -295,7 +295,7 @@ impl Workload {
 
     /// Creates a workload that is a part of Fairway itself.
     pub fn create_builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
-        Self::creation_change(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
+        Self::creation_change(Self::registered(new, Some(BuiltinManagementSource::PlatformBuiltin), stamp), stamp)
     }
 
     fn creation_change(next: Self, stamp: &Stamp) -> Change<Self> {
@@ -317,10 +317,10 @@ impl Workload {
             workspace_id: workspace.workspace_id,
             namespace_id: workspace.namespace_id,
         };
-        Some(Self::registered(new, Some(ManagementSource::WorkspaceBuiltin), stamp))
+        Some(Self::registered(new, Some(BuiltinManagementSource::WorkspaceBuiltin), stamp))
     }
 
-    fn registered(new: NewWorkload, management_source: Option<ManagementSource>, stamp: &Stamp) -> Self {
+    fn registered(new: NewWorkload, management_source: Option<BuiltinManagementSource>, stamp: &Stamp) -> Self {
         Self(WorkloadRecord {
             workload_id: new.workload_id,
             name: new.name.unwrap_or_else(|| new.slug.to_display_name()),
@@ -389,7 +389,7 @@ impl Workload {
         });
         let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_notification_categories(suspended.then_some(FactCategory::Incidents));
+            .with_notification_categories(suspended.then_some(NotificationCategory::Incidents));
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 

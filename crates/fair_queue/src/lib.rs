@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
     /// Returns the number of waiting requests of a key.
     #[must_use]
-    pub fn waiting_count(&self, key: &K) -> usize {
+    pub fn waiting_count_of(&self, key: &K) -> usize {
         self.waiting_count_in(&(), key)
     }
 }

@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 async fn queue(semaphore: &FairSemaphore<char>, keys: &str) -> JoinSet<char> {
     let mut requests = JoinSet::new();
     for key in keys.chars() {
-        let before = semaphore.waiting_count(&key);
+        let before = semaphore.waiting_count_of(&key);
         let semaphore = semaphore.clone();
         let task_semaphore = semaphore.clone();
         requests.spawn(async move {
@@ -16,7 +16,7 @@ async fn queue(semaphore: &FairSemaphore<char>, keys: &str) -> JoinSet<char> {
             drop(permit);
             key
         });
-        while semaphore.waiting_count(&key) == before {
+        while semaphore.waiting_count_of(&key) == before {
             yield_now().await;
         }
     }
@@ -63,7 +63,7 @@ async fn serves_a_waiting_key_although_others_keep_returning() {
     for key in "cbcbcb".chars() {
         let task_semaphore = semaphore.clone();
         let waiting = tokio::spawn(async move { task_semaphore.acquire(key, LONG).await.unwrap() });
-        while semaphore.waiting_count(&key) == 0 {
+        while semaphore.waiting_count_of(&key) == 0 {
             yield_now().await;
         }
         drop(permit);
@@ -108,7 +108,7 @@ async fn bounds_what_one_key_holds() {
 async fn queue_one(semaphore: &FairSemaphore<char>, key: char) -> tokio::task::JoinHandle<()> {
     let task_semaphore = semaphore.clone();
     let waiting = tokio::spawn(async move { drop(task_semaphore.acquire(key, LONG).await) });
-    while semaphore.waiting_count(&key) == 0 {
+    while semaphore.waiting_count_of(&key) == 0 {
         yield_now().await;
     }
     waiting
@@ -131,7 +131,7 @@ async fn refuses_request_after_its_wait_time() {
     let permit = semaphore.acquire('a', LONG).await.unwrap();
     let refused = semaphore.acquire('b', Duration::from_secs(5)).await;
     assert_eq!(refused.unwrap_err(), AcquireError::TimedOut);
-    assert_eq!(semaphore.waiting_count(&'b'), 0, "a refused request leaves the queue");
+    assert_eq!(semaphore.waiting_count_of(&'b'), 0, "a refused request leaves the queue");
     drop(permit);
     assert!(semaphore.acquire('b', Duration::ZERO).await.is_ok());
 }

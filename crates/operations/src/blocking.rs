@@ -153,7 +153,7 @@ mod tests {
         let _permits = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(run_blocking(tenant(1), ProcessorWait::Request, || ()));
-            while PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()) < waiting {
+            while PROCESSOR_PERMITS.waiting_count_of(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -162,7 +162,7 @@ mod tests {
             panic!("{failure:?}")
         };
         assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
-        assert_eq!(PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()), MAX_WAITING);
+        assert_eq!(PROCESSOR_PERMITS.waiting_count_of(&tenant(1).tenant()), MAX_WAITING);
     }
 
     #[tokio::test]
@@ -172,9 +172,9 @@ mod tests {
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
             let sender = sender.clone();
             let scope = tenant(number);
-            let waiting_count = PROCESSOR_PERMITS.waiting_count(&scope.tenant());
+            let waiting_count = PROCESSOR_PERMITS.waiting_count_of(&scope.tenant());
             tokio::spawn(run_blocking(scope, ProcessorWait::Run, move || sender.send(number).unwrap()));
-            while PROCESSOR_PERMITS.waiting_count(&scope.tenant()) == waiting_count {
+            while PROCESSOR_PERMITS.waiting_count_of(&scope.tenant()) == waiting_count {
                 tokio::task::yield_now().await;
             }
         }

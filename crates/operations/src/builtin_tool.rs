@@ -10,7 +10,7 @@ use fairway_domain::{
     evidence::EvidenceRecord,
     id::{ExecutionId, RequestId},
     idempotency::RequestKey,
-    offered_tool::{BuiltinTool, ToolCall},
+    offered_tool::{BuiltinTool, OfferedToolCall},
 };
 use serde_json::{Map, Value};
 
@@ -57,6 +57,6 @@ impl ExecutionReader {
 ///
 /// # Errors
 /// When the arguments violate the tool's schema; the refusal lists every violation.
-pub fn parse_tool_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
-    ToolCall::parse_builtin(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
+pub fn parse_tool_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<OfferedToolCall, Failure> {
+    OfferedToolCall::parse_builtin(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

@@ -83,7 +83,7 @@ where
     Cache::builder().max_capacity(max_bytes).weigher(weigher)
 }
 
-/// Request coalescing: concurrent requests for the same key await a single computation.
+/// Single flight: concurrent requests for the same key await one computation. Its value is not kept.
 pub(crate) struct PendingLoads<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> fmt::Debug for PendingLoads<K, V> {

@@ -70,7 +70,7 @@ impl Environments {
     ) -> Result<EffectiveSettings, Failure> {
         let position = self.scope_resolver.workspace_position(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &position)?;
-        let stored = self.environment_store.find(scope, workspace, environment).await?;
+        let stored = self.environment_store.find_settings(scope, workspace, environment).await?;
         Ok(EffectiveSettings {
             settings: stored.as_ref().map_or_else(|| self.default_settings(environment), |stored| stored.settings),
             revision: stored.map(|stored| stored.revision),
@@ -92,7 +92,7 @@ impl Environments {
         let position = self.scope_resolver.workspace_position(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &position)?;
         for _ in 0..MAX_ATTEMPTS {
-            let stored = self.environment_store.find(scope, workspace, environment).await?;
+            let stored = self.environment_store.find_settings(scope, workspace, environment).await?;
             match &stored {
                 Some(stored) => expected.check(stored.revision)?,
                 None => expected.check_absent()?,
@@ -128,7 +128,7 @@ impl Environments {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EnvironmentSettings, Failure> {
-        let stored = self.environment_store.find(scope, workspace, environment).await?;
+        let stored = self.environment_store.find_settings(scope, workspace, environment).await?;
         Ok(stored.map_or_else(|| self.default_settings(environment), |stored| stored.settings))
     }
 }

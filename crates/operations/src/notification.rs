@@ -21,7 +21,6 @@ use crate::{
 pub use backlog::{BacklogMeter, run_backlog_meter};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
-    fact_category::FactCategory,
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
@@ -38,6 +37,7 @@ use fairway_domain::{
         },
         projection::SuppressedDecision,
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision},
     tenant::{TenantScope, TenantStore},
@@ -294,7 +294,7 @@ impl Notifications {
     /// # Errors
     /// Not found when the caller does not see the workspace or the workload. Refused without the permission for
     /// preferences in this scope, or when the tenant's notifications, or its advanced tier for workloads, are off.
-    pub async fn preferences(
+    pub async fn explicit_preferences(
         &self,
         caller: &Caller,
         requested_scope: RequestedPreferenceScope,
@@ -313,7 +313,7 @@ impl Notifications {
     /// Sets preferences of the caller in a scope. Preferences that the request omits remain unchanged.
     ///
     /// # Errors
-    /// As [`Self::preferences`]; also when a category and channel repeat, or the preferences changed concurrently.
+    /// As [`Self::explicit_preferences`]; also when a category and channel repeat, or preferences changed concurrently.
     pub async fn set_preferences(
         &self,
         caller: &Caller,
@@ -361,13 +361,13 @@ impl Notifications {
     pub async fn explain_preferences(
         &self,
         caller: &Caller,
-        category: FactCategory,
+        category: NotificationCategory,
         context: PreferenceContext,
     ) -> Result<Vec<EffectivePreference>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadEffectivePreferences)?;
         let (position, scopes) = self.context_scopes(caller, scope, context).await?;
         let sets = self.preference_store.find_sets(scope, &caller.actor, &scopes).await?;
-        let profiles = self.preference_store.find_profiles(scope).await?;
+        let profiles = self.preference_store.find_default_profiles(scope).await?;
         let tier = match self.preference_store.switches(scope).await? {
             NotificationSettings::Enabled(tier) => tier,
             NotificationSettings::Disabled => Tier::Standard,
@@ -417,7 +417,7 @@ impl Notifications {
     /// Lists the environments in which a workload has releases.
     ///
     /// # Errors
-    /// As [`Self::preferences`] for a workload, except that the advanced tier is not required.
+    /// As [`Self::explicit_preferences`] for a workload, except that the advanced tier is not required.
     pub async fn list_workload_environments(
         &self,
         caller: &Caller,
@@ -442,7 +442,7 @@ impl Notifications {
     /// When the caller may not manage default preferences, or the tenant's notifications are off.
     pub async fn default_profiles(&self, caller: &Caller) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ReadDefaultProfiles).await?;
-        Ok(ExplicitSettings::of_profiles(self.preference_store.find_profiles(scope).await?.as_ref()))
+        Ok(ExplicitSettings::of_profiles(self.preference_store.find_default_profiles(scope).await?.as_ref()))
     }
 
     /// Sets default preferences of roles. Defaults that the request omits remain unchanged.
@@ -458,7 +458,7 @@ impl Notifications {
     ) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ChangeDefaultProfiles).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let stored_profiles = self.preference_store.find_profiles(scope).await?;
+            let stored_profiles = self.preference_store.find_default_profiles(scope).await?;
             match &stored_profiles {
                 Some(stored_profiles) => expected.check(stored_profiles.revision)?,
                 None => expected.check_absent()?,
@@ -467,7 +467,7 @@ impl Notifications {
             let change = DefaultPreferences::upsert(scope.tenant(), stored_profiles.as_ref(), defaults, &stamp)?;
             let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(stored_profiles.as_ref())) };
             let changed_profiles = change.next.clone();
-            match self.preference_store.commit_profiles(scope, change).await {
+            match self.preference_store.commit_default_profiles(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,

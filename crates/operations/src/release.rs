@@ -3,10 +3,10 @@
 mod activation_checks;
 mod active_release;
 mod bound_versions;
-mod declared_inputs;
 mod evaluated_content;
 mod gates;
 mod lane_history;
+mod missing_inputs;
 mod plan_size;
 mod resolve_references;
 mod rollback;
@@ -49,9 +49,10 @@ use fairway_domain::{
     note::Note,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
-        lane::{Deployment, TargetLane},
+        deployment::Deployment,
+        lane::TargetLane,
         ports::{
-            DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseFilter, ReleaseStore,
+            DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseFilter, ReleaseStore,
             ReleaseWithDeployment, ServingReleaseStore,
         },
         review::{ReviewerVerdict, Verdict},
@@ -60,7 +61,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::ports::UseCaseStore,
-    workload::{ManagementSource, WorkloadRefusal},
+    workload::{BuiltinManagementSource, WorkloadRefusal},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ pub struct Releases {
     index_revision_store: Arc<dyn IndexRevisionStore>,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
-    artifact_store: Arc<dyn ReleaseArtifactStore>,
+    evidence_store: Arc<dyn ReleaseEvidenceStore>,
     serving_release_store: Arc<dyn ServingReleaseStore>,
     recommendation_store: Arc<dyn RecommendationStore>,
     use_case_store: Arc<dyn UseCaseStore>,
@@ -144,7 +145,7 @@ impl Releases {
             index_revision_store: Arc::clone(&stores.index_revisions),
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
-            artifact_store: Arc::clone(&stores.release_artifacts),
+            evidence_store: Arc::clone(&stores.release_evidence),
             serving_release_store: Arc::clone(&stores.serving_releases),
             recommendation_store: Arc::clone(&stores.recommendations),
             use_case_store: Arc::clone(&stores.use_cases),
@@ -489,7 +490,7 @@ impl Releases {
             return Ok(is_builtin);
         }
         let stored_workload = self.workloads.workload_of(scope, workload).await?;
-        let is_builtin = stored_workload.management_source == Some(ManagementSource::PlatformBuiltin);
+        let is_builtin = stored_workload.management_source == Some(BuiltinManagementSource::PlatformBuiltin);
         self.builtin_workloads.insert(workload, is_builtin);
         Ok(is_builtin)
     }

@@ -84,7 +84,7 @@ use fairway_domain::{
         },
     },
     redaction::Redactor,
-    release::ports::{DeploymentStore, RecommendationStore, ReleaseArtifactStore, ReleaseStore, ServingReleaseStore},
+    release::ports::{DeploymentStore, RecommendationStore, ReleaseEvidenceStore, ReleaseStore, ServingReleaseStore},
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
     slug::Slug,
@@ -153,8 +153,8 @@ pub struct Stores {
     pub releases: Arc<dyn ReleaseStore>,
     /// Deployments.
     pub deployments: Arc<dyn DeploymentStore>,
-    /// Artifacts of releases.
-    pub release_artifacts: Arc<dyn ReleaseArtifactStore>,
+    /// Evidence of releases.
+    pub release_evidence: Arc<dyn ReleaseEvidenceStore>,
     /// Serving releases and the results of their runs.
     pub serving_releases: Arc<dyn ServingReleaseStore>,
     /// Recommendations of the rollback advisor.

@@ -2,14 +2,14 @@
 
 mod log_access_error;
 mod log_auditor;
-mod tiles;
 mod tree_builder;
+mod verified_tiles;
 mod witnesses;
 
 pub use log_access_error::LogAccessError;
 pub use log_auditor::{AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
-pub(crate) use tiles::{TileCache, new_tile_cache};
 pub use tree_builder::{TreeBuilder, run_tree_builder};
+pub(crate) use verified_tiles::{TileCache, new_tile_cache};
 
 use crate::{
     Failure, Stores,
@@ -28,7 +28,7 @@ use fairway_domain::{
     },
 };
 use std::sync::Arc;
-use tiles::TileLoader;
+use verified_tiles::VerifiedTileLoader;
 
 /// Proof that a tree contains an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ pub struct ConsistencyProof {
 #[derive(Clone)]
 pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,
-    tile_loader: TileLoader,
+    tile_loader: VerifiedTileLoader,
     signer: Arc<dyn CheckpointSigner>,
     origin: LogOriginBase,
     scope_resolver: Arc<ScopeResolver>,
@@ -72,7 +72,7 @@ impl TransparencyLogs {
     pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
         Self {
             tree_store: Arc::clone(&stores.log_trees),
-            tile_loader: TileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
+            tile_loader: VerifiedTileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
             signer: Arc::clone(&shared.checkpoint_signer),
             origin: shared.settings.log_origin.clone(),
             scope_resolver: Arc::clone(&common.scope_resolver),

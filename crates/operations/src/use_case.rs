@@ -29,7 +29,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::Stamp,
-    connection::{ConnectionSnapshot, ConnectionStore},
+    connection::{ConnectionStore, ConnectionWithExpiry},
     execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
@@ -422,7 +422,7 @@ impl UseCases {
         &self,
         scope: TenantScope,
         use_case: &UseCase,
-    ) -> Result<Vec<ConnectionSnapshot>, Failure> {
+    ) -> Result<Vec<ConnectionWithExpiry>, Failure> {
         let names = use_case.plan.connections();
         if names.is_empty() {
             return Ok(Vec::new());

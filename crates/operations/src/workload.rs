@@ -22,7 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
     workload::{
-        IntendedUse, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        BuiltinManagementSource, IntendedUse, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
@@ -71,8 +71,8 @@ pub struct RuntimeWorkload {
 pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosition {
     match workload.management_source {
         // Only platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => ResourcePosition::INSTALLATION,
-        Some(ManagementSource::WorkspaceBuiltin) | None => {
+        Some(BuiltinManagementSource::PlatformBuiltin) => ResourcePosition::INSTALLATION,
+        Some(BuiltinManagementSource::WorkspaceBuiltin) | None => {
             ResourcePosition::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
                 .for_workload(workload.workload_id)
         }

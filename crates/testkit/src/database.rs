@@ -53,7 +53,7 @@ impl TestDatabase {
     ///
     /// # Errors
     /// When PostgreSQL refuses.
-    pub async fn move_clock(&self, seconds: i64) -> anyhow::Result<()> {
+    pub async fn set_clock_offset(&self, seconds: i64) -> anyhow::Result<()> {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION fairway_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
              RETURN now() + make_interval(secs => {seconds})"

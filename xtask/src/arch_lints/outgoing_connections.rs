@@ -104,8 +104,8 @@ mod tests {
             ("crates/api/src/http/request_id_log_and_metrics/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),
-            ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, EndpointClient};"),
-            ("adapters/providers/src/connection.rs", "// Not by reqwest itself."),
+            ("adapters/providers/src/account_connection.rs", "use fairway_egress::{Call, EndpointClient};"),
+            ("adapters/providers/src/account_connection.rs", "// Not by reqwest itself."),
             ("crates/api/src/serve.rs", "fn accepted(stream: TcpStream) -> MyTcpSocketAddress {}"),
         ] {
             assert_eq!(violation(Path::new(path), text), None, "{path}: {text}");

@@ -1,7 +1,7 @@
 //! Tests the chat formats against the limits that their services document.
 
 use super::*;
-use fairway_domain::{fact_category::FactCategory, time::Timestamp};
+use fairway_domain::{notification_category::NotificationCategory, time::Timestamp};
 use uuid::Uuid;
 
 const HOSTILE: &str = "<!channel> @everyone <@U123> [link](https://evil.example) **bold** `code` <script>&\n# head";
@@ -10,7 +10,7 @@ fn message(title: &str, body: &str) -> Message {
     Message {
         delivery_id: Uuid::from_u128(1).into(),
         tenant: Uuid::from_u128(2).into(),
-        category: FactCategory::Incidents,
+        category: NotificationCategory::Incidents,
         severity: Severity::Critical,
         title: title.to_owned(),
         body: body.to_owned(),

@@ -98,7 +98,7 @@ mod tests {
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         let second = commit("SELECT 1");
-        while database.ingest_permits.waiting_count(&scope.tenant()) == 0 {
+        while database.ingest_permits.waiting_count_of(&scope.tenant()) == 0 {
             assert!(!second.is_finished(), "the second commit started while PostgreSQL executed the first");
             sleep(Duration::from_millis(10)).await;
         }

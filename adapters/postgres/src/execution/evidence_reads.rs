@@ -1,4 +1,4 @@
-//! Reads the evidence of an execution in one statement, and single evidence documents.
+//! Reads the evidence of an execution in one statement, single evidence documents, and all documents of a run.
 
 use super::{
     EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, input_of_runs, run_condition, run_params, select_runs,
@@ -10,11 +10,13 @@ use crate::{
     guarded_commit::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES, small_text_columns},
     row::{Row, parse_json, require_decoded},
+    schema::evidence_artifact,
 };
 use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     erasure::RunErasure,
-    evidence::{ArtifactRow, ArtifactWithContent, EvidenceRecord, RetrievalRow},
+    evidence::{ArtifactRow, ArtifactWithContent, EvidenceRecord, RetrievalRow, StoredEvidenceArtifact},
     execution::Execution,
     id::{ApprovalId, ArtifactId, AssetId, ExecutionId},
     store::StoreError,
@@ -356,4 +358,25 @@ async fn read_large_payload(
         .with_param("retention", database.result_retention.as_secs_f64());
     let (rows, _permit) = large.rows(database, READ_PAYLOAD.text(&input)?, &input.params()).await?;
     rows.first().map(|row| parse_json(row.column("body")?)).transpose()
+}
+
+pub(super) async fn read_documents(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+) -> Result<Vec<StoredEvidenceArtifact>, StoreError> {
+    let (tenant, run) = (scope.tenant().uuid(), id.uuid());
+    let documents = || {
+        evidence_artifact::table
+            .filter(evidence_artifact::tenant_id.eq(tenant).and(evidence_artifact::execution_id.eq(run)))
+            .order(evidence_artifact::artifact_id)
+            .select((evidence_artifact::artifact_id, evidence_artifact::artifact_kind, evidence_artifact::body))
+    };
+    let rows: Vec<(Uuid, String, String)> = database.load("evidence documents of a run", documents).await?;
+    let document = |(artifact_id, artifact_kind, body): (Uuid, String, String)| StoredEvidenceArtifact {
+        artifact_id: artifact_id.into(),
+        artifact_kind,
+        body,
+    };
+    Ok(rows.into_iter().map(document).collect())
 }

@@ -1,4 +1,4 @@
-//! Steps, context lineage and evidence documents of runs.
+//! Steps and context lineage of runs.
 
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, input_of_runs, run_condition, select_runs};
 use crate::{
@@ -6,15 +6,12 @@ use crate::{
     database::{Database, StatementPool, read},
     guarded_commit::Query,
     row::{Row, parse_json, require_decoded},
-    schema::{evidence_artifact, execution_step},
+    schema::execution_step,
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
-    evidence::{
-        StoredEvidenceArtifact,
-        lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
-    },
+    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
     execution::StepRow,
     id::{DecisionId, ExecutionId, LineageId},
     policy::Outcome,
@@ -191,25 +188,4 @@ pub(super) async fn read_steps(
         StepRow { step_id, step_type, failure, duration }
     };
     Ok(rows.into_iter().map(step).collect())
-}
-
-pub(super) async fn read_documents(
-    database: &Database,
-    scope: TenantScope,
-    id: ExecutionId,
-) -> Result<Vec<StoredEvidenceArtifact>, StoreError> {
-    let (tenant, run) = (scope.tenant().uuid(), id.uuid());
-    let documents = || {
-        evidence_artifact::table
-            .filter(evidence_artifact::tenant_id.eq(tenant).and(evidence_artifact::execution_id.eq(run)))
-            .order(evidence_artifact::artifact_id)
-            .select((evidence_artifact::artifact_id, evidence_artifact::artifact_kind, evidence_artifact::body))
-    };
-    let rows: Vec<(Uuid, String, String)> = database.load("evidence documents of a run", documents).await?;
-    let document = |(artifact_id, artifact_kind, body): (Uuid, String, String)| StoredEvidenceArtifact {
-        artifact_id: artifact_id.into(),
-        artifact_kind,
-        body,
-    };
-    Ok(rows.into_iter().map(document).collect())
 }

@@ -249,7 +249,7 @@ mod tests {
                 let _permit = SEARCH_PERMITS.acquire(busy_tenant.tenant(), LONG).await.unwrap();
                 std::future::pending::<()>().await;
             });
-            while SEARCH_PERMITS.waiting_count(&busy_tenant.tenant()) < expected_waiting {
+            while SEARCH_PERMITS.waiting_count_of(&busy_tenant.tenant()) < expected_waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -261,7 +261,7 @@ mod tests {
         let asset = Uuid::from_u128(3).into();
         let search_scope = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
         let release_permit = async {
-            while SEARCH_PERMITS.waiting_count(&other_tenant.tenant()) == 0 {
+            while SEARCH_PERMITS.waiting_count_of(&other_tenant.tenant()) == 0 {
                 tokio::task::yield_now().await;
             }
             drop(permits.pop());

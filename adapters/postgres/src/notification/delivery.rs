@@ -10,7 +10,6 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     access::{ResourcePosition, rights::VisibleScopes},
-    fact_category::FactCategory,
     id::DeliveryId,
     idempotency::KeyedOutcome,
     notification::{
@@ -18,6 +17,7 @@ use fairway_domain::{
         delivery::{Delivery, DeliveryError, DeliveryRecord, DeliveryStatus, DeliveryTarget},
         ports::{DeliveryFilter, DeliveryStore},
     },
+    notification_category::NotificationCategory,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
@@ -101,7 +101,7 @@ fn delivery(row: &Row) -> Result<Delivery, StoreError> {
         last_response_status: response
             .map(|status| require_decoded("last_http_status", u16::try_from(status).ok()))
             .transpose()?,
-        category: row.parse_column("category", FactCategory::parse)?,
+        category: row.parse_column("category", NotificationCategory::parse)?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
         workspace_id: row.optional_id("workspace_id")?,

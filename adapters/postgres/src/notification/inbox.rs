@@ -14,7 +14,6 @@ use diesel::{
 use fairway_domain::{
     access::ActorRef,
     audit::Fact,
-    fact_category::FactCategory,
     id::NotificationId,
     idempotency::KeyedOutcome,
     notification::{
@@ -22,6 +21,7 @@ use fairway_domain::{
         inbox::{InboxStatus, Notification, NotificationRecord},
         ports::{InboxFilter, InboxStore},
     },
+    notification_category::NotificationCategory,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -67,7 +67,7 @@ impl StoredRow for StoredNotification {
             notification_id: self.notification_id.into(),
             recipient: require_decoded("recipient", ActorRef::parse(&self.recipient).ok())?,
             status: require_decoded("status", InboxStatus::parse(&self.status))?,
-            category: require_decoded("category", FactCategory::parse(&self.category))?,
+            category: require_decoded("category", NotificationCategory::parse(&self.category))?,
             severity: require_decoded("severity", Severity::parse(&self.severity))?,
             title: self.title,
             body: self.body,

@@ -11,7 +11,6 @@ use crate::{
 use async_trait::async_trait;
 use diesel::{ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
-    fact_category::FactCategory,
     id::{DeliveryId, TenantId},
     notification::{
         Channel, Severity,
@@ -21,6 +20,7 @@ use fairway_domain::{
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, DeliveryClaimRef, OutboxStore},
         text::digest_title,
     },
+    notification_category::NotificationCategory,
     store::{CommitError, StoreError},
 };
 use serde_json::Value;
@@ -131,7 +131,7 @@ static LINES: Query = Query::new(
 /// the highest of theirs.
 fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
     let Digest { lines, total } = digest;
-    let category = row.parse_column("category", FactCategory::parse)?;
+    let category = row.parse_column("category", NotificationCategory::parse)?;
     let severity = row.parse_column("severity", Severity::parse)?;
     let (title, link) = if lines.is_empty() {
         (row.column("title")?, row.column("link")?)

@@ -14,7 +14,6 @@ use diesel::{
 };
 use fairway_domain::{
     access::{ActorRef, Role},
-    fact_category::FactCategory,
     id::WorkloadId,
     notification::{
         Channel, Tier,
@@ -24,6 +23,7 @@ use fairway_domain::{
             PreferenceScope, PreferenceSet, PreferenceSetRecord,
         },
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
@@ -47,7 +47,7 @@ struct StoredSetting {
 impl StoredSetting {
     fn preference(&self) -> Result<Preference, StoreError> {
         Ok(Preference {
-            category: require_decoded("settings.category", FactCategory::parse(&self.category))?,
+            category: require_decoded("settings.category", NotificationCategory::parse(&self.category))?,
             channel: require_decoded("settings.channel", Channel::parse(&self.channel))?,
             enabled: self.enabled,
         })
@@ -168,14 +168,14 @@ static CHANGE_PROFILES: GuardedCommit = GuardedCommit::new(
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = notification_default_profiles, check_for_backend(Pg))]
-struct StoredProfiles {
+struct StoredDefaultProfiles {
     settings: Value,
     revision: i64,
     updated_at: OffsetDateTime,
     updated_by: String,
 }
 
-impl StoredProfiles {
+impl StoredDefaultProfiles {
     fn into_value(self) -> Result<DefaultPreferences, StoreError> {
         let settings = settings_of(self.settings)?.into_iter().map(|setting| {
             let Preference { category, channel, enabled } = setting.preference()?;
@@ -244,13 +244,17 @@ impl PreferenceStore for Database {
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError> {
+    async fn find_default_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError> {
         let tenant = scope.tenant().uuid();
-        let find = || notification_default_profiles::table.find(tenant).select(StoredProfiles::as_select());
-        self.first("default profiles", find).await?.map(StoredProfiles::into_value).transpose()
+        let find = || notification_default_profiles::table.find(tenant).select(StoredDefaultProfiles::as_select());
+        self.first("default profiles", find).await?.map(StoredDefaultProfiles::into_value).transpose()
     }
 
-    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError> {
+    async fn commit_default_profiles(
+        &self,
+        scope: TenantScope,
+        change: Change<DefaultPreferences>,
+    ) -> Result<(), CommitError> {
         let ChangeRecord { next, expected_revision, fact } = change.into_record();
         let statement = if expected_revision.is_none() { &CREATE_PROFILES } else { &CHANGE_PROFILES };
         let input = Input::new(scope)

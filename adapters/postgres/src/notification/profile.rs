@@ -14,12 +14,12 @@ use diesel::{
 };
 use fairway_domain::{
     access::ActorRef,
-    fact_category::FactCategory,
     notification::{
         digest::{DigestFrequency, Zone},
         ports::ProfileStore,
         profile::{NotificationProfile, NotificationProfileRecord, ProfileSettings},
     },
+    notification_category::NotificationCategory,
     store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -41,11 +41,11 @@ struct StoredProfile {
     updated_at: OffsetDateTime,
 }
 
-fn digest(stored: &Value) -> Result<BTreeMap<FactCategory, DigestFrequency>, StoreError> {
+fn digest(stored: &Value) -> Result<BTreeMap<NotificationCategory, DigestFrequency>, StoreError> {
     let Value::Object(members) = stored else { return Err(inconsistent("a stored digest is no object".into())) };
     let entry = |(category, frequency): (&String, &Value)| {
         let frequency = frequency.as_str().and_then(DigestFrequency::parse);
-        Ok((require_decoded("digest", FactCategory::parse(category))?, require_decoded("digest", frequency)?))
+        Ok((require_decoded("digest", NotificationCategory::parse(category))?, require_decoded("digest", frequency)?))
     };
     members.iter().map(entry).collect()
 }

@@ -18,7 +18,6 @@ use diesel::{
 use fairway_domain::{
     access::{ActorRef, GrantScope, ResourcePosition, Role},
     audit::FactKind,
-    fact_category::FactCategory,
     id::{FactId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
@@ -30,6 +29,7 @@ use fairway_domain::{
         recipient::MAX_RECIPIENTS,
         rule::rule_of_kind,
     },
+    notification_category::NotificationCategory,
     store::{CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -79,7 +79,7 @@ fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
     let bytes: &[u8] = row.column("body")?;
     let body: FactBody = require_decoded("body", serde_json::from_slice(bytes).ok())?;
     let Some(kind) = FactKind::parse(&body.kind) else { return Ok(None) };
-    let categories: Vec<_> = body.categories.iter().filter_map(|name| FactCategory::parse(name)).collect();
+    let categories: Vec<_> = body.categories.iter().filter_map(|name| NotificationCategory::parse(name)).collect();
     if categories.is_empty() {
         return Ok(None);
     }
@@ -464,7 +464,7 @@ impl ProjectionStore for Database {
         let count = |(recipient, channel, category, singles): SinglesRow| {
             let recipient = require_decoded("recipient", recipient.and_then(|name| ActorRef::parse(&name).ok()))?;
             let channel = require_decoded("channel", Channel::parse(&channel))?;
-            let category = require_decoded("category", FactCategory::parse(&category))?;
+            let category = require_decoded("category", NotificationCategory::parse(&category))?;
             Ok(((recipient, channel, category), require_decoded("singles", u32::try_from(singles).ok())?))
         };
         found.into_iter().map(count).collect()

@@ -9,13 +9,13 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    fact_category::FactCategory,
     notification::{
         Channel,
         ports::{SuppressedDecisionStore, SuppressedFilter},
         preference::{DecidingScope, ReasonCode},
         projection::SuppressedDecision,
     },
+    notification_category::NotificationCategory,
     store::{Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
@@ -29,7 +29,7 @@ fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
     Ok(SuppressedDecision {
         suppressed_decision_id: row.id("suppressed_decision_id")?,
         recipient: row.actor("recipient")?,
-        category: row.parse_column("category", FactCategory::parse)?,
+        category: row.parse_column("category", NotificationCategory::parse)?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
         reason: row.parse_column("reason_code", ReasonCode::parse)?,

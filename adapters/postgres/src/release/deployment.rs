@@ -16,7 +16,8 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{
         BindingsDigest,
-        lane::{DeploymentChange, Lane, SoakEffect},
+        deployment::{DeploymentChange, SoakEffect},
+        lane::Lane,
     },
     slug::Slug,
     store::{CommitError, StoreError},

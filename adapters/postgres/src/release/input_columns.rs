@@ -5,8 +5,9 @@ use fairway_domain::{
     asset::VersionLabel,
     release::{
         BindingsDigest, Release, State,
+        deployment::{DeploymentChange, SoakEffect},
         frozen_reference::FrozenReference,
-        lane::{DeploymentChange, Lane, SoakEffect},
+        lane::Lane,
     },
     rollout::{AdvanceMode, Rollout},
     store::Revision,

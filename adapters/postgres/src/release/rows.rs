@@ -10,8 +10,9 @@ use fairway_domain::{
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
         Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
+        deployment::{Deployment, DeploymentRecord},
         frozen_reference::FrozenReference,
-        lane::{Deployment, DeploymentRecord, Lane, TargetLane},
+        lane::{Lane, TargetLane},
         ports::ReleaseWithDeployment,
         review::{ReviewerVerdict, Verdict},
         rollback::ReleaseEvidenceArtifact,

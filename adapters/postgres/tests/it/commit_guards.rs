@@ -147,13 +147,13 @@ async fn idempotency_keys_are_reusable_after_their_lifetime() {
     for commit in COMMITS.into_iter().filter(|commit| commit.takes_key) {
         let keyed = key(Uuid::now_v7());
         (commit.decide(&fixture).await.send)(Some(keyed.clone())).await.unwrap();
-        fixture.database.move_clock(24 * 60 * 60 + 1).await.unwrap();
+        fixture.database.set_clock_offset(24 * 60 * 60 + 1).await.unwrap();
         assert_eq!(fixture.store.key_state(scope(), &keyed.key).await.unwrap(), KeyState::Unknown, "{}", commit.method);
         (commit.decide(&fixture).await.send)(Some(keyed)).await.unwrap();
-        fixture.database.move_clock(0).await.unwrap();
+        fixture.database.set_clock_offset(0).await.unwrap();
     }
     assert_eq!(fixture.store.delete_expired().await.unwrap(), 0);
-    fixture.database.move_clock(3 * 24 * 60 * 60).await.unwrap();
+    fixture.database.set_clock_offset(3 * 24 * 60 * 60).await.unwrap();
     let keys = COMMITS.iter().filter(|commit| commit.takes_key).count();
     assert_eq!(fixture.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
 }

@@ -61,7 +61,7 @@ async fn run_that_commits_behind_the_scan_is_erased_too() {
     fixture.store.finish(scope(), &ending(&late_run)).await.unwrap();
     assert_eq!(batches(&fixture, erasure).await, [BatchOutcome::Waiting], "it may not be the last one");
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 1);
-    fixture.database.move_clock(200).await.unwrap();
+    fixture.database.set_clock_offset(200).await.unwrap();
     assert_eq!(batches(&fixture, erasure).await.last(), Some(&BatchOutcome::Done));
     assert_eq!(fixture.query_number("SELECT count(*) FROM execution_input").await, 0);
     assert_eq!(fixture.query_number("SELECT runs FROM subject_erasure").await, 1);
@@ -94,10 +94,10 @@ async fn erasure_stays_in_its_tenant_and_marks_runs_once() {
     let (first, second) = (approved(&fixture).await, approved(&fixture).await);
     for erasure in [first, second] {
         assert_eq!(batches(&fixture, erasure).await, [BatchOutcome::More, BatchOutcome::Waiting]);
-        fixture.database.move_clock(200).await.unwrap();
+        fixture.database.set_clock_offset(200).await.unwrap();
         let repeated = [BatchOutcome::More, BatchOutcome::More, BatchOutcome::Done];
         assert_eq!(batches(&fixture, erasure).await, repeated);
-        fixture.database.move_clock(0).await.unwrap();
+        fixture.database.set_clock_offset(0).await.unwrap();
         // A process could be killed after its last batch, before it records the completion. Another batch then
         // changes nothing.
         assert_eq!(fixture.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Done);

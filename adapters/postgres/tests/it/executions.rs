@@ -326,7 +326,7 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     let run = accepted(&fixture).await;
     let recovery = Uuid::now_v7();
     assert_eq!(fixture.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap(), []);
-    fixture.database.move_clock(LEASE + 1).await.unwrap();
+    fixture.database.set_clock_offset(LEASE + 1).await.unwrap();
     let reclaimed = fixture.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap();
     assert_eq!(reclaimed.len(), 1);
     assert_eq!(reclaimed[0].execution.execution_id, run.execution_id);
@@ -359,13 +359,13 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
 async fn renewed_leases_are_not_reclaimed_and_deadlines_are_reported() {
     let fixture = Fixture::new().await;
     let run = accepted(&fixture).await;
-    fixture.database.move_clock(LEASE - 1).await.unwrap();
+    fixture.database.set_clock_offset(LEASE - 1).await.unwrap();
     assert_eq!(renewed(&fixture, &run).await, LeaseState::Held);
-    fixture.database.move_clock(LEASE + 5).await.unwrap();
+    fixture.database.set_clock_offset(LEASE + 5).await.unwrap();
     assert_eq!(fixture.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
-    fixture.database.move_clock(2 * LEASE).await.unwrap();
+    fixture.database.set_clock_offset(2 * LEASE).await.unwrap();
     assert_eq!(fixture.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap().len(), 1);
-    fixture.database.move_clock(3 * LEASE + 1).await.unwrap();
+    fixture.database.set_clock_offset(3 * LEASE + 1).await.unwrap();
     let reclaimed = fixture.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
     assert_eq!(reclaimed.len(), 1, "the lease of a dead recovery expires too");
     assert!(reclaimed[0].is_past_deadline);
@@ -424,7 +424,7 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
         fixture.store.accept(scope(), &run, revisions, None).await.unwrap();
         runs.push(run);
     }
-    fixture.database.move_clock(LEASE + 1).await.unwrap();
+    fixture.database.set_clock_offset(LEASE + 1).await.unwrap();
     let runs = Arc::new(runs);
     let mut recoveries = JoinSet::new();
     for _ in 0..4 {
@@ -477,7 +477,7 @@ async fn output_expires_by_the_database_clock() {
     for (seconds, is_readable) in
         [(0, true), (retention_seconds - 60, true), (retention_seconds + 1, false), (10 * retention_seconds, false)]
     {
-        fixture.database.move_clock(seconds).await.unwrap();
+        fixture.database.set_clock_offset(seconds).await.unwrap();
         let found = read(&fixture, &run).await;
         assert_eq!(found.output.is_some(), is_readable, "{seconds} s later");
         assert_eq!((found.status, found.outcome), (Status::Completed, Some(ExecutionOutcome::Success)));

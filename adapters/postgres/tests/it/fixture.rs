@@ -14,7 +14,7 @@ use fairway_domain::{
     },
     audit::Stamp,
     evidence::{
-        EvidenceArtifact, GovernanceChain, RecordedDecision, Snapshot,
+        EvidenceArtifact, EvidenceSnapshot, GovernanceChain, RecordedDecision,
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
@@ -31,8 +31,9 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         activate::{ActivationReport, FlowStatus, LaneSelection},
+        deployment::DeploymentChange,
         frozen_reference::FrozenReference,
-        lane::{DeploymentChange, Lane, TargetLane},
+        lane::{Lane, TargetLane},
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
         review::{ApprovalRule, SelfApproval, Verdict},
     },
@@ -203,8 +204,8 @@ impl StoreFixture {
         self.store.commit_lane_change(scope(), activation(&deployed_release, None), None).await.unwrap();
         let deployed_release = self.current_release(&deployed_release.release).await;
         let body = GovernanceChain::for_release(&deployed_release.release, &workload).to_snapshot().body;
-        let snapshot = Snapshot { digest: snapshot_digest(&deployed_release), body };
-        self.store.store_snapshot(scope(), &snapshot).await.unwrap();
+        let snapshot = EvidenceSnapshot { digest: snapshot_digest(&deployed_release), body };
+        self.store.store_evidence_snapshot(scope(), &snapshot).await.unwrap();
         (workload, deployed_release)
     }
 

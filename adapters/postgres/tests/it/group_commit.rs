@@ -16,7 +16,8 @@ use fairway_domain::{
     id::ReleaseId,
     release::{
         Release, ReleaseRecord, StateName,
-        lane::{Deployment, DeploymentRecord, Lane},
+        deployment::{Deployment, DeploymentRecord},
+        lane::Lane,
         ports::{DeploymentStore, ReleaseStore},
     },
     store::{CommitError, Revision},

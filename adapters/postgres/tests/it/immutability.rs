@@ -118,7 +118,7 @@ async fn append_only_list_matches_the_triggers_in_the_schema() {
 #[tokio::test]
 async fn new_partitions_of_history_are_append_only() {
     let fixture = fixture_with_history().await;
-    fixture.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
+    fixture.database.set_clock_offset(150 * 24 * 60 * 60).await.unwrap();
     assert!(fairway_postgres::create_partitions(&fixture.database.url()).await.unwrap() > 0);
     let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
         JOIN pg_class AS child ON child.oid = inhrelid

@@ -68,7 +68,7 @@ async fn key_is_reserved_until_the_commit_of_its_request() {
     fixture.store.renew_reservation(scope(), &key, resource, LEASE).await.unwrap();
     fixture.store.release_reservation(scope(), &key, resource).await.unwrap();
     assert!(!reserve(&fixture, &key, resource).await && !reserve(&fixture, &key, other_resource).await);
-    fixture.database.move_clock(DAY - 60).await.unwrap();
+    fixture.database.set_clock_offset(DAY - 60).await.unwrap();
     assert_eq!(key_state(&fixture, &key).await, outcome, "an outcome is kept for one day");
 }
 
@@ -97,11 +97,11 @@ async fn expired_reservation_can_be_taken_over() {
     let (asset, _) = knowledge_base(&fixture).await;
     let (key, first, second) = (key(), Uuid::now_v7(), Uuid::now_v7());
     assert!(reserve(&fixture, &key, first).await);
-    fixture.database.move_clock(20).await.unwrap();
+    fixture.database.set_clock_offset(20).await.unwrap();
     fixture.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
-    fixture.database.move_clock(40).await.unwrap();
+    fixture.database.set_clock_offset(40).await.unwrap();
     assert!(!reserve(&fixture, &key, second).await, "the lease was renewed");
-    fixture.database.move_clock(60).await.unwrap();
+    fixture.database.set_clock_offset(60).await.unwrap();
     assert_eq!(key_state(&fixture, &key).await, KeyState::Unknown);
     let other = RequestKey { body_digest: [4; 32], ..key.clone() };
     assert!(reserve(&fixture, &other, second).await, "an expired key accepts another body");
@@ -111,7 +111,7 @@ async fn expired_reservation_can_be_taken_over() {
     let late = commit(&fixture, &asset, 0, &key, first).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
     // A commit after the lease has expired succeeds if no other request has reserved the key.
-    fixture.database.move_clock(120).await.unwrap();
+    fixture.database.set_clock_offset(120).await.unwrap();
     commit(&fixture, &asset, 0, &other, second).await.unwrap();
     assert_eq!(key_state(&fixture, &other).await, KeyState::Completed(StoredOutcome { status: 201, resource: second }));
 }
@@ -120,6 +120,6 @@ async fn expired_reservation_can_be_taken_over() {
 async fn sweep_deletes_old_reservations() {
     let fixture = Fixture::new().await;
     assert!(reserve(&fixture, &key(), Uuid::now_v7()).await);
-    fixture.database.move_clock(DAY + 60).await.unwrap();
+    fixture.database.set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(fixture.store.delete_expired().await.unwrap(), 1);
 }

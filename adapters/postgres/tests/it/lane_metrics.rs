@@ -58,7 +58,7 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     assert_eq!(metrics.runs.ended, 1, "counts ended runs of the lane since its activation only");
     assert!((3_500..=3_600).contains(&metrics.soak_seconds_left), "{}", metrics.soak_seconds_left);
     assert_eq!(fixture.store.list_soaked(None, 10).await.unwrap(), []);
-    fixture.database.move_clock(3_600).await.unwrap();
+    fixture.database.set_clock_offset(3_600).await.unwrap();
     assert_eq!(record().await.unwrap().soak_seconds_left, 0);
     assert_eq!(fixture.store.list_soaked(None, 10).await.unwrap().len(), 1);
 }

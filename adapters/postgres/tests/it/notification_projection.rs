@@ -9,13 +9,13 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, ResourcePosition, Role},
     audit::{FactKind, FactSequencer},
-    fact_category::FactCategory,
     notification::{
         announcement::{Announcement, Audience},
         inbox::inbox_read_fact,
         ports::{AnnouncementStore, InboxFilter, InboxStore, ProjectionBasis, ProjectionStore},
         projection::Projection,
     },
+    notification_category::NotificationCategory,
     store::{CommitError, PageRequest},
     tenant::DEFAULT_TENANT_ID,
     workload::{Status, Workload, WorkloadPatch, ports::WorkloadStore},
@@ -141,7 +141,7 @@ async fn batch_contains_subjects_and_finds_the_people_of_their_roles() {
     while fixture.store.sequence().await.unwrap() > 0 {}
     let batch = fixture.store.next_batch(scope(), 500).await.unwrap().unwrap();
     let [(fact, subject)] = &batch.facts[..] else { panic!("{:?}", batch.facts) };
-    assert_eq!((fact.kind, &fact.categories[..]), (FactKind::WorkloadChanged, &[FactCategory::Incidents][..]));
+    assert_eq!((fact.kind, &fact.categories[..]), (FactKind::WorkloadChanged, &[NotificationCategory::Incidents][..]));
     assert_eq!(
         (subject.name.as_deref(), subject.workload_id),
         (Some(workload.slug.as_str()), Some(workload.workload_id))

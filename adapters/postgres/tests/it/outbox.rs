@@ -121,7 +121,7 @@ async fn delivery_with_an_expired_claim_is_claimed_again_and_a_late_outcome_is_i
     project(&fixture, 1, &destinations).await;
     let first = fixture.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.pop().unwrap();
     assert!(fixture.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.is_empty(), "the lease holds");
-    fixture.database.move_clock(61).await.unwrap();
+    fixture.database.set_clock_offset(61).await.unwrap();
     let second = fixture.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.pop().unwrap();
     assert_eq!((id_of(&second), second.attempt), (id_of(&first), 2));
     assert_eq!(second.outgoing.message, first.outgoing.message, "all attempts send the same message");
@@ -233,7 +233,7 @@ async fn backlog_counts_unfinished_deliveries_and_their_wait() {
     project(&fixture, 3, &destinations).await;
     let claimed = fixture.store.claim(&claim(2, 2, Vec::new())).await.unwrap().deliveries;
     fixture.store.finish(&claimed[0], AttemptOutcome::Sent(Some(200))).await.unwrap();
-    fixture.database.move_clock(100).await.unwrap();
+    fixture.database.set_clock_offset(100).await.unwrap();
     let backlog = fixture.store.outbox_backlog().await.unwrap();
     let [ChannelBacklog { channel: Channel::Webhook, pending: 1, claimed: 1, oldest_pending, longest_overdue }] =
         backlog[..]
@@ -252,7 +252,7 @@ async fn projector_lag_counts_the_facts_after_its_position() {
     }
     while fixture.store.sequence().await.unwrap() > 0 {}
     let size = u64::try_from(fixture.query_number("SELECT max(size) FROM fact_log").await).unwrap();
-    fixture.database.move_clock(100).await.unwrap();
+    fixture.database.set_clock_offset(100).await.unwrap();
     let lag = fixture.store.projector_lag().await.unwrap();
     assert_eq!(lag.facts, size);
     assert!((Duration::from_secs(100)..Duration::from_secs(160)).contains(&lag.age), "{lag:?}");

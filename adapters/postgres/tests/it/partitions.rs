@@ -45,9 +45,9 @@ async fn readiness_ends_a_week_before_the_last_partition() {
     let seconds_left =
         fixture.query_number("SELECT extract(epoch FROM fairway_partitions_until() - now())::bigint").await;
     assert!(seconds_left > 89 * DAY, "partitions exist for three months ahead");
-    fixture.database.move_clock(seconds_left - 8 * DAY).await.unwrap();
+    fixture.database.set_clock_offset(seconds_left - 8 * DAY).await.unwrap();
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
-    fixture.database.move_clock(seconds_left - 6 * DAY).await.unwrap();
+    fixture.database.set_clock_offset(seconds_left - 6 * DAY).await.unwrap();
     assert!(!fixture.store.has_partitions_ahead().await.unwrap());
     let created = create_partitions(&fixture.database.url()).await.unwrap();
     assert_eq!(i64::from(created) % PARTITIONED_TABLES, 0);
@@ -143,7 +143,7 @@ async fn count_payloads_and_evidence(fixture: &Fixture) -> (i64, i64) {
 async fn move_past_month(fixture: &Fixture, days: i64) {
     let to_end = "SELECT extract(epoch FROM (date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month')
         AT TIME ZONE 'UTC' - now())::bigint";
-    fixture.database.move_clock(fixture.query_number(to_end).await + days * DAY).await.unwrap();
+    fixture.database.set_clock_offset(fixture.query_number(to_end).await + days * DAY).await.unwrap();
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Guard, ServerMode, Url};
-use fairway_providers::{Anthropic, Connection, OpenAi};
+use fairway_providers::{AccountConnection, Anthropic, OpenAi};
 use fairway_testkit::ScriptedEndpoint;
 use serde_json::json;
 use std::{
@@ -54,7 +54,7 @@ impl Protocol {
         let url = Url::parse(base_url).unwrap();
         let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
         let guard = Guard::new(ServerMode::Remote, Vec::new());
-        let connection = Connection::new("first", &guard, &url, timeout, key).unwrap();
+        let connection = AccountConnection::new("first", &guard, &url, timeout, key).unwrap();
         match self {
             Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
             Self::Anthropic => Arc::new(Anthropic::new(connection, &url)),

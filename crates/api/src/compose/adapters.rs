@@ -24,7 +24,7 @@ use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
-use fairway_providers::{AccountProvider, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
+use fairway_providers::{AccountConnection, Accounts, Anthropic, LocalProvider, OpenAi, ProviderWithAccountSettings};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolAndHookClient;
@@ -252,14 +252,14 @@ pub(crate) fn provider(
 ) -> Result<Arc<dyn Provider>, EgressError> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
-        Connection::new(&account.account_slot, guard, &endpoint.base_url, endpoint.timeout, key)
+        AccountConnection::new(&account.account_slot, guard, &endpoint.base_url, endpoint.timeout, key)
     };
     let provider: Arc<dyn Provider> = match &account.kind {
         ProviderKind::Local => Arc::new(LocalProvider),
         ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
         ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
     };
-    let account = AccountProvider::new(provider)
+    let account = ProviderWithAccountSettings::new(provider)
         .with_residency(account.residency.clone())
         .with_max_concurrent_calls(account.concurrency)
         .with_prices(account.prices.clone());

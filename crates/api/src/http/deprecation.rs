@@ -73,7 +73,7 @@ mod tests {
     async fn adds_deprecation_headers_to_responses() {
         let handler = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
         let app = App::new()
-            .app_data(web::Data::new(HttpState { deprecations: OLD, ..test_support::base() }))
+            .app_data(web::Data::new(HttpState { deprecations: OLD, ..test_support::http_state() }))
             .service(web::resource("/v1/things/{thing_id}").get(handler).post(handler))
             .wrap(from_fn(identify_and_record_request));
         let app = test::init_service(app).await;

@@ -126,7 +126,7 @@ mod tests {
         let mut known_methods = KnownMethods::default();
         known_methods.add("/things/{thing}", "GET");
         known_methods.add("/things/{thing}", "POST");
-        let base = web::Data::new(HttpState { known_methods, ..test_support::base() });
+        let base = web::Data::new(HttpState { known_methods, ..test_support::http_state() });
         let app = App::new().app_data(base).service(read).service(change).default_service(web::to(fallback));
         let app = test::init_service(app).await;
         for (method, path, status, allow) in [

@@ -14,8 +14,8 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The HTTP base of an app that serves every host.
-pub(crate) fn base() -> HttpState {
+/// The HTTP state of an app that serves every host.
+pub(crate) fn http_state() -> HttpState {
     HttpState {
         metrics: Metrics::new().unwrap(),
         site_rules: HostRules::AnyHost,

@@ -116,7 +116,7 @@ mod tests {
 
     #[actix_web::test]
     async fn refuses_unknown_query_parameters() {
-        let base = web::Data::new(HttpState { known_queries: known_queries(), ..test_support::base() });
+        let base = web::Data::new(HttpState { known_queries: known_queries(), ..test_support::http_state() });
         let handler = || async { HttpResponse::Ok().finish() };
         let app = App::new()
             .app_data(base)

@@ -8,7 +8,7 @@ use fairway_domain::{
     access::Caller,
     client_address::ClientAddress,
     id::RequestId,
-    offered_tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, workload_slug_of_tool_name},
+    offered_tool::{BuiltinTool, OfferedToolCall, SideEffect, ToolDescription, workload_slug_of_tool_name},
     slug::Slug,
 };
 use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};
@@ -90,7 +90,7 @@ impl McpHandler {
             (Some(tool), _) => parse_tool_call(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();
-                Ok(ToolCall::Workload { workload, environment, inputs: arguments })
+                Ok(OfferedToolCall::Workload { workload, environment, inputs: arguments })
             }
             (None, None) => return Err(ErrorData::invalid_params("unknown tool", None)),
         };

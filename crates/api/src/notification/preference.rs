@@ -151,7 +151,7 @@ fn respond_with_defaults(explicit: &ExplicitSettings<DefaultPreference>) -> Http
 }
 
 async fn read(api: &Api, caller: &IdentifiedCaller, scope: RequestedPreferenceScope) -> Result<HttpResponse, ApiError> {
-    Ok(respond(&api.services.notifications.preferences(caller, scope).await?))
+    Ok(respond(&api.services.notifications.explicit_preferences(caller, scope).await?))
 }
 
 async fn change(

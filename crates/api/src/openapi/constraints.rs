@@ -19,7 +19,6 @@ use fairway_domain::{
         ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
         script::Language,
     },
-    fact_category::FactCategory,
     knowledge::document::DocumentId,
     memory::{MAX_SESSION_CHARS, SessionId},
     notification::{
@@ -27,6 +26,7 @@ use fairway_domain::{
         inbox::InboxStatus,
         preference::{DecidingScope, ReasonCode},
     },
+    notification_category::NotificationCategory,
     policy::{ConditionResult, Outcome as PolicyOutcome},
     release::{StateName, lane::Lane, review::Verdict},
     rollout::RolloutStatus,
@@ -288,7 +288,7 @@ fn subjects() -> Constraint {
 }
 
 fn categories() -> Constraint {
-    one_of(FactCategory::ALL.map(FactCategory::as_str))
+    one_of(NotificationCategory::ALL.map(NotificationCategory::as_str))
 }
 
 fn deciding_scopes() -> Constraint {

@@ -94,7 +94,7 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
         wait_until("no statement runs", RECOVERY_TIMEOUT, async || query_number(&owner, RUNNING).await == 0).await;
         let claimed = "SELECT count(*) FROM notification_delivery WHERE status = 'claimed'";
         in_progress += query_number(&owner, claimed).await;
-        database.move_clock(LEASE_SECONDS * i64::try_from(round + 1).unwrap()).await.unwrap();
+        database.set_clock_offset(LEASE_SECONDS * i64::try_from(round + 1).unwrap()).await.unwrap();
         servers[surviving_index].resume();
         servers[killed_index] = setups[killed_index].start().await;
     }
@@ -129,7 +129,7 @@ async fn stopping_server_releases_unsent_deliveries() {
     let released_sql = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
     assert_eq!(query_number(&owner, released_sql).await, 1, "{}", server.read_log());
     // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either case.
-    database.move_clock(LEASE_SECONDS).await.unwrap();
+    database.set_clock_offset(LEASE_SECONDS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let _server = setup.start().await;
     wait_until("the delivery is sent", RECOVERY_TIMEOUT, async || query_number(&owner, UNSENT).await == 0).await;

@@ -76,7 +76,7 @@ async fn killed_server_leaves_an_erasure_that_the_next_one_completes() {
     let server = setup.start().await;
     wait_until("every copy is erased", STEP_TIMEOUT, async || count(&owner, erased).await == COPIES + 1).await;
     assert_eq!(count(&owner, completed).await, 0, "what was in progress at the approval may follow");
-    database.move_clock(200).await.unwrap();
+    database.set_clock_offset(200).await.unwrap();
     let is_completed = "SELECT count(*) FROM subject_erasure WHERE status = 'completed'";
     wait_until("the erasure completes", STEP_TIMEOUT, async || count(&owner, is_completed).await == 1).await;
     let response = server.client.acting_as(Some("user:ada")).get(&format!("/v1/erasures/{erasure}")).await.unwrap();

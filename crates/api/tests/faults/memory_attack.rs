@@ -12,7 +12,7 @@ mod attacks;
 mod caches;
 mod client;
 mod outcome_counts;
-mod target_resources;
+mod target_fixtures;
 
 use crate::server_process::{Server, ServerSetup};
 use attacks::Attack;
@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use target_resources::Target;
+use target_fixtures::AttackTarget;
 use tokio::task::JoinSet;
 
 /// Maximum resident memory of the server, in KiB.
@@ -75,7 +75,7 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
 async fn resident_memory_stays_below_400_mib_under_attack() {
     let database = TestDatabase::create().await.unwrap();
     let (_setup, server) = start_server(&database).await;
-    let target = Arc::new(Target::prepare(&server).await);
+    let target = Arc::new(AttackTarget::prepare(&server).await);
     println!("before: {} MiB", server.memory().resident_kib >> 10);
     let mut random = Random::from_environment();
     if is_long() {
@@ -91,7 +91,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
 /// Maximum number of rounds of an attack in the short form. An attack ends early when it has reached all of its aims.
 const ROUNDS: usize = 12;
 
-async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
+async fn run_attacks_in_sequence(server: &Server, target: &Arc<AttackTarget>, random: &mut Random) {
     let (mut report, mut incomplete_attacks) = (Vec::new(), Vec::new());
     for attack in selected_attacks() {
         server.reset_peak_memory();
@@ -150,7 +150,7 @@ impl AttackOrder {
     }
 }
 
-async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut Random) {
+async fn run_random_attacks(server: &Server, target: &Arc<AttackTarget>, random: &mut Random) {
     let deadline = Instant::now() + duration();
     let running_attacks: Arc<Mutex<Vec<Attack>>> = Arc::default();
     let counts_by_attack: Arc<Mutex<BTreeMap<Attack, OutcomeCounts>>> = Arc::default();
@@ -220,7 +220,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
 async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
     let (_setup, server) = start_server(&database).await;
-    let target = Arc::new(Target::prepare(&server).await);
+    let target = Arc::new(AttackTarget::prepare(&server).await);
     let mut random = Random::from_environment();
     Attack::UnknownEnvironments.run(&target, &mut random, 1).await;
     let before_kib = server.memory().resident_kib;
@@ -236,7 +236,7 @@ async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;
     let database = TestDatabase::create().await.unwrap();
     let (_setup, server) = start_server(&database).await;
-    let target = Target::prepare(&server).await;
+    let target = AttackTarget::prepare(&server).await;
     let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
     let version_request = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
     let request = version_request.with_actor("user:author");

@@ -142,7 +142,7 @@ async fn database_clock_decides_on_expiry() {
     let expiry_sql = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let expires_at: String = owner.query_one(expiry_sql, &[]).await.unwrap().get(0);
     let path = connection(&fixture, json!({ "expires_at": expires_at })).await;
-    app.database().move_clock(2 * 60 * 60).await.unwrap();
+    app.database().set_clock_offset(2 * 60 * 60).await.unwrap();
     let activate = app.post(fixture.use_case_path(&format!("/{use_case}/activate")), json!({}));
     activate.await.expect_refusal(409, "connections_unresolved");
     let bundle = app.get(fixture.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);

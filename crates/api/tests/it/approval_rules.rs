@@ -188,9 +188,9 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     approve(&app, &release, "user:cy").await.expect(201);
 
     // Nearly two hours pass on the database's clock, so the approval is still valid.
-    app.database().move_clock(2 * 3_600 - 60).await.unwrap();
+    app.database().set_clock_offset(2 * 3_600 - 60).await.unwrap();
     transition(&app, &release, "approved").await.expect(200);
-    app.database().move_clock(2 * 3_600 + 60).await.unwrap();
+    app.database().set_clock_offset(2 * 3_600 + 60).await.unwrap();
     let refusal = transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
     assert_eq!((&refusal["approvals"], &refusal["min_approvals"]), (&json!(0), &json!(1)));
     approve(&app, &release, "user:cy").await.expect(201);

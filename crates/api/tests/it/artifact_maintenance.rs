@@ -31,7 +31,7 @@ async fn verification_reports_every_difference() {
     let fixtures = app.fixtures();
     let intact = fixtures.prompt("sound").await;
     let services = app.services();
-    let verified = services.artifacts.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
         (fixtures.prompt("changed").await, fixtures.prompt("missing").await, fixtures.prompt("row").await);
@@ -46,7 +46,7 @@ async fn verification_reports_every_difference() {
         row.asset_version_id
     );
     owner.batch_execute(&damage_sql).await.unwrap();
-    let verified = services.artifacts.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_version_artifacts().await.unwrap();
     assert_eq!(verified.versions, 4);
     let found: Vec<(String, Vec<&str>)> = verified
         .discrepancies
@@ -85,14 +85,14 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     fs::write(&unrelated, "x").unwrap();
     let report = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!((report.deleted, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
-    app.database().move_clock(DAY - 60).await.unwrap();
+    app.database().set_clock_offset(DAY - 60).await.unwrap();
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     let report = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!(report.deleted, 2, "{report:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(artifact_file(&app, &stored_prompt).exists() && unrelated.exists());
-    assert_eq!(services.artifacts.verify_artifacts().await.unwrap().discrepancies, []);
+    assert_eq!(services.artifacts.verify_version_artifacts().await.unwrap().discrepancies, []);
     assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
 }
 
@@ -104,7 +104,7 @@ async fn only_one_process_sweeps_when_due() {
     // The servers may already have swept at their start, so the first result is ignored.
     due(&app).await;
     assert!(!due(&app).await && !due(&second_server).await);
-    app.database().move_clock(7 * 60 * 60).await.unwrap();
+    app.database().set_clock_offset(7 * 60 * 60).await.unwrap();
     let (first_report, second_report) = futures_util::future::join(due(&app), due(&second_server)).await;
     assert!(first_report != second_report, "exactly one process sweeps");
     assert!(!due(&app).await && !due(&second_server).await);
@@ -122,7 +122,7 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     let other_server = other_server.start().await;
     let owner = other_server.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
-    other_server.database().move_clock(2 * DAY).await.unwrap();
+    other_server.database().set_clock_offset(2 * DAY).await.unwrap();
     let error = other_server.services().artifacts.collect_garbage().await.unwrap_err();
     assert!(error.to_string().contains("another installation"), "{error}");
     assert!(artifact_file(&app, &stored_prompt).exists());
@@ -137,9 +137,9 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     app.post(&path, body.clone()).await.expect(201);
     app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().deleted, 1);
-    assert_eq!(app.services().artifacts.verify_artifacts().await.unwrap().versions, 1);
+    assert_eq!(app.services().artifacts.verify_version_artifacts().await.unwrap().versions, 1);
 }
 
 /// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
@@ -204,7 +204,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     // The same request with the same key succeeds once the store returns the right bytes.
     faults.set_fault(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
-    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let discrepancies = app.services().artifacts.verify_version_artifacts().await.unwrap().discrepancies;
     let damaged_versions: Vec<String> =
         discrepancies.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(damaged_versions, [truncated.asset_version_id]);
@@ -276,7 +276,7 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let before = bytes_read();
     let response = app.post(documents.clone(), body.clone()).await;
     response.expect_refusal(503, "integrity_mismatch");
-    let discrepancies = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
+    let discrepancies = app.services().artifacts.verify_version_artifacts().await.unwrap().discrepancies;
     let bytes = bytes_read() - before;
     assert!(bytes < 1 << 26, "{bytes} bytes were read");
     let problems_by_version: Vec<(String, Vec<&str>)> = discrepancies

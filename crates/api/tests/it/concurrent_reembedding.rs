@@ -295,7 +295,7 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
     for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
         let first_request = spawn_request(keyed.request(&keyed.server));
         keyed.gate.wait_for_calls(1).await;
-        app.database().move_clock(2 * 60 * 60).await.unwrap();
+        app.database().set_clock_offset(2 * 60 * 60).await.unwrap();
         let other_server = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
         let second_response = keyed.request(&other_server).await;
         assert!(!is_replayed(&second_response), "{second_response}");
@@ -304,7 +304,7 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
         let first_response = first_request.await.unwrap();
         assert!(is_replayed(&first_response), "the first request returns the outcome of the retry: {first_response}");
         assert_eq!(first_response.expect(keyed.status), second_body);
-        app.database().move_clock(0).await.unwrap();
+        app.database().set_clock_offset(0).await.unwrap();
     }
     assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
 }

@@ -47,7 +47,7 @@ async fn each_notice_is_created_once_by_the_database_clock() {
     for (day, notice) in
         [(0, None), (5, None), (7, Some(14)), (12, None), (18, Some(3)), (19, None), (21, Some(0)), (40, None)]
     {
-        app.database().move_clock(day * DAY).await.unwrap();
+        app.database().set_clock_offset(day * DAY).await.unwrap();
         expected.extend(notice);
         for _ in 0..2 {
             assert_eq!(notices(&app, &connection).await, expected, "day {day}");

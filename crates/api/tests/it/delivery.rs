@@ -168,7 +168,7 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
         }
         assert!(!found[0].to_string().contains("whsec"), "nothing that the receiver answers is stored");
         let seconds = TWO_DAYS * i64::try_from(attempt).unwrap();
-        app.database().move_clock(seconds).await.unwrap();
+        app.database().set_clock_offset(seconds).await.unwrap();
     }
     let requests = receiver.requests();
     let key = |index: usize| (requests[index].header("webhook-id").map(str::to_owned), requests[index].body.clone());
@@ -293,7 +293,7 @@ async fn queued_deliveries_of_disabled_settings_and_destinations_are_not_sent() 
             "{filtered:?}"
         );
     }
-    app.database().move_clock(TWO_DAYS).await.unwrap();
+    app.database().set_clock_offset(TWO_DAYS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(200, ""));
     // The later fact is sent only after the sender has processed the earlier due deliveries.
     suspend(&fixture).await;
@@ -576,7 +576,7 @@ async fn digest_waits_for_the_end_of_its_window() {
     );
     let midnight = "SELECT to_char(due_at AT TIME ZONE 'Pacific/Auckland', 'HH24:MI') FROM notification_delivery";
     assert_eq!(owner.query_one(midnight, &[]).await.unwrap().get::<_, &str>(0), "00:01");
-    app.database().move_clock(TWO_DAYS).await.unwrap();
+    app.database().set_clock_offset(TWO_DAYS).await.unwrap();
     let failed = await_status(&app, "failed").await;
     assert_eq!(failed["last_error"], "no_address", "the local user has no verified address");
 }

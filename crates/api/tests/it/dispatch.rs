@@ -415,7 +415,7 @@ async fn leases_and_links_ignore_server_clocks() {
     blocked_provider.set_behaviour(ProviderBehaviour::Answers("kept".to_owned()));
     assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "kept");
 
-    server.database().move_clock(3_601).await.unwrap();
+    server.database().set_clock_offset(3_601).await.unwrap();
     for app in [&server, &other_server] {
         app.post(by_link.clone(), body()).await.expect_refusal(401, "share_token_expired");
     }

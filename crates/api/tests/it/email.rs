@@ -101,7 +101,7 @@ async fn deferred_and_rejected_mails_record_the_status_of_the_server() {
         (delivery_to(&found, &busy_destination).unwrap(), delivery_to(&found, &refused_destination).unwrap());
     assert_eq!((&deferred["last_error"], &deferred["last_response_status"]), (&json!("receiver_failed"), &json!(451)));
     assert_eq!((&rejected["last_error"], &rejected["last_response_status"]), (&json!("rejected"), &json!(550)));
-    app.database().move_clock(TWO_DAYS).await.unwrap();
+    app.database().set_clock_offset(TWO_DAYS).await.unwrap();
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
     let id = format!("<{}@example.com>", deferred["delivery_id"].as_str().unwrap());
     assert_eq!(mail.header("message-id"), [id.as_str()], "the attempts are the same mail");
@@ -127,7 +127,7 @@ async fn digest_reaches_the_verified_mailbox_of_its_person() {
     suspend(&fixture).await;
     suspend(&fixture).await;
     await_digest_lines(&app, 2).await;
-    app.database().move_clock(TWO_DAYS).await.unwrap();
+    app.database().set_clock_offset(TWO_DAYS).await.unwrap();
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
     assert_eq!(
         (mail.to.as_slice(), mail.header("subject")),
@@ -150,7 +150,7 @@ async fn burst_is_sent_as_three_emails_and_one_summary() {
     // Waits for the start of a five-minute window, so that all facts are within one window.
     let owner = app.database().connect_as_owner().await.unwrap();
     let seconds_sql = "SELECT 301 - (floor(extract(epoch FROM now()))::bigint % 300)";
-    app.database().move_clock(owner.query_one(seconds_sql, &[]).await.unwrap().get(0)).await.unwrap();
+    app.database().set_clock_offset(owner.query_one(seconds_sql, &[]).await.unwrap().get(0)).await.unwrap();
     for _ in 0..7 {
         suspend(&fixture).await;
     }
@@ -159,7 +159,7 @@ async fn burst_is_sent_as_three_emails_and_one_summary() {
     let found =
         await_deliveries(&app, |found| found.iter().filter(|delivery| delivery["status"] == "sent").count() == 3).await;
     assert_eq!(found.len(), 4, "the rest waits for the end of the window: {found:#?}");
-    app.database().move_clock(TWO_DAYS).await.unwrap();
+    app.database().set_clock_offset(TWO_DAYS).await.unwrap();
     let last_mail = smtp.wait_for_mails(4).await.pop().unwrap();
     assert_eq!(last_mail.header("subject"), ["4 notifications of `incidents`"]);
 }

@@ -167,9 +167,9 @@ async fn link_shared_page_requires_a_valid_link() {
         .await
         .expect_refusal(409, "no_active_release");
     assert_eq!(app.get(&links).await.expect(200)[0]["use_count"], 0);
-    app.database().move_clock(25 * 3600).await.unwrap();
+    app.database().set_clock_offset(25 * 3600).await.unwrap();
     assert_refused(&get(token).await);
-    app.database().move_clock(0).await.unwrap();
+    app.database().set_clock_offset(0).await.unwrap();
     assert_page(&get(token).await, 200, "'self'");
     app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
     assert_refused(&get(token).await);

@@ -46,7 +46,7 @@ async fn carry_out(app: &TestApp) {
 /// Executes approved erasures to completion, including the texts of runs that were active at the approval.
 async fn complete(app: &TestApp) {
     carry_out(app).await;
-    app.database().move_clock(200).await.unwrap();
+    app.database().set_clock_offset(200).await.unwrap();
     carry_out(app).await;
 }
 

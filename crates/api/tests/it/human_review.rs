@@ -344,13 +344,13 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
 
     let (unreviewed, _) = run_until_review(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
-    app.database().move_clock(WEEK - 60).await.unwrap();
+    app.database().set_clock_offset(WEEK - 60).await.unwrap();
     assert_eq!(
         app.services().reviews.end_reviews_without_verdict().await.unwrap(),
         0,
         "the review expires a minute later"
     );
-    app.database().move_clock(WEEK + 1).await.unwrap();
+    app.database().set_clock_offset(WEEK + 1).await.unwrap();
     review_request(&app, &unreviewed, json!({ "outcome": "approved" })).await.expect_refusal(409, "review_not_pending");
     let ended_run = wait_until_ended(&app, &unreviewed).await;
     assert_eq!((&ended_run["status"], &ended_run["outcome"]), (&json!("cancelled"), &json!("cancelled")));

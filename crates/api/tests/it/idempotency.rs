@@ -249,10 +249,10 @@ async fn keys_expire_after_one_day() {
             .idempotency_key("k")
     };
     let (first_asset, first_run) = (create_asset("one").await.expect(201), run().await.expect(200));
-    app.database().move_clock(AFTER_RETENTION - 120).await.unwrap();
+    app.database().set_clock_offset(AFTER_RETENTION - 120).await.unwrap();
     create_asset("two").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(run().await.expect(200), first_run);
-    app.database().move_clock(AFTER_RETENTION).await.unwrap();
+    app.database().set_clock_offset(AFTER_RETENTION).await.unwrap();
     let second_asset = create_asset("two").await;
     assert!(!is_replayed(&second_asset));
     assert_ne!(second_asset.expect(201)["asset_id"], first_asset["asset_id"]);

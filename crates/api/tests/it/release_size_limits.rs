@@ -1,6 +1,6 @@
 //! Releases that are too large: by the number of their bindings, by their compiled size, and by the size of their plan.
 
-use crate::releases::{bind, transition_to, unbind};
+use crate::release_bindings_and_gates::{bind, transition_to, unbind};
 use fairway_testkit::{TestApp, app::Version};
 use serde_json::{Value, json};
 

@@ -231,7 +231,7 @@ async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     for suffix in ["", "/evidence-graph", "/events"] {
         setup.app.get(format!("{path}{suffix}")).in_tenant(&other_tenant).await.expect_refusal(404, "not_found");
     }
-    setup.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
+    setup.app.database().set_clock_offset(30 * 24 * 60 * 60 + 60).await.unwrap();
     assert_eq!(setup.app.get(&path).await.expect(200)["queued_result"], Value::Null);
     let events = setup.app.get(format!("{path}/events")).await;
     assert!(!events.text().contains("Thirty days"), "{events}");

@@ -338,9 +338,9 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     clock.set_offset(2 * DAY);
     assert_eq!(control_rollouts().await, (0, 0), "the server's clock does not count");
     clock.set_offset(-DAY);
-    app.database().move_clock(3_590).await.unwrap();
+    app.database().set_clock_offset(3_590).await.unwrap();
     assert_eq!(control_rollouts().await, (0, 0), "the soak has not ended");
-    app.database().move_clock(3_601).await.unwrap();
+    app.database().set_clock_offset(3_601).await.unwrap();
     assert_eq!(read_rollout(&app, release).await["hold_reason"], "too_few_runs");
     assert_eq!(control_rollouts().await, (0, 1));
     assert_eq!(control_rollouts().await, (0, 1), "the hold continues and is recorded once");

@@ -191,9 +191,9 @@ async fn deltas_expire_with_the_result() {
     let streamed = parse_event_stream(&run(&app, &workload).header("accept", "text/event-stream").await);
     let id = streamed[0].data["execution_id"].clone();
     let day = 24 * 60 * 60;
-    app.database().move_clock(30 * day - 60).await.unwrap();
+    app.database().set_clock_offset(30 * day - 60).await.unwrap();
     assert_eq!(parse_event_stream(&app.get(execution_path(&id, "/events")).await), streamed);
-    app.database().move_clock(30 * day + 60).await.unwrap();
+    app.database().set_clock_offset(30 * day + 60).await.unwrap();
     assert_eq!(app.get(execution_path(&id, "")).await.expect(200)["queued_result"], Value::Null);
     let expired = app.get(execution_path(&id, "/events")).await;
     assert_eq!(kinds_of(&parse_event_stream(&expired)), COMPLETED_RUN_EVENTS);

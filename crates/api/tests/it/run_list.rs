@@ -211,9 +211,9 @@ async fn submitter_reads_its_result_until_the_retention_ends() {
     let day = 24 * 60 * 60;
     let page_before = app.get(&path).await.expect(200);
     assert!(page_before["queued_result"]["result"].is_string());
-    app.database().move_clock(30 * day - 60).await.unwrap();
+    app.database().set_clock_offset(30 * day - 60).await.unwrap();
     assert_eq!(app.get(&path).await.expect(200), page_before);
-    app.database().move_clock(30 * day + 60).await.unwrap();
+    app.database().set_clock_offset(30 * day + 60).await.unwrap();
     let page_after = app.get(&path).await.expect(200);
     assert_eq!((&page_after["queued_result"], &page_after["status"]), (&Value::Null, &json!("completed")));
     app.get(format!("{path}/evidence-graph")).await.expect(200);

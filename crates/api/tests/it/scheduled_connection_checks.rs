@@ -27,7 +27,7 @@ async fn active_connections_are_checked_once_a_day() {
     let disabled = create("disabled", json!({ "status": "disabled" })).await;
     let other_connection = create("other", json!({ "connector_kind": "other" })).await;
     assert_eq!(run_due_checks(&app).await, 0, "a new connection is a day old first");
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(run_due_checks(&app).await, 1);
     let read = async |id: &str| app.get(format!("/v1/connections/{id}")).await.expect(200);
     let connection = read(&checked).await;
@@ -59,7 +59,7 @@ async fn failed_check_does_not_stop_other_checks() {
     let damage_sql = "UPDATE connection SET created_by = 'nobody', updated_at = updated_at - interval '1 hour'
         WHERE name = 'broken'";
     assert_eq!(owner.execute(damage_sql, &[]).await.unwrap(), 1);
-    app.database().move_clock(DAY + 60).await.unwrap();
+    app.database().set_clock_offset(DAY + 60).await.unwrap();
     assert_eq!(run_due_checks(&app).await, 2);
     for checked in &connections[1..] {
         let connection = app.get(format!("/v1/connections/{}", checked.as_str().unwrap())).await.expect(200);

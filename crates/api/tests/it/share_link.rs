@@ -171,7 +171,7 @@ async fn refused_tokens_report_the_first_applicable_reason() {
     let wrong_body = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
     let wrong_response = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong_body).await;
     wrong_response.expect_refusal(401, "share_token_exhausted");
-    app.database().move_clock(60 * 60 + 1).await.unwrap();
+    app.database().set_clock_offset(60 * 60 + 1).await.unwrap();
     let assert_all_refused = |code: &'static str| {
         let requests = [run_request(&app, &workload, &link.token), page(&link.token), app.get(&run_path)];
         async move {
@@ -183,7 +183,7 @@ async fn refused_tokens_report_the_first_applicable_reason() {
     assert_all_refused("share_token_expired").await;
     app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
     assert_all_refused("share_token_revoked").await;
-    app.database().move_clock(0).await.unwrap();
+    app.database().set_clock_offset(0).await.unwrap();
     assert_all_refused("share_token_revoked").await;
     // A caller that may view runs can still read the run.
     app.get(run_path.split('?').next().unwrap()).await.expect(200);
@@ -303,7 +303,7 @@ async fn run_reports_the_revocation_of_its_link() {
     let store = fairway_postgres::Database::new(&options).unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
     // A link that is expired or exhausted does not count as revoked.
-    app.database().move_clock(25 * 60 * 60).await.unwrap();
+    app.database().set_clock_offset(25 * 60 * 60).await.unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
     app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
     assert!(store.is_run_revoked(scope, id).await.unwrap());

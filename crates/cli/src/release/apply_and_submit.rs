@@ -1,7 +1,7 @@
 //! `fairway release DIRECTORY`: applies a directory of manifests, submits the drafted releases, and prints who can
 //! approve them.
 
-use super::{approvers::Approvers, next_step};
+use super::{eligible_approvers::EligibleApprovers, next_step};
 use crate::{
     command_context::CommandContext,
     dynamic_completion,
@@ -51,9 +51,9 @@ pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     }
     let under_review =
         releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
-    let approval = under_review.map(|_| Approvers::read(&server, &environment)).transpose()?;
+    let approval = under_review.map(|_| EligibleApprovers::read(&server, &environment)).transpose()?;
     if !output.is_for_people() {
-        let approval = approval.as_ref().map(Approvers::to_json);
+        let approval = approval.as_ref().map(EligibleApprovers::to_json);
         return output.value(&json!({ "releases": releases, "approval": approval }));
     }
     output.list(&releases, &COLUMNS)?;

@@ -6,7 +6,7 @@ use crate::{
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
-    short_references::find_release,
+    release_and_run_references::find_release,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;

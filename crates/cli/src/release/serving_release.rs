@@ -3,7 +3,7 @@
 use crate::{
     failure::{Candidate, Failure},
     http_client::{ServerClient, required_string, string_or_empty},
-    short_references::find_release,
+    release_and_run_references::find_release,
     terminal_text::{sanitize, shorten},
     workload::find_workload,
 };

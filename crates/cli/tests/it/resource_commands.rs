@@ -113,7 +113,7 @@ async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) 
     // approval have ended.
     carry_out_erasures(app).await;
     assert_eq!(ada.run_json(&["erasures", "show", erasure])["status"], "approved");
-    app.database().move_clock(200).await.unwrap();
+    app.database().set_clock_offset(200).await.unwrap();
     carry_out_erasures(app).await;
     assert_eq!(ada.run_json(&["erasures", "show", erasure])["status"], "completed");
     assert_eq!(ada.run_json(&["executions", "show", run])["queued_result"], Value::Null);

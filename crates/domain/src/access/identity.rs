@@ -13,7 +13,7 @@ mod unverified_token;
 pub use claims::{ClaimRules, ClaimedIdentity};
 pub use mapping_verdicts::{MappingRule, MappingVerdict, NameHolder, mapping_verdicts, pin_verdict};
 pub use pinned_identity::{
-    IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, actor_name, group_actor, group_actors, tenant_slug,
+    IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, group_actor, group_actors, name_to_pin, tenant_slug,
 };
 pub use unverified_token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, TokenUse, UnverifiedToken};
 

@@ -4,8 +4,8 @@
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
+    notification_category::NotificationCategory,
     transparency_log::{FullTile, TileCoordinate, TreeHash},
 };
 use serde_json::json;
@@ -158,7 +158,7 @@ impl IntegrityMismatch {
             ),
         };
         let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
-        fact.with_notification_categories([FactCategory::Incidents, FactCategory::ComplianceFindings])
+        fact.with_notification_categories([NotificationCategory::Incidents, NotificationCategory::ComplianceFindings])
     }
 }
 

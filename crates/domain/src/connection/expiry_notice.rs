@@ -3,8 +3,8 @@
 use super::Connection;
 use crate::{
     audit::{FactKind, Stamp},
-    fact_category::FactCategory,
     id::{ConnectionId, TenantId},
+    notification_category::NotificationCategory,
     store::Change,
     time::Timestamp,
 };
@@ -47,7 +47,7 @@ impl Connection {
         let detail = json!({ "days": days, "expires_at": expires_at.to_string() });
         let fact = self
             .fact(FactKind::ConnectionExpiring, stamp, detail)
-            .with_notification_categories([FactCategory::CredentialExpiry]);
+            .with_notification_categories([NotificationCategory::CredentialExpiry]);
         Some(Change::replace(notice, self.revision, fact))
     }
 }

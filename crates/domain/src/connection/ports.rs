@@ -1,7 +1,7 @@
 //! The store ports of connections.
 
 use super::{
-    CheckedConnection, Connection, ConnectionCheck, ConnectionSnapshot,
+    CheckedConnection, Connection, ConnectionCheck, ConnectionWithExpiry,
     expiry_notice::{DueNotice, ExpiryNotice},
 };
 use crate::{
@@ -38,7 +38,7 @@ pub trait ConnectionStore: Send + Sync {
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<ConnectionSnapshot>, StoreError>;
+    ) -> Result<Vec<ConnectionWithExpiry>, StoreError>;
     /// A page of a workspace's connections, newest first.
     async fn list(
         &self,

@@ -9,12 +9,12 @@ use super::{
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactWithContent, EvidenceRecord, Snapshot, StoredEvidenceArtifact,
+        ArtifactWithContent, EvidenceRecord, EvidenceSnapshot, StoredEvidenceArtifact,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::{KeyedOutcome, RequestKey},
-    release::lane::{Deployment, Lane},
+    release::{deployment::Deployment, lane::Lane},
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -237,7 +237,7 @@ pub trait RunStore: Send + Sync {
         environment: &Slug,
     ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
     /// Stores a governance chain to which runs refer. Storing the same chain again has no effect.
-    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
+    async fn store_evidence_snapshot(&self, scope: TenantScope, snapshot: &EvidenceSnapshot) -> Result<(), StoreError>;
     /// Stores the run, its decision, its inputs and the idempotency key in one statement, if the expected
     /// revisions are current.
     async fn accept(

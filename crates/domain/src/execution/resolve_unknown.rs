@@ -5,11 +5,11 @@ use crate::{
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord, run_records::RunRecords},
-    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
+    notification_category::NotificationCategory,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -105,11 +105,11 @@ pub fn resolve(
         | Status::Denied
         | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
     }
-    let (status, outcome, error, categories): (_, _, _, &[FactCategory]) = match resolution {
+    let (status, outcome, error, categories): (_, _, _, &[NotificationCategory]) = match resolution {
         Resolution::Success => (Status::Completed, ExecutionOutcome::Success, None, &[]),
         Resolution::Failure => {
             let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
-            (Status::Failed, ExecutionOutcome::Failure, Some(error), &[FactCategory::Executions])
+            (Status::Failed, ExecutionOutcome::Failure, Some(error), &[NotificationCategory::Executions])
         }
     };
     let run_ref = RunRef {

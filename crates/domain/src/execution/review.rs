@@ -13,11 +13,11 @@ use crate::{
         EvidenceArtifact, EvidenceRecord,
         run_records::{REVIEW_REQUESTED_MEMBER, RunRecords},
     },
-    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
+    notification_category::NotificationCategory,
     policy::Obligation,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -176,9 +176,9 @@ impl<'r> PendingReview<'r> {
                 (Status::Denied, ExecutionOutcome::Denied, Some(error))
             }
         };
-        let categories: &[FactCategory] = match verdict {
-            AnswerVerdict::Approved => &[FactCategory::Approvals],
-            AnswerVerdict::Rejected => &[FactCategory::Approvals, FactCategory::Executions],
+        let categories: &[NotificationCategory] = match verdict {
+            AnswerVerdict::Approved => &[NotificationCategory::Approvals],
+            AnswerVerdict::Rejected => &[NotificationCategory::Approvals, NotificationCategory::Executions],
         };
         let detail = json!({
             "verdict": verdict.as_str(),
@@ -205,7 +205,7 @@ impl<'r> PendingReview<'r> {
 
     /// Ends the run because its workload no longer accepts runs, or because the review period expired.
     #[must_use]
-    pub fn expire(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
+    pub fn end_without_verdict(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
             workload::Status::Registered => ("review_lapsed", "the answer was not reviewed in time"),
             workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),
@@ -218,7 +218,7 @@ impl<'r> PendingReview<'r> {
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
-        fact.with_notification_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 
     fn is_own_run(self, actor: &ActorRef) -> bool {
@@ -310,7 +310,7 @@ impl RunRef<'_> {
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
         self.fact(FactKind::ExecutionReviewRequested, detail, stamp)
-            .with_notification_categories([FactCategory::Approvals])
+            .with_notification_categories([NotificationCategory::Approvals])
     }
 }
 

@@ -7,8 +7,8 @@ use crate::{
         tool::RepeatSafety,
     },
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AssetId, ExecutionId, WorkspaceId},
+    notification_category::NotificationCategory,
 };
 use serde_json::{Map, Value, json};
 
@@ -124,6 +124,6 @@ impl McpCall {
             "found": current_pin.map(ToolPin::as_str),
         });
         let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
-        fact.with_notification_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 }

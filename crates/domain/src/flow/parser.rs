@@ -1,7 +1,7 @@
 //! Parses content into a flow, and reports all problems of all steps at once.
 
 use super::{
-    Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutput, Successor, ToolChoice, Trigger,
+    Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutput, SuccessTarget, ToolChoice, Trigger,
     problems::{LocatedProblem, Path, ProblemList},
     reference::{Reference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
     step_rules,
@@ -244,7 +244,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
             None
         }
     };
-    let on_success = successor(map, path, findings);
+    let on_success = success_target(map, path, findings);
     let on_failure = findings.read_text(map, "on_failure", path).map(str::to_owned);
     Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
 }
@@ -259,9 +259,9 @@ fn check_untyped_step(map: &Map<String, Value>, path: &Path, findings: &mut Prob
     }
 }
 
-fn successor(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<Successor> {
-    let next = findings.read_text(map, "next", path).map(str::to_owned).map(Successor::Next);
-    let on_success = findings.read_text(map, "on_success", path).map(str::to_owned).map(Successor::OnSuccess);
+fn success_target(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<SuccessTarget> {
+    let next = findings.read_text(map, "next", path).map(str::to_owned).map(SuccessTarget::Next);
+    let on_success = findings.read_text(map, "on_success", path).map(str::to_owned).map(SuccessTarget::OnSuccess);
     if next.is_some() && on_success.is_some() {
         findings.report(&path.key("next"), "next_and_on_success", "a step has `next` or `on_success`, not both");
     }

@@ -183,7 +183,7 @@ fn find_personal_data(
         PersonalDataClass::ALL.into_iter().filter(|class| !is_masked(class)).collect();
     let (redactor, mut masked) = (redactor.without_masking(&unmasked), (value.clone(), context.clone()));
     let mut counts = redactor.redact(&mut masked.0);
-    counts.add(&redactor.redact(&mut masked.1));
+    counts.add_all(&redactor.redact(&mut masked.1));
     let classes: Vec<(PersonalDataClass, u64)> = counts.iter().collect();
     let mut triggered: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
     triggered.sort_unstable();

@@ -5,9 +5,9 @@ use crate::{
     access::ActorRef,
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AssetId, RevocationId},
     note::MAX_NOTE_CHARS,
+    notification_category::NotificationCategory,
     store::Change,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -58,7 +58,10 @@ impl ContractRevocation {
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)
-            .with_notification_categories([FactCategory::ComplianceFindings, FactCategory::PolicyChanges]);
+            .with_notification_categories([
+                NotificationCategory::ComplianceFindings,
+                NotificationCategory::PolicyChanges,
+            ]);
         let next = Self {
             revocation_id,
             asset_id: asset.asset_id,

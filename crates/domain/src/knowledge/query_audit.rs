@@ -8,8 +8,8 @@ use super::{
 use crate::{
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::WorkspaceId,
+    notification_category::NotificationCategory,
 };
 use serde_json::{Value, json};
 
@@ -43,9 +43,8 @@ impl QueryAudit<'_> {
                     .merge_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
             Self::Embedding => fact(FactKind::KnowledgeQueryEmbedded),
-            Self::Refused => {
-                fact(FactKind::KnowledgeSearchRefused).with_notification_categories([FactCategory::ComplianceFindings])
-            }
+            Self::Refused => fact(FactKind::KnowledgeSearchRefused)
+                .with_notification_categories([NotificationCategory::ComplianceFindings]),
         }
     }
 }

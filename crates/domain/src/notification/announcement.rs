@@ -3,8 +3,8 @@
 use crate::{
     access::{ActorRef, Role},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{AnnouncementId, WorkspaceId},
+    notification_category::NotificationCategory,
     store::{Change, aggregate},
     text::{is_blank, is_name, is_prose},
     time::Timestamp,
@@ -130,7 +130,7 @@ impl Announcement {
         let detail =
             json!({ "roles": roles, "workspaces": next.audience.workspaces, "text_digest": next.text_digest() });
         let fact = Fact::new(FactKind::AnnouncementMade, subject, None, stamp, detail);
-        let fact = fact.with_notification_categories([FactCategory::Reports]);
+        let fact = fact.with_notification_categories([NotificationCategory::Reports]);
         Ok(Change::create(next, fact))
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::{
     access::ActorRef,
-    fact_category::FactCategory,
     id::TenantId,
     notification::{
         Channel,
@@ -11,6 +10,7 @@ use crate::{
         derived_identifier::digest_delivery_id,
         digest::{DigestKind, DigestWindow},
     },
+    notification_category::NotificationCategory,
     time::Timestamp,
 };
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub const MAX_SINGLE_DELIVERIES: u32 = 3;
 const WINDOW_MICROS: i64 = 5 * 60 * 1_000_000;
 
 /// The notifications that are counted together: those for one person, on one channel, of one category.
-pub type BurstKey = (ActorRef, Channel, FactCategory);
+pub type BurstKey = (ActorRef, Channel, NotificationCategory);
 
 /// The window that contains a time; `None` outside the range of timestamps.
 #[must_use]

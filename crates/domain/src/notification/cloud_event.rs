@@ -44,14 +44,14 @@ fn data(message: &Message) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fact_category::FactCategory, notification::Severity, time::Timestamp};
+    use crate::{notification::Severity, notification_category::NotificationCategory, time::Timestamp};
     use uuid::Uuid;
 
     fn message() -> Message {
         Message {
             delivery_id: Uuid::from_u128(1).into(),
             tenant: Uuid::from_u128(9).into(),
-            category: FactCategory::Incidents,
+            category: NotificationCategory::Incidents,
             severity: Severity::Critical,
             title: "The workload `refunds` was suspended".to_owned(),
             body: "workload 7".to_owned(),

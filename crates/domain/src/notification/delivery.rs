@@ -7,9 +7,9 @@ pub use status::{DeliveryEvent, DeliveryStatus};
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
     notification::{Channel, derived_identifier::EventKey, digest::DigestWindow, inbox::Notification},
+    notification_category::NotificationCategory,
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
@@ -97,7 +97,7 @@ pub struct DeliveryRecord {
     /// The HTTP or SMTP status of the last response.
     pub last_response_status: Option<u16>,
     /// The category of the fact.
-    pub category: FactCategory,
+    pub category: NotificationCategory,
     /// The kind of the fact.
     pub event_kind: String,
     /// The identifier of the fact.

@@ -1,9 +1,9 @@
 //! Identifiers that are derived from content, so that a repeated projection writes the same rows again.
 
 use crate::{
-    fact_category::FactCategory,
     id::{DeliveryId, FactId, NotificationId, SuppressedDecisionId, TenantId},
     notification::{Channel, digest::DigestWindow, preference::ReasonCode},
+    notification_category::NotificationCategory,
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -61,7 +61,7 @@ impl EventKey {
     pub fn suppressed_decision_id(
         self,
         recipient: &str,
-        category: FactCategory,
+        category: NotificationCategory,
         reason: ReasonCode,
     ) -> SuppressedDecisionId {
         let (category, reason) = (category.as_str().as_bytes(), reason.as_str().as_bytes());
@@ -91,7 +91,7 @@ pub fn digest_delivery_id(
     (tenant, generation): (TenantId, u64),
     recipient: &str,
     channel: Channel,
-    category: FactCategory,
+    category: NotificationCategory,
     window: &DigestWindow,
 ) -> DeliveryId {
     let (tenant, start_millis) = (tenant.uuid(), window.start_millis());
@@ -135,7 +135,7 @@ mod tests {
         assert_ne!(ada, event.notification_id("user:bob").uuid());
         assert_eq!(ada.as_u128() >> 80, fact.as_u128() >> 80, "the month decides the partition");
         assert_eq!((ada.get_version_num(), ada.get_variant()), (7, uuid::Variant::RFC4122));
-        let decision = |reason| event.suppressed_decision_id("user:ada", FactCategory::Incidents, reason);
+        let decision = |reason| event.suppressed_decision_id("user:ada", NotificationCategory::Incidents, reason);
         assert_ne!(decision(ReasonCode::PreferenceOff), decision(ReasonCode::DefaultProfileOff));
     }
 
@@ -146,7 +146,7 @@ mod tests {
             let (kind, start) = (crate::notification::digest::DigestKind::Hourly, at("2026-04-04T15:00:00Z"));
             let window = DigestWindow { kind, start, end: at(end) };
             let log = (Uuid::from_u128(1).into(), 0);
-            digest_delivery_id(log, "user:ada", Channel::Email, FactCategory::Incidents, &window)
+            digest_delivery_id(log, "user:ada", Channel::Email, NotificationCategory::Incidents, &window)
         };
         assert_eq!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T16:00:00Z"));
         // The hourly windows of UTC and Australia/Lord_Howe that start at 15:00 UTC end at different times.

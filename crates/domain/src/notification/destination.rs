@@ -5,9 +5,9 @@ pub mod configuration_redaction;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{DestinationId, WorkspaceId},
     notification::{Channel, delivery::DeliveryError},
+    notification_category::NotificationCategory,
     secret::SecretRef,
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -104,7 +104,7 @@ pub struct ActiveDestination {
 impl ActiveDestination {
     /// Whether facts of this workspace reach the destination; `None` for a fact outside of any workspace.
     #[must_use]
-    pub fn covers(&self, workspace: Option<WorkspaceId>) -> bool {
+    pub fn covers_workspace(&self, workspace: Option<WorkspaceId>) -> bool {
         match self.scope {
             DestinationScope::Organization => true,
             DestinationScope::Workspace(id) => workspace == Some(id),
@@ -359,7 +359,7 @@ impl Destination {
     fn fact(&self, kind: FactKind, detail: Value, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
         let fact = Fact::new(kind, subject, self.scope.workspace(), stamp, detail);
-        fact.with_notification_categories([FactCategory::PolicyChanges])
+        fact.with_notification_categories([NotificationCategory::PolicyChanges])
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     notification::Severity,
+    notification_category::NotificationCategory,
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
@@ -57,7 +57,7 @@ pub struct NotificationRecord {
     /// The status in the inbox.
     pub status: InboxStatus,
     /// The category of the notification.
-    pub category: FactCategory,
+    pub category: NotificationCategory,
     /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.

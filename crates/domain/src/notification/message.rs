@@ -1,9 +1,9 @@
 //! The messages that channels deliver, and the port that sends them.
 
 use crate::{
-    fact_category::FactCategory,
     id::{DeliveryId, FactId, TenantId, WorkloadId, WorkspaceId},
     notification::{Channel, Severity, delivery::DeliveryError},
+    notification_category::NotificationCategory,
     slug::Slug,
     time::Timestamp,
 };
@@ -32,7 +32,7 @@ pub struct Message {
     /// The tenant to which the notification belongs.
     pub tenant: TenantId,
     /// The category of the notification.
-    pub category: FactCategory,
+    pub category: NotificationCategory,
     /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.

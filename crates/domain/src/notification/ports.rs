@@ -6,7 +6,6 @@ use crate::{
         rights::{GrantScope, VisibleScopes},
     },
     audit::Fact,
-    fact_category::FactCategory,
     id::{AnnouncementId, DeliveryId, DestinationId, FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
@@ -20,6 +19,7 @@ use crate::{
         profile::NotificationProfile,
         projection::{NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, SuppressedDecision},
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -39,7 +39,7 @@ pub struct InboxFilter {
     /// Include only notifications with this status.
     pub status: Option<InboxStatus>,
     /// Include only notifications of this category.
-    pub category: Option<FactCategory>,
+    pub category: Option<NotificationCategory>,
 }
 
 /// Stores inboxes. Each method accesses only the rows of one recipient.
@@ -98,9 +98,13 @@ pub trait PreferenceStore: Send + Sync {
     /// Stores the preferences of a person in one scope.
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
     /// Finds the default profiles of the tenant's roles; `None` if none were set.
-    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
+    async fn find_default_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
     /// Stores the default profiles.
-    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError>;
+    async fn commit_default_profiles(
+        &self,
+        scope: TenantScope,
+        change: Change<DefaultPreferences>,
+    ) -> Result<(), CommitError>;
     /// Loads the notification settings of the tenant.
     async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError>;
     /// Lists the environments to which a workload is released, in alphabetical order.

@@ -4,9 +4,9 @@
 use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{PreferenceSetId, TenantId, WorkloadId, WorkspaceId},
     notification::{Channel, Tier},
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The number of pairs of a category and a channel.
-pub const CATEGORY_CHANNEL_PAIRS: usize = FactCategory::ALL.len() * Channel::ALL.len();
+pub const CATEGORY_CHANNEL_PAIRS: usize = NotificationCategory::ALL.len() * Channel::ALL.len();
 /// The maximum number of default settings: one for each role, category and channel.
 pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIRS;
 
@@ -115,7 +115,7 @@ impl DecidingScope {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
     /// The category of notifications.
-    pub category: FactCategory,
+    pub category: NotificationCategory,
     /// The channel to which the setting applies.
     pub channel: Channel,
     /// Whether the category is delivered on the channel.
@@ -145,7 +145,7 @@ pub struct PreferenceSetRecord {
     /// The scope in which the preferences apply.
     pub scope: PreferenceScope,
     /// The settings by category and channel. A pair without an entry is decided by wider scopes.
-    pub settings: BTreeMap<(FactCategory, Channel), bool>,
+    pub settings: BTreeMap<(NotificationCategory, Channel), bool>,
     /// The time of the last change.
     pub updated_at: Timestamp,
     /// The change counter, which increments with each change.
@@ -162,7 +162,7 @@ pub struct DefaultPreferences(pub(crate) DefaultPreferencesRecord);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultPreferencesRecord {
     /// The settings by role, category and channel.
-    pub settings: BTreeMap<(Role, FactCategory, Channel), bool>,
+    pub settings: BTreeMap<(Role, NotificationCategory, Channel), bool>,
     /// The time of the last change.
     pub updated_at: Timestamp,
     /// The actor of the last change.
@@ -276,7 +276,7 @@ impl DefaultPreferences {
         }
         let subject = Subject { kind: "tenant", id: tenant.uuid() };
         let fact = Fact::new(FactKind::DefaultProfilesChanged, subject, None, stamp, json!({ "changed": changed }));
-        let fact = fact.with_notification_categories([FactCategory::PolicyChanges]);
+        let fact = fact.with_notification_categories([NotificationCategory::PolicyChanges]);
         let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(DefaultPreferencesRecord { settings, updated_at, updated_by, revision });
@@ -296,7 +296,7 @@ impl DefaultPreferences {
 
     /// The default setting for a recipient with these roles. If the roles disagree, the channel is on; `None` if
     /// no role has a setting.
-    fn role_default(&self, roles: Roles, category: FactCategory, channel: Channel) -> Option<bool> {
+    fn role_default(&self, roles: Roles, category: NotificationCategory, channel: Channel) -> Option<bool> {
         let settings = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
         settings.reduce(|left, right| left || right)
     }
@@ -337,7 +337,12 @@ impl PreferenceLayers<'_> {
     /// recipient's roles, otherwise the fallback. Without the advanced tier, preferences for workloads and
     /// environments have no effect.
     #[must_use]
-    pub fn effective_preference(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
+    pub fn effective_preference(
+        &self,
+        category: NotificationCategory,
+        channel: Channel,
+        tier: Tier,
+    ) -> EffectivePreference {
         let narrow_sets = match tier {
             Tier::Advanced => [self.environment, self.project],
             Tier::Standard => [None, None],
@@ -367,7 +372,7 @@ impl PreferenceLayers<'_> {
 
     /// The effective settings of all channels for a category.
     #[must_use]
-    pub fn explain(&self, category: FactCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
+    pub fn explain(&self, category: NotificationCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
         Channel::ALL.map(|channel| self.effective_preference(category, channel, tier))
     }
 
@@ -377,7 +382,7 @@ impl PreferenceLayers<'_> {
     #[must_use]
     pub fn decide_delivery(
         &self,
-        category: FactCategory,
+        category: NotificationCategory,
         settings: NotificationSettings,
         has_receiver: impl Fn(Channel) -> bool,
     ) -> DeliveryDecision {

@@ -3,9 +3,9 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{NotificationProfileId, TenantId},
     notification::digest::{DigestFrequency, Zone},
+    notification_category::NotificationCategory,
     secret::SecretRef,
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -40,7 +40,7 @@ pub struct ProfileSettings {
     /// The time zone in which the windows of digests start.
     pub zone: Zone,
     /// The frequency of digests by category. Notifications of a category without an entry are sent immediately.
-    pub digest: BTreeMap<FactCategory, DigestFrequency>,
+    pub digest: BTreeMap<NotificationCategory, DigestFrequency>,
     /// The reference to the secret address of the person's own chat.
     pub chat_secret_ref: Option<String>,
 }
@@ -101,7 +101,7 @@ impl Default for ProfileSettings {
 impl ProfileSettings {
     /// The digest frequency of a category.
     #[must_use]
-    pub fn digest_frequency(&self, category: FactCategory) -> DigestFrequency {
+    pub fn digest_frequency(&self, category: NotificationCategory) -> DigestFrequency {
         self.digest.get(&category).copied().unwrap_or(DigestFrequency::Off)
     }
 }

@@ -10,7 +10,6 @@ pub use suppression::SuppressedDecision;
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
     audit::{Fact, FactKind},
-    fact_category::FactCategory,
     id::{FactId, NotificationId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel, Severity, Tier,
@@ -29,6 +28,7 @@ use crate::{
         rule::rule_for,
         text::title_and_body,
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     store::Revision,
     time::Timestamp,
@@ -65,7 +65,7 @@ pub struct NotifiableFact {
     /// The time at which the fact occurred.
     pub occurred_at: Timestamp,
     /// The categories of the fact; at least one.
-    pub categories: Vec<FactCategory>,
+    pub categories: Vec<NotificationCategory>,
     /// The codes and digests of the fact.
     pub detail: Map<String, Value>,
 }
@@ -169,7 +169,7 @@ impl RecipientPreferences {
             Channel::Paging | Channel::Webhook => false,
         };
         let covers = |destination: &ActiveDestination| {
-            destination.destination_type == channel && destination.covers(fact.workspace_id)
+            destination.destination_type == channel && destination.covers_workspace(fact.workspace_id)
         };
         // Announcements are never sent to destinations.
         has_own_receiver || (subject.announcement.is_none() && self.destinations.iter().any(covers))
@@ -328,7 +328,7 @@ impl EventTexts {
         &self,
         notification_id: NotificationId,
         (recipient, may_see_actor): (ActorRef, bool),
-        (category, severity): (FactCategory, Severity),
+        (category, severity): (NotificationCategory, Severity),
         fact: &NotifiableFact,
         subject: &SubjectContext,
     ) -> Notification {
@@ -370,7 +370,8 @@ fn shared_deliveries(
     notifications: &[NewNotification],
     destinations: &[ActiveDestination],
 ) -> Vec<NewDelivery> {
-    let covering_destinations = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
+    let covering_destinations =
+        destinations.iter().filter(|destination| destination.covers_workspace(fact.workspace_id));
     let deliveries = covering_destinations.filter_map(|destination| {
         let channel = destination.destination_type;
         let enabled_notifications = || notifications.iter().filter(|new| new.channels.contains(&channel));

@@ -1,14 +1,14 @@
 //! The closed table of notifications. For each kind of fact, it defines the severity, the people who act on the
 //! fact, and the permission to see it.
 
-use crate::{access::Permission, audit::FactKind, fact_category::FactCategory, notification::Severity};
+use crate::{access::Permission, audit::FactKind, notification::Severity, notification_category::NotificationCategory};
 
 /// The notification rule for the facts of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotificationRule {
     /// The categories that facts of this kind can have. A notification has the first category of its fact, or the
     /// next one if the recipient receives the first category on no channel.
-    pub categories: &'static [FactCategory],
+    pub categories: &'static [NotificationCategory],
     /// The severity of the notifications.
     pub severity: Severity,
     /// The permission whose holders must act on the fact; `None` if no action is necessary.
@@ -18,13 +18,13 @@ pub struct NotificationRule {
     pub view_permission: Permission,
 }
 
-use FactCategory as C;
 use FactKind as K;
+use NotificationCategory as C;
 use Permission as P;
 use Severity as S;
 
 const fn rule(
-    categories: &'static [FactCategory],
+    categories: &'static [NotificationCategory],
     severity: Severity,
     acting_permission: Permission,
     view_permission: Permission,
@@ -35,7 +35,7 @@ const fn rule(
 /// The rule for a fact of a kind with these categories. If the end of a run has only the category `reports`, the run
 /// succeeded or was cancelled, so no action is necessary.
 #[must_use]
-pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
+pub fn rule_for(kind: FactKind, categories: &[NotificationCategory]) -> Option<NotificationRule> {
     let rule = rule_of_kind(kind)?;
     let is_report = kind == K::ExecutionEnded && categories == [C::Reports];
     Some(if is_report { NotificationRule { severity: S::Info, acting_permission: None, ..rule } } else { rule })

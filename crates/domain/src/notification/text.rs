@@ -5,14 +5,14 @@
 use crate::{
     access::{ActorKind, ActorRef},
     audit::FactKind,
-    fact_category::FactCategory,
     notification::projection::{NotifiableFact, SubjectContext},
+    notification_category::NotificationCategory,
 };
 use serde_json::Value;
 
 /// The title of a digest with this number of notifications.
 #[must_use]
-pub fn digest_title(category: FactCategory, count: usize) -> String {
+pub fn digest_title(category: NotificationCategory, count: usize) -> String {
     let noun = if count == 1 { "notification" } else { "notifications" };
     format!("{count} {noun} of `{}`", category.as_str())
 }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn digest_titles_agree_with_their_number() {
-        assert_eq!(digest_title(FactCategory::Incidents, 1), "1 notification of `incidents`");
-        assert_eq!(digest_title(FactCategory::Incidents, 2), "2 notifications of `incidents`");
+        assert_eq!(digest_title(NotificationCategory::Incidents, 1), "1 notification of `incidents`");
+        assert_eq!(digest_title(NotificationCategory::Incidents, 2), "2 notifications of `incidents`");
     }
 }

@@ -58,7 +58,7 @@ fn validates_arguments_against_the_schema() {
         (BuiltinTool::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
         (BuiltinTool::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
     ] {
-        let parsed = ToolCall::parse_builtin(tool, arguments(arguments_json.clone()));
+        let parsed = OfferedToolCall::parse_builtin(tool, arguments(arguments_json.clone()));
         let problem = parsed.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));
         assert_eq!(problem, expected.map(|(pointer, code): (&str, _)| (pointer.to_owned(), code)), "{arguments_json}");
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// A call of one of Fairway's tools.
 #[derive(Clone, PartialEq, Debug)]
-pub enum ToolCall {
+pub enum OfferedToolCall {
     /// Runs a workload through the workload's own tool.
     Workload {
         /// The slug of the workload.
@@ -59,7 +59,7 @@ pub enum EvidenceFormat {
     Graph,
 }
 
-impl ToolCall {
+impl OfferedToolCall {
     /// Parses the arguments of a built-in tool.
     ///
     /// # Errors

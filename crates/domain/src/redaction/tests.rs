@@ -130,14 +130,14 @@ fn masks_national_ids() {
         for id in valid {
             assert_eq!(redactor.redact_text(&format!("id {id}.")).text, "id [national_id].", "{id}");
             assert_eq!(
-                redactor.redact_text(&format!("x{id} {id}x")).counts.of(PersonalDataClass::NationalId),
+                redactor.redact_text(&format!("x{id} {id}x")).counts.count_of(PersonalDataClass::NationalId),
                 0,
                 "{id}"
             );
-            assert_eq!(Redactor::new(&[]).redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
+            assert_eq!(Redactor::new(&[]).redact_text(id).counts.count_of(PersonalDataClass::NationalId), 0, "{id}");
         }
         for id in invalid {
-            assert_eq!(redactor.redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
+            assert_eq!(redactor.redact_text(id).counts.count_of(PersonalDataClass::NationalId), 0, "{id}");
         }
     }
 }
@@ -215,8 +215,8 @@ fn normalizes_dots_hidden_characters_and_digits() {
     assert_eq!(
         (
             unmasked.text.contains('['),
-            unmasked.counts.of(PersonalDataClass::Card),
-            unmasked.counts.of(PersonalDataClass::Email)
+            unmasked.counts.count_of(PersonalDataClass::Card),
+            unmasked.counts.count_of(PersonalDataClass::Email)
         ),
         (false, 2, 2)
     );
@@ -318,7 +318,7 @@ fn masks_keys_and_keeps_every_member() {
     let counts = Redactor::default().redact(&mut value);
     let expected = json!({"[email]": 3, "[email] 2": 1, "[email] 3": 5, "[email] 4": 2, "[email] 5": {"[email]": 4}});
     assert_eq!(value, expected);
-    assert_eq!(counts.of(PersonalDataClass::Email), 4);
+    assert_eq!(counts.count_of(PersonalDataClass::Email), 4);
     assert!(Redactor::default().redact(&mut value).is_empty());
     assert_eq!(value, expected);
 }
@@ -447,6 +447,6 @@ fn counts_classes_without_masking_them() {
     });
     assert_eq!(value, expected);
     let counts = [PersonalDataClass::Email, PersonalDataClass::Ip, PersonalDataClass::Card, PersonalDataClass::Phone]
-        .map(|class| match_counts.of(class));
+        .map(|class| match_counts.count_of(class));
     assert_eq!(counts, [2, 1, 2, 1]);
 }

@@ -2,7 +2,8 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, SoakEffect},
+    deployment::{Deployment, DeploymentChange, DeploymentChangeRecord, SoakEffect},
+    lane::{Lane, LaneMove, MoveReason},
     missing_policy_input::{self, UndeclaredInput},
     provider_account_gate::{self, RouteAccount},
     review::ApprovalRule,

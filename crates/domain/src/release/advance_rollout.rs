@@ -3,7 +3,8 @@
 use super::{
     Release, ReleaseRecord, ReleaseRefusal, State,
     activate::{ActivationReport, LaneReassignment},
-    lane::{Deployment, DeploymentChange, Lane, MoveReason, SoakEffect},
+    deployment::{Deployment, DeploymentChange, SoakEffect},
+    lane::{Lane, MoveReason},
     review::ApprovalRule,
 };
 use crate::{

@@ -3,8 +3,9 @@
 use super::{
     Release, ReleaseRefusal, StateName,
     activate::{ActivationReport, UnmetRequirement, unmet},
+    deployment::Deployment,
     frozen_reference::UnresolvedReference,
-    lane::{Deployment, Lane, TargetLane},
+    lane::{Lane, TargetLane},
     review::ApprovalRule,
 };
 use crate::{field_path, knowledge::ports::IndexPin};

@@ -2,7 +2,8 @@
 
 use super::{
     Release, StateName,
-    lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
+    deployment::{Deployment, DeploymentChange},
+    lane::{Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{ReviewedRelease, ReviewerVerdict},
     rollback::ReleaseEvidenceArtifact,
@@ -185,9 +186,9 @@ pub trait DeploymentStore: Send + Sync {
     ) -> Result<Option<Timestamp>, CommitError>;
 }
 
-/// Reads the artifacts of releases.
+/// Reads the evidence artifacts of releases.
 #[async_trait]
-pub trait ReleaseArtifactStore: Send + Sync {
+pub trait ReleaseEvidenceStore: Send + Sync {
     /// Finds an artifact of a release.
     async fn find_artifact(
         &self,

@@ -3,7 +3,7 @@
 use super::{Release, ReleaseRecord};
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    fact_category::FactCategory,
+    notification_category::NotificationCategory,
     store::Change,
     workload::interface::RolloutConfig,
 };
@@ -75,7 +75,7 @@ impl Release {
         });
         let fact =
             Fact::new(FactKind::RollbackRecommendationChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-                .with_notification_categories(advised.then_some(FactCategory::Incidents));
+                .with_notification_categories(advised.then_some(NotificationCategory::Incidents));
         Some(Change::replace(Self(ReleaseRecord { rollback_advised: advised, ..self.0.clone() }), self.revision, fact))
     }
 }

@@ -1,12 +1,12 @@
 //! Release reviews: a verdict applies exactly to the digest that was reviewed.
 
-use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
+use super::{BindingsDigest, Release, ReleaseRefusal, State, deployment::Deployment};
 use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},
-    fact_category::FactCategory,
     id::ApprovalId,
     note::Note,
+    notification_category::NotificationCategory,
     number,
     store::Change,
     time::Timestamp,
@@ -202,7 +202,7 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_notification_categories([FactCategory::Approvals]);
+        let fact = fact.with_notification_categories([NotificationCategory::Approvals]);
         let approval = ReviewerVerdict {
             approval_id,
             verdict,
@@ -245,7 +245,7 @@ impl Release {
             "bindings_digest": self.bindings_digest().as_str(),
         });
         let fact = Fact::new(FactKind::SelfApprovalRefused, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_notification_categories([FactCategory::ComplianceFindings])
+        fact.with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 
     /// Changes the state of the release to approved.

@@ -2,9 +2,8 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State, StateName,
-    lane::{
-        Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, SoakEffect,
-    },
+    deployment::{Deployment, DeploymentChange, DeploymentChangeRecord, SoakEffect},
+    lane::{Lane, LaneHistoryEntry, LaneMove, MoveReason},
 };
 use crate::{
     access::ActorRef,
@@ -13,9 +12,9 @@ use crate::{
         canonical::{Canonical, CanonicalRefusal, Checksum},
     },
     audit::{Fact, FactKind, Stamp},
-    fact_category::FactCategory,
     id::{ArtifactId, ReleaseId},
     note::MAX_NOTE_CHARS,
+    notification_category::NotificationCategory,
     rollout::Rollout,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -249,7 +248,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_notification_categories([FactCategory::Incidents, FactCategory::Reports])
+        fact.with_notification_categories([NotificationCategory::Incidents, NotificationCategory::Reports])
     }
 
     fn rollback_artifact(
@@ -274,7 +273,7 @@ impl Release {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{release::lane::DeploymentRecord, slug::Slug, store::Revision};
+    use crate::{release::deployment::DeploymentRecord, slug::Slug, store::Revision};
     use uuid::Uuid;
 
     fn release(number: u128) -> ReleaseId {

@@ -5,15 +5,15 @@ mod verdict_limits;
 use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
     advance_rollout::AdvanceTrigger,
+    deployment::{DeploymentChange, DeploymentRecord},
     frozen_reference::REFERENCE_UNRESOLVED,
     gate::{GateContext, GateVerdict},
-    lane::{DeploymentChange, DeploymentRecord, Lane},
+    lane::Lane,
     missing_policy_input::UndeclaredInput,
     recommendation::EndedRuns,
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
 };
-use crate::id::RequestId;
 use crate::rollout::{AdvanceMode, RolloutPlan, SoakStatus};
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ fn stamp(actor: &str) -> Stamp {
         fact_id: Uuid::from_u128(1).into(),
         at: Timestamp::new(NOW),
         actor: ActorRef::parse(actor).unwrap(),
-        request_id: RequestId::from(Uuid::from_u128(2)),
+        request_id: Uuid::from_u128(2).into(),
     }
 }
 

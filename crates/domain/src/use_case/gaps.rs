@@ -1,7 +1,7 @@
 //! Gaps: for each reference of a plan, whether its target exists, and who can create it otherwise.
 
 use super::bundle::BundlePlan;
-use crate::connection::ConnectionSnapshot;
+use crate::connection::ConnectionWithExpiry;
 
 /// Whether the target of a reference exists, and who can create it otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ pub enum ConnectionAccess {
 
 /// The gaps of the connections that a plan names, in the order of the plan.
 #[must_use]
-pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionSnapshot], access: ConnectionAccess) -> Vec<Gap> {
+pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionWithExpiry], access: ConnectionAccess) -> Vec<Gap> {
     let gap = |name: &String| {
         if access == ConnectionAccess::Hidden {
             return Gap { kind: GapKind::NeedsAdmin, reference: None };

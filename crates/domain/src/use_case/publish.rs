@@ -6,10 +6,10 @@ use crate::{
     access_request::AccessRequest,
     asset::{Asset, NewAsset, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
     audit::{FactKind, Stamp},
-    connection::ConnectionSnapshot,
-    fact_category::FactCategory,
+    connection::ConnectionWithExpiry,
     generator,
     id::{AccessRequestId, AssetId, AssetVersionId, BindingId, NamespaceId, ReleaseId, WorkloadId},
+    notification_category::NotificationCategory,
     release::{BindableVersion, NewRelease, Release, lane::TargetLane},
     slug::Slug,
     store::{Change, Revision},
@@ -63,7 +63,7 @@ pub struct PublicationContext {
     /// The policy bundle of the workspace, if the workspace has exactly one active policy bundle.
     pub policy_bundle: Option<BindableVersion>,
     /// The connections that the plan names.
-    pub connections: Vec<ConnectionSnapshot>,
+    pub connections: Vec<ConnectionWithExpiry>,
     /// Whether the caller may create connections.
     pub may_create_connections: bool,
 }
@@ -140,7 +140,7 @@ impl UseCase {
             "made": created.is_some(),
             "environment": created.is_some().then_some(ENVIRONMENT),
         });
-        let approval_category = (!requests.is_empty()).then_some(FactCategory::Approvals);
+        let approval_category = (!requests.is_empty()).then_some(NotificationCategory::Approvals);
         let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_notification_categories(approval_category);
         Ok(Change::replace(Publication { use_case: next, requests, created }, self.revision, fact))
     }

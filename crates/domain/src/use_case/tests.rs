@@ -58,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct History {
     current: UseCase,
     archived: Vec<UseCase>,
-    connections: Vec<ConnectionSnapshot>,
+    connections: Vec<ConnectionWithExpiry>,
     requests: Vec<AccessRequest>,
     ids: u128,
 }
@@ -298,8 +298,8 @@ fn stamp(ids: &mut u128) -> Stamp {
     }
 }
 
-fn snapshot(connection: Connection) -> ConnectionSnapshot {
-    ConnectionSnapshot { connection, is_expired: false }
+fn snapshot(connection: Connection) -> ConnectionWithExpiry {
+    ConnectionWithExpiry { connection, is_expired: false }
 }
 
 fn connection(name: &str) -> NewConnection {

@@ -8,7 +8,8 @@ use fairway_domain::{
     id::{ReleaseId, RequestId},
     release::{
         BindableVersion, NewRelease, Release, State,
-        lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, LaneHistoryEntry, TargetLane},
+        deployment::{Deployment, DeploymentChange, DeploymentRecord},
+        lane::{Lane, LaneHistoryEntry, TargetLane},
     },
     rollout::{Rollout, RolloutRecord, RolloutStatus},
     slug::Slug,

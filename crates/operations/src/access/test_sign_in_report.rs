@@ -8,8 +8,8 @@ use fairway_domain::{
     access::{
         ActorRef, Caller, Grant, Permission, ResourcePosition,
         identity::{
-            IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, actor_name,
-            group_actors, mapping_verdicts, pin_verdict,
+            IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, group_actors,
+            mapping_verdicts, name_to_pin, pin_verdict,
         },
         sign_in_provider::SignedInPerson,
     },
@@ -132,7 +132,7 @@ impl TestSignIns {
         let holder = self.identity_store.name_holder(TenantScope::for_identity(tenant), &presented).await?;
         verdicts.push((MappingRule::Pin, pin_verdict(identity, &holder)));
         let actor = match holder {
-            NameHolder::Nobody => actor_name(identity),
+            NameHolder::Nobody => name_to_pin(identity),
             NameHolder::Subject(actor) => actor,
             NameHolder::Another => return Ok((verdicts, None)),
         };

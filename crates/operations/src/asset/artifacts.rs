@@ -215,7 +215,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When a store fails; an unreadable version never counts as verified.
-    pub async fn verify_artifacts(&self) -> Result<VerificationReport, Failure> {
+    pub async fn verify_version_artifacts(&self) -> Result<VerificationReport, Failure> {
         let mut report = VerificationReport::default();
         let mut last_key = None;
         loop {

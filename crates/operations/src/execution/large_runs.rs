@@ -280,7 +280,7 @@ mod tests {
         );
         let shared_runs = Arc::clone(&runs);
         let waiting_task = tokio::spawn(async move { shared_runs.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
-        while runs.permits.waiting_count(&tenant(1).tenant()) == 0 {
+        while runs.permits.waiting_count_of(&tenant(1).tenant()) == 0 {
             tokio::task::yield_now().await;
         }
         let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
@@ -306,7 +306,7 @@ mod tests {
         for count in 1..=4 * MAX_WAITING_CLAIMS {
             let shared_runs = Arc::clone(&runs);
             paused.push(tokio::spawn(async move { shared_runs.reserve_paused(tenant(1)).await.map(|_| ()) }));
-            while runs.permits.waiting_count(&tenant(1).tenant()) < count {
+            while runs.permits.waiting_count_of(&tenant(1).tenant()) < count {
                 tokio::task::yield_now().await;
             }
             let excluded_tenants = vec![tenant(1).tenant()];

@@ -12,7 +12,7 @@ use crate::{
 };
 use fairway_domain::{
     asset::{AssetVersion, kind::AssetKind},
-    evidence::{Snapshot, SnapshotDigest},
+    evidence::{EvidenceSnapshot, SnapshotDigest},
     execution::{
         plan::{RunPlan, SourceVersion},
         ports::{RunStore, WorkloadWithDeployment},
@@ -44,7 +44,7 @@ pub struct CachedPlan {
     /// The compiled plan.
     pub plan: RunPlan,
     /// The governance chain of the release, which is already stored.
-    pub snapshot: Snapshot,
+    pub snapshot: EvidenceSnapshot,
     /// Estimated memory of the plan, in bytes.
     bytes: usize,
 }
@@ -166,7 +166,7 @@ impl RunPlans {
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.build(scope, workload, &release_with_deployment.release).await?);
-        self.run_store.store_snapshot(scope, &plan.snapshot).await?;
+        self.run_store.store_evidence_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
     }

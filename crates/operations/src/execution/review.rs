@@ -209,7 +209,7 @@ impl Reviews {
                 actor,
                 request_id: self.context.new_id(),
             };
-            let review_end = pending.expire(workload_status, &stamp);
+            let review_end = pending.end_without_verdict(workload_status, &stamp);
             ended += usize::from(self.end_review(scope, &record, &review_end, None).await?);
         }
         Ok(ended)

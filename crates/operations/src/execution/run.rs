@@ -3,10 +3,10 @@
 use super::{
     active_runs::ActiveGuard,
     engine::{CheckpointPolicy, MAX_RETRY_DELAY, MIN_RETRY_DELAY, ProgressRecorder, Replay, run_to_end},
+    inline_run_slots::InlineRunSlot,
     large_runs::Reservation,
     plan::CachedPlan,
     retrieval::{RetrievalContext, principals_of},
-    run_slots::RunSlot,
     script::RunWork,
 };
 use crate::{
@@ -82,7 +82,7 @@ pub(super) struct ActiveRun {
 pub(super) struct InlineRun {
     pub(super) work: RunWork,
     /// The slot among the runs that this process executes for requests.
-    pub(super) slot: RunSlot,
+    pub(super) slot: InlineRunSlot,
     /// The registration of the run as active.
     pub(super) active_guard: ActiveGuard,
 }

@@ -5,11 +5,11 @@ use super::{
     engine::{CheckpointPolicy, Replay},
     execute::{AttemptState, Executions},
     execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
+    inline_run_slots::Placement,
     large_runs::{REQUEST_WAIT, is_large},
     run::{ActiveRun, InlineRun},
     run_access,
     run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest},
-    run_slots::Placement,
     script::{RunPayload, RunWork, limits_of},
     submit::{Submission, SubmitOutcome},
 };

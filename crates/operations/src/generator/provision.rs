@@ -19,7 +19,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Conflict, PageRequest, PageStart},
     tenant::{TenantScope, Workspace},
-    workload::{IntendedUse, ManagementSource, NewWorkload, Workload},
+    workload::{BuiltinManagementSource, IntendedUse, NewWorkload, Workload},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -142,8 +142,8 @@ impl DraftGenerator {
         }
         let workload = stored.ok_or(Failure::Inconsistent("a created workload is missing"))?;
         match workload.management_source {
-            Some(ManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
-            Some(ManagementSource::WorkspaceBuiltin) | None => {
+            Some(BuiltinManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
+            Some(BuiltinManagementSource::WorkspaceBuiltin) | None => {
                 Err(Failure::Inconsistent("another workload has the name of the generator"))
             }
         }

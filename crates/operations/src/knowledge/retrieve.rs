@@ -156,7 +156,7 @@ impl KnowledgeBases {
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         // If the store returns too few states, the remaining contracts count as unknown, so they refuse.
         let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
-        Ok(checks.iter().zip(states).map(|(check, state)| check.base.decide(&check.request, state)).collect())
+        Ok(checks.iter().zip(states).map(|(check, state)| check.base.decide_access(&check.request, state)).collect())
     }
 
     /// Returns chunks that a run retrieved, in any order and without erased chunks. `None` if the current access
@@ -240,7 +240,7 @@ impl KnowledgeBases {
         check: &ContractCheck<'_>,
     ) -> Result<ContractDecision, RetrievalFailure> {
         let decision = self.contract_decisions(scope, &[*check]).await?.pop();
-        let decision = decision.unwrap_or_else(|| check.base.decide(&check.request, ContractState::Unknown));
+        let decision = decision.unwrap_or_else(|| check.base.decide_access(&check.request, ContractState::Unknown));
         if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 

@@ -8,7 +8,6 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
-    fact_category::FactCategory,
     id::{DeliveryId, DestinationId},
     idempotency::RequestKey,
     notification::{
@@ -19,6 +18,7 @@ use fairway_domain::{
         message::{Message, OutgoingMessage, Receiver},
         ports::DeliveryFilter,
     },
+    notification_category::NotificationCategory,
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
@@ -113,7 +113,7 @@ impl Notifications {
         let message = Message {
             delivery_id: self.context.new_id(),
             tenant: scope.tenant(),
-            category: FactCategory::Reports,
+            category: NotificationCategory::Reports,
             severity: Severity::Info,
             title: "A test message of Fairway".to_owned(),
             body: format!("Destination {id} receives notifications."),

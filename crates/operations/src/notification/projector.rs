@@ -324,7 +324,7 @@ impl Projector {
         for set in stored_sets {
             sets.entry(set.principal.clone()).or_default().push(set);
         }
-        let profiles = self.preference_store.find_profiles(scope).await?;
+        let profiles = self.preference_store.find_default_profiles(scope).await?;
         let switches = self.preference_store.switches(scope).await?;
         let destinations = self.projection_store.destinations(scope, &workspaces).await?;
         let profiles_of_people = match switches {

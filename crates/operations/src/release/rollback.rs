@@ -181,7 +181,7 @@ impl Releases {
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceArtifact>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
-        Ok(self.artifact_store.list_artifacts(scope, id, page).await?)
+        Ok(self.evidence_store.list_artifacts(scope, id, page).await?)
     }
 
     /// Returns one document of a release.
@@ -210,7 +210,7 @@ impl Releases {
         id: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<ReleaseEvidenceArtifact, Failure> {
-        let stored = self.artifact_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
+        let stored = self.evidence_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),
             Err(mismatch) => Err(self.artifacts.record_mismatch(caller, scope, workspace, mismatch).await),

@@ -10,7 +10,8 @@ use fairway_domain::{
     release::{
         Release, ReleaseRefusal, State, StateName,
         activate::LaneSelection,
-        lane::{DeploymentChange, Lane, TargetLane},
+        deployment::DeploymentChange,
+        lane::{Lane, TargetLane},
         ports::ReleaseWithDeployment,
     },
     store::{Change, CommitError},

@@ -8,7 +8,8 @@ use crate::{
     cache::{CACHE_BYTE_LIMITS, caller_bytes, claims_bytes, weighted_cache},
     commit_context::CommitContext,
     execution::{
-        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_slots::RunSlots, script::ScriptSlots,
+        active_runs::ActiveRuns, inline_run_slots::InlineRunSlots, large_runs::LargeRuns, plan::PlanCache,
+        script::ScriptSlots,
     },
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
@@ -64,7 +65,7 @@ pub(crate) struct SharedState {
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
-    pub(crate) run_limit: Arc<RunSlots>,
+    pub(crate) run_limit: Arc<InlineRunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) wakeups: WakeupSender,
     /// Wakes the notification sender of this process after a projection.

@@ -1,6 +1,6 @@
 //! Requests of cosignatures of new checkpoints from witnesses.
 
-use super::{tiles::TileLoader, tree_builder::MAX_STEPS};
+use super::{tree_builder::MAX_STEPS, verified_tiles::VerifiedTileLoader};
 use fairway_domain::{
     id::TenantId,
     tenant::TenantScope,
@@ -31,7 +31,7 @@ pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The witnesses of all logs.
 pub(super) struct Witnesses {
     known_witnesses: Vec<KnownWitness>,
-    tile_loader: TileLoader,
+    tile_loader: VerifiedTileLoader,
     /// Remaining time budget of the current pass.
     remaining_budget: Mutex<Duration>,
 }
@@ -77,7 +77,7 @@ enum CosignError {
 }
 
 impl Witnesses {
-    pub(super) fn new(witnesses: &[Arc<dyn Witness>], tile_loader: TileLoader) -> Self {
+    pub(super) fn new(witnesses: &[Arc<dyn Witness>], tile_loader: VerifiedTileLoader) -> Self {
         let known_witnesses =
             witnesses.iter().map(|witness| KnownWitness { witness: Arc::clone(witness), memory: Mutex::default() });
         Self { known_witnesses: known_witnesses.collect(), tile_loader, remaining_budget: Mutex::new(PASS_BUDGET) }
@@ -141,7 +141,7 @@ impl KnownWitness {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn cosign(&self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
+    async fn cosign(&self, tile_loader: &VerifiedTileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
         let tenant = tree.scope.tenant();
         let known_size = self.memory().begin_request(tenant)?;
         let response = timeout(COSIGN_TIMEOUT, self.request_cosignature(tile_loader, tree, known_size)).await;
@@ -194,7 +194,7 @@ impl KnownWitness {
     /// the request is repeated with that size.
     async fn request_cosignature(
         &self,
-        tile_loader: &TileLoader,
+        tile_loader: &VerifiedTileLoader,
         tree: &SignedTree<'_>,
         known_size: u64,
     ) -> Result<NoteSignature, CosignError> {

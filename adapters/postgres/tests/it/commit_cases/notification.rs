@@ -5,7 +5,6 @@ use crate::fixture::{Fixture, actor, fresh, now, scope, stamp};
 use fairway_domain::{
     access::{ActorRef, ResourcePosition, Role},
     audit::{FactKind, Stamp},
-    fact_category::FactCategory,
     id::DeliveryId,
     notification::{
         Channel, Tier,
@@ -26,6 +25,7 @@ use fairway_domain::{
         projection::{NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project},
         recipient::RecipientRights,
     },
+    notification_category::NotificationCategory,
     store::{Change, Conflict, Revision},
     tenant::DEFAULT_TENANT_ID,
 };
@@ -45,7 +45,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         actor: submitter.clone(),
         request_id: fresh(),
         occurred_at: now(),
-        categories: vec![FactCategory::Executions],
+        categories: vec![NotificationCategory::Executions],
         detail: Map::new(),
     };
     let subject = SubjectContext {
@@ -63,7 +63,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         preference_set_id: fresh(),
         principal: submitter.clone(),
         scope: PreferenceScope::Global,
-        settings: BTreeMap::from([((FactCategory::Executions, Channel::Portal), !opted_out)]),
+        settings: BTreeMap::from([((NotificationCategory::Executions, Channel::Portal), !opted_out)]),
         updated_at: now(),
         revision: Revision::FIRST,
     });
@@ -133,7 +133,8 @@ pub(super) async fn all_read(fixture: &Fixture) -> Decision {
     Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
 }
 
-const PREFERENCE: Preference = Preference { category: FactCategory::Incidents, channel: Channel::Email, enabled: true };
+const PREFERENCE: Preference =
+    Preference { category: NotificationCategory::Incidents, channel: Channel::Email, enabled: true };
 
 /// Sets the preferences of a new person. `earlier_changes` is the number of preceding changes.
 pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> Decision {
@@ -173,7 +174,7 @@ pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decis
     for role in [Role::Viewer].into_iter().take(earlier_changes) {
         let change = upsert(previous.as_ref(), role);
         previous = Some(change.next.clone());
-        fixture.store.commit_profiles(scope(), change).await.unwrap();
+        fixture.store.commit_default_profiles(scope(), change).await.unwrap();
     }
     let change = upsert(previous.as_ref(), Role::Operator);
     let concurrent_change = format!(
@@ -181,7 +182,7 @@ pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decis
          ON CONFLICT (tenant_id) DO UPDATE SET revision = notification_default_profiles.revision + 1"
     );
     let store = store(fixture);
-    Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(concurrent_change)
+    Decision::new(async move |_| store.commit_default_profiles(scope(), change).await).stale_after(concurrent_change)
 }
 
 /// A new destination of the organization.

@@ -57,7 +57,7 @@ impl<T> Validate for Unruled<T> {
 }
 
 fn with_base(request: TestRequest) -> TestRequest {
-    request.app_data(web::Data::new(crate::http::test_support::base()))
+    request.app_data(web::Data::new(crate::http::test_support::http_state()))
 }
 
 async fn read<T: DeserializeOwned + Validate>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
@@ -333,7 +333,7 @@ async fn read_any(base: &web::Data<crate::http::HttpState>, text: &str) -> Resul
 #[actix_web::test]
 async fn reserves_memory_before_parsing() {
     tokio::time::pause();
-    let base = web::Data::new(crate::http::test_support::base());
+    let base = web::Data::new(crate::http::test_support::http_state());
     let mut other_memory = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
         for sender in [BodySender::default(), other_sender()] {
@@ -360,7 +360,7 @@ async fn reserves_memory_before_parsing() {
 async fn reads_two_concurrent_large_bodies() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
-    let base = web::Data::new(crate::http::test_support::base());
+    let base = web::Data::new(crate::http::test_support::http_state());
     let client = ClientAddress::address_or_v6_network([0, 0, 0, 0].into());
     // The rest of the client's budget is enough for one of the two bodies.
     let mut other_memory = base.memory_budgets.request_memory(client, other_sender());

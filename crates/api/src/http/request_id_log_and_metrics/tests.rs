@@ -55,7 +55,7 @@ async fn send_with_base(base: HttpState, request: TestRequest) -> (HttpResponse,
 }
 
 async fn send(request: TestRequest) -> HttpResponse {
-    send_with_base(test_support::base(), request).await.0
+    send_with_base(test_support::http_state(), request).await.0
 }
 
 async fn json_of(response: HttpResponse) -> Value {
@@ -100,7 +100,7 @@ async fn every_error_has_the_common_body() {
     ] {
         let base = HttpState {
             site_rules: crate::http::site_guard::HostRules::LoopbackAnd(Vec::new()),
-            ..test_support::base()
+            ..test_support::http_state()
         };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
         let (response, _) = send_with_base(base, request).await;
@@ -129,7 +129,7 @@ async fn every_response_has_the_common_headers() {
 
 #[actix_web::test]
 async fn labels_metrics_by_route_not_path() {
-    let base = test_support::base();
+    let base = test_support::http_state();
     let metrics = base.metrics.clone();
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(identify_and_record_request))).await;
@@ -150,7 +150,7 @@ async fn labels_metrics_by_route_not_path() {
 
 #[actix_web::test]
 async fn server_survives_handler_panic() {
-    let base = web::Data::new(test_support::base());
+    let base = web::Data::new(test_support::http_state());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(base.clone())

@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::{load_shedding::BodySender, test_support::base};
+use crate::http::{load_shedding::BodySender, test_support::http_state};
 use actix_web::{
     App, HttpRequest, HttpResponse,
     body::to_bytes,
@@ -29,7 +29,7 @@ async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> Htt
 
 #[actix_web::test]
 async fn stream_releases_request_memory() {
-    let base = web::Data::new(base());
+    let base = web::Data::new(http_state());
     let app = App::new()
         .app_data(base.clone())
         .wrap(from_fn(reserve_response_memory))
@@ -49,7 +49,7 @@ async fn large_response() -> HttpResponse {
 
 #[actix_web::test]
 async fn lost_response_reports_possible_change() {
-    let base = web::Data::new(base());
+    let base = web::Data::new(http_state());
     let app = App::new()
         .app_data(base.clone())
         .wrap(from_fn(reserve_response_memory))

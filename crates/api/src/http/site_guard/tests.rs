@@ -12,7 +12,7 @@ async fn status_under(rules: HostRules, request: TestRequest) -> StatusCode {
 }
 
 async fn status_at(scheme: Scheme, rules: HostRules, request: TestRequest) -> StatusCode {
-    let base = web::Data::new(HttpState { site_rules: rules, public_scheme: scheme, ..test_support::base() });
+    let base = web::Data::new(HttpState { site_rules: rules, public_scheme: scheme, ..test_support::http_state() });
     let app = App::new()
         .app_data(base)
         .default_service(web::to(|| async { HttpResponse::Ok().finish() }))
@@ -162,7 +162,7 @@ async fn fails_without_site_rules() {
 
 #[actix_web::test]
 async fn refuses_backchannel_logout_from_browsers() {
-    let base = web::Data::new(HttpState { site_rules: local_rules(), ..test_support::base() });
+    let base = web::Data::new(HttpState { site_rules: local_rules(), ..test_support::http_state() });
     let resource = || web::resource("/sign-out/backchannel").to(|| async { HttpResponse::Ok().finish() });
     let app = test::init_service(App::new().app_data(base).service(resource()).wrap(from_fn(site_guard))).await;
     for (name, value, expected) in [

@@ -13,7 +13,7 @@ use super::{
     Random,
     client::{AttackRequest, AttackResponse, exchange, read_byte_from_each, read_responses},
     outcome_counts::OutcomeCounts,
-    target_resources::{ROLES, Target},
+    target_fixtures::{AttackTarget, ROLES},
 };
 use futures_util::{StreamExt as _, future::join_all, stream};
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ impl Attack {
     ];
 
     /// Runs one round. `scale` multiplies the number of requests of the short form.
-    pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+    pub(super) async fn run(self, target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
         match self {
             Self::ExplodingSchema => runs::exploding_schema(target, random, scale).await,
             Self::UnknownEnvironments => runs::unknown_environments(target, random, scale).await,
@@ -186,12 +186,12 @@ fn random_actor(random: &mut Random) -> String {
 }
 
 /// Sends all requests, at most [`CONCURRENCY`] at a time, each from a random address.
-async fn send_all(target: &Arc<Target>, random: &mut Random, requests: Vec<AttackRequest>) -> OutcomeCounts {
+async fn send_all(target: &Arc<AttackTarget>, random: &mut Random, requests: Vec<AttackRequest>) -> OutcomeCounts {
     send_concurrently(target, random, requests, CONCURRENCY).await
 }
 
 async fn send_concurrently(
-    target: &Arc<Target>,
+    target: &Arc<AttackTarget>,
     random: &mut Random,
     requests: Vec<AttackRequest>,
     at_once: usize,
@@ -210,7 +210,7 @@ async fn send_concurrently(
 }
 
 /// Sends one request from the address 127.0.0.1.
-async fn send_one(target: &Arc<Target>, counts: &mut OutcomeCounts, request: AttackRequest) -> AttackResponse {
+async fn send_one(target: &Arc<AttackTarget>, counts: &mut OutcomeCounts, request: AttackRequest) -> AttackResponse {
     let received = target.send(&request).await;
     counts.count(&request, &received);
     received

@@ -5,7 +5,7 @@ use super::{
     attacks::{random_address, random_name},
     client::{AttackRequest, exchange, get, post},
     outcome_counts::{Aim, OutcomeCounts},
-    target_resources::Target,
+    target_fixtures::AttackTarget,
 };
 use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::{TestDatabase, is_long};
@@ -67,7 +67,7 @@ impl Cache {
     }
 
     /// The requests that offer one key.
-    fn requests(self, target: &Target, random: &mut Random) -> Vec<AttackRequest> {
+    fn requests(self, target: &AttackTarget, random: &mut Random) -> Vec<AttackRequest> {
         let run = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let (random_slug, actor) = (random_name(random), format!("user:{}", random_name(random)));
         let not_found = |aim: &'static str| Aim::at(aim).refused_as(404, "not_found");
@@ -115,7 +115,7 @@ impl Cache {
     async fn offer_keys(
         self,
         keys: usize,
-        target: &Arc<Target>,
+        target: &Arc<AttackTarget>,
         random: &mut Random,
         used: &mut UniqueAddresses,
     ) -> OutcomeCounts {
@@ -166,7 +166,7 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
     let (_setup, server) = start_server(&database).await;
-    let target = Arc::new(Target::prepare(&server).await);
+    let target = Arc::new(AttackTarget::prepare(&server).await);
     let (mut random, mut used_addresses) = (Random::from_environment(), UniqueAddresses::default());
     let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {

@@ -19,9 +19,9 @@ async fn deletes_turns_after_their_retention() {
     for workload in [&short_retention, &long_retention] {
         message_request(&app, workload, "s", "first").await.expect(200);
     }
-    app.database().move_clock(2 * DAY - 60).await.unwrap();
+    app.database().set_clock_offset(2 * DAY - 60).await.unwrap();
     assert_eq!(own_turns(&app, &short_retention, "s").await, json!([["first", "one"]]));
-    app.database().move_clock(2 * DAY + 60).await.unwrap();
+    app.database().set_clock_offset(2 * DAY + 60).await.unwrap();
     assert_eq!(
         (own_turns(&app, &short_retention, "s").await, own_turns(&app, &long_retention, "s").await),
         (json!([]), json!([["first", "one"]]))
@@ -30,7 +30,7 @@ async fn deletes_turns_after_their_retention() {
     assert_eq!(last_message_texts(&provider), ["second"], "expired turns are not replayed, also before the sweep");
     assert_eq!(app.services().memories.delete_expired_turns().await.unwrap(), 1);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 2);
-    app.database().move_clock(40 * DAY).await.unwrap();
+    app.database().set_clock_offset(40 * DAY).await.unwrap();
     assert_eq!(app.services().memories.delete_expired_turns().await.unwrap(), 2);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 0);
     assert_eq!(query_number(&app, "SELECT count(*) FROM memory_session").await, 0);

@@ -135,7 +135,7 @@ impl ClaimRules {
 
     /// Whether the claims list groups or state an overage, even in an unusable form.
     #[must_use]
-    pub fn claims_contain_groups(&self, claims: &Map<String, Value>) -> bool {
+    pub fn claims_mention_groups(&self, claims: &Map<String, Value>) -> bool {
         let token = UnverifiedToken::of_claims(claims.clone());
         !matches!(groups(&token, &self.groups_claim), Ok(GroupsClaim::Absent))
     }

@@ -1,7 +1,8 @@
 //! The mapping of a verified identity to principals, rule by rule, for an administrator who tests a sign-in.
 
 use super::{
-    GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pinned_identity,
+    GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, group_actor, group_actors, name_to_pin,
+    pinned_identity,
 };
 use crate::access::ActorRef;
 
@@ -72,14 +73,14 @@ pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, Mappin
 #[must_use]
 pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingVerdict {
     match holder {
-        NameHolder::Nobody => MappingVerdict::Applied(format!("the first sign-in pins {}", actor_name(identity))),
+        NameHolder::Nobody => MappingVerdict::Applied(format!("the first sign-in pins {}", name_to_pin(identity))),
         NameHolder::Subject(actor) => MappingVerdict::Applied(format!("the subject is pinned as {actor}")),
         NameHolder::Another => MappingVerdict::Refused(IdentityRefusal::NameTaken),
     }
 }
 
 fn name_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
-    let actor = actor_name(identity);
+    let actor = name_to_pin(identity);
     if pinned_identity::is_claimed_name(identity) {
         MappingVerdict::Applied(actor.to_string())
     } else {

@@ -7,8 +7,8 @@ use super::{GroupsClaim, IdentityKind, NameHolder, TenantClaim, VerifiedIdentity
 use crate::{
     access::{ActorKind, ActorRef},
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{IdentityId, TenantId},
+    notification_category::NotificationCategory,
     slug::Slug,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -141,7 +141,7 @@ pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, Identity
 /// The name under which a subject is pinned: the configured claim in lower case, or the client of a service. If the
 /// claim is not a valid actor name or imitates a reserved name, the name is derived from issuer and subject.
 #[must_use]
-pub fn actor_name(identity: &VerifiedIdentity) -> ActorRef {
+pub fn name_to_pin(identity: &VerifiedIdentity) -> ActorRef {
     claimed_name(identity).unwrap_or_else(|kind| ActorRef::of_subject(kind, &subject_digest(identity)))
 }
 
@@ -216,7 +216,7 @@ impl PinnedIdentity {
             identity_id,
             issuer: identity.issuer.clone(),
             subject: identity.subject.clone(),
-            actor: actor_name(identity),
+            actor: name_to_pin(identity),
             groups,
             email: identity.email.clone(),
         }
@@ -234,7 +234,7 @@ impl PinnedIdentity {
     pub fn refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({ "actor": self.actor, "reason_code": IdentityRefusal::NameTaken.code() });
         Fact::new(FactKind::IdentityRefused, self.subject(), None, stamp, detail)
-            .with_notification_categories([FactCategory::ComplianceFindings])
+            .with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 
     /// The fact that the server authenticated an administrator whom the configuration names. No role binding shows the
@@ -243,7 +243,7 @@ impl PinnedIdentity {
     pub fn bootstrap_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
         Fact::new(FactKind::BootstrapAdminSeen, self.subject(), None, &stamp, json!({ "actor": self.actor }))
-            .with_notification_categories([FactCategory::PolicyChanges])
+            .with_notification_categories([NotificationCategory::PolicyChanges])
     }
 
     fn subject(&self) -> Subject {
@@ -298,26 +298,26 @@ mod tests {
 
     #[test]
     fn names_persons_by_claim_and_services_by_client() {
-        assert_eq!(actor_name(&identity("1", Some("Ada"))).to_string(), "user:ada");
-        assert_eq!(actor_name(&identity("1", Some("ada@corp.example"))).to_string(), "user:ada@corp.example");
+        assert_eq!(name_to_pin(&identity("1", Some("Ada"))).to_string(), "user:ada");
+        assert_eq!(name_to_pin(&identity("1", Some("ada@corp.example"))).to_string(), "user:ada@corp.example");
         let service = IdentityKind::Service { client_id: "ci".into() };
-        assert_eq!(actor_name(&VerifiedIdentity { kind: service, ..identity("ci", None) }).to_string(), "service:ci");
+        assert_eq!(name_to_pin(&VerifiedIdentity { kind: service, ..identity("ci", None) }).to_string(), "service:ci");
     }
 
     #[test]
     fn derives_names_that_no_claim_can_imitate() {
-        let derived = actor_name(&identity("1", None)).to_string();
+        let derived = name_to_pin(&identity("1", None)).to_string();
         assert!(derived.starts_with("user:sub-") && derived.len() == "user:sub-".len() + SUBJECT_DIGITS, "{derived}");
         let imitated = derived.strip_prefix("user:").unwrap();
         for name in [imitated, "ada@default", "", "a b", "ada:x", "-ada", "ädä"] {
-            let actor = actor_name(&identity("2", Some(name))).to_string();
+            let actor = name_to_pin(&identity("2", Some(name))).to_string();
             assert!(actor.starts_with("user:sub-") && actor != derived, "{name}: {actor}");
         }
         let other_issuer = VerifiedIdentity { issuer: "https://idp".into(), ..identity(".example1", None) };
-        assert_ne!(actor_name(&identity("1", None)), actor_name(&other_issuer));
+        assert_ne!(name_to_pin(&identity("1", None)), name_to_pin(&other_issuer));
         // The length prefix separates issuer and subject.
         let other_split = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
-        assert_ne!(actor_name(&identity("1", None)), actor_name(&other_split));
+        assert_ne!(name_to_pin(&identity("1", None)), name_to_pin(&other_split));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl FinishedRun {
         let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
         let mut counts = redactor.redact(output);
         for step_metadata in metadata.values_mut() {
-            counts.add(&redactor.redact(step_metadata));
+            counts.add_all(&redactor.redact(step_metadata));
         }
         let body = Map::from_iter([("masked".to_owned(), json!(counts))]);
         self.record_evidence(moment, "redaction", "redaction.json", body, None);

@@ -24,7 +24,7 @@ fn decide(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -
     let request =
         KnowledgeAccessRequest { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
     let content = json!({ "source_type": "inline", "access_contract": contract });
-    KnowledgeBase::parse(&content).unwrap().decide(&request, ContractState::InForce)
+    KnowledgeBase::parse(&content).unwrap().decide_access(&request, ContractState::InForce)
 }
 
 fn codes(decision: &ContractDecision) -> Vec<&'static str> {

@@ -5,7 +5,7 @@ use super::*;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-const CATEGORY: FactCategory = FactCategory::Incidents;
+const CATEGORY: NotificationCategory = NotificationCategory::Incidents;
 const INHERIT_OFF_ON: [Option<bool>; 3] = [None, Some(false), Some(true)];
 
 fn workload() -> WorkloadId {
@@ -31,7 +31,7 @@ fn stamp() -> Stamp {
 }
 
 /// A set whose revision encodes its depth, so that a test can recognize which set decided.
-fn set(depth: usize, settings: BTreeMap<(FactCategory, Channel), bool>) -> PreferenceSet {
+fn set(depth: usize, settings: BTreeMap<(NotificationCategory, Channel), bool>) -> PreferenceSet {
     PreferenceSet(PreferenceSetRecord {
         preference_set_id: Uuid::from_u128(9).into(),
         principal: ActorRef::parse("user:ada").unwrap(),
@@ -42,7 +42,7 @@ fn set(depth: usize, settings: BTreeMap<(FactCategory, Channel), bool>) -> Prefe
     })
 }
 
-fn profiles(settings: BTreeMap<(Role, FactCategory, Channel), bool>) -> DefaultPreferences {
+fn profiles(settings: BTreeMap<(Role, NotificationCategory, Channel), bool>) -> DefaultPreferences {
     let (updated_at, updated_by) = (stamp().at, stamp().actor);
     DefaultPreferences(DefaultPreferencesRecord { settings, updated_at, updated_by, revision: Revision::new(20) })
 }
@@ -175,7 +175,7 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
 #[test]
 fn channels_without_a_receiver_deliver_nothing() {
     let pair = |channel, enabled| ((CATEGORY, channel), enabled);
-    let global = |settings: &[((FactCategory, Channel), bool)]| {
+    let global = |settings: &[((NotificationCategory, Channel), bool)]| {
         [None, None, None, Some(set(3, settings.iter().copied().collect()))]
     };
     let inbox_off = pair(Channel::Portal, false);
@@ -244,7 +244,10 @@ fn upserts_keep_other_settings_and_refuse_repetitions() {
 type Drawn = (usize, usize, usize, bool);
 
 fn drawn(owners: usize) -> impl Strategy<Value = Vec<Drawn>> {
-    proptest::collection::vec((0..owners, 0..FactCategory::ALL.len(), 0..Channel::ALL.len(), any::<bool>()), 0..60)
+    proptest::collection::vec(
+        (0..owners, 0..NotificationCategory::ALL.len(), 0..Channel::ALL.len(), any::<bool>()),
+        0..60,
+    )
 }
 
 /// The model: a list of rules that is searched from the most to the least specific rule. It does not use
@@ -284,7 +287,7 @@ proptest! {
                 .iter()
                 .filter(|(scope, ..)| *scope == depth)
                 .map(|(_, category, channel, enabled)| {
-                    ((FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
+                    ((NotificationCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
                 })
                 .collect();
             (!scope_settings.is_empty()).then(|| set(depth, scope_settings))
@@ -293,7 +296,7 @@ proptest! {
             defaults
                 .iter()
                 .map(|(role, category, channel, enabled)| {
-                    ((Role::ALL[*role], FactCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
+                    ((Role::ALL[*role], NotificationCategory::ALL[*category], Channel::ALL[*channel]), *enabled)
                 })
                 .collect(),
         );
@@ -301,7 +304,7 @@ proptest! {
             Role::ALL.into_iter().zip(&roles).filter(|(_, is_held)| **is_held).map(|(role, _)| role).collect();
         let layers = layers(&sets, &profiles, held_roles);
         let (tier, skip) = if advanced { (Tier::Advanced, 0) } else { (Tier::Standard, 2) };
-        for (category, name) in FactCategory::ALL.into_iter().enumerate() {
+        for (category, name) in NotificationCategory::ALL.into_iter().enumerate() {
             let explained = layers.explain(name, tier);
             let expected: Vec<(bool, DecidingScope)> = (0..Channel::ALL.len())
                 .map(|channel| model(&settings, &defaults, &roles, (category, channel), skip))

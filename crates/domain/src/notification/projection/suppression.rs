@@ -4,13 +4,13 @@ use super::{NotifiableFact, PROJECTOR_ACTOR, SubjectContext};
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    fact_category::FactCategory,
     id::{FactId, SuppressedDecisionId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
         derived_identifier::EventKey,
         preference::{DecidingScope, ReasonCode, Suppression},
     },
+    notification_category::NotificationCategory,
     store::Revision,
     time::Timestamp,
 };
@@ -25,7 +25,7 @@ pub struct SuppressedDecision {
     /// The recipient who did not receive the notification.
     pub recipient: ActorRef,
     /// The category of the notification.
-    pub category: FactCategory,
+    pub category: NotificationCategory,
     /// The kind of the fact.
     pub event_kind: String,
     /// The identifier of the fact.
@@ -54,7 +54,7 @@ pub(super) fn suppressed_decision(
     fact: &NotifiableFact,
     subject: &SubjectContext,
     recipient: &ActorRef,
-    category: FactCategory,
+    category: NotificationCategory,
     suppression: Suppression,
     at: Timestamp,
 ) -> (SuppressedDecision, Fact) {

@@ -45,7 +45,7 @@ fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
         actor: actor(submitter),
         request_id: id(6).into(),
         occurred_at: at(),
-        categories: vec![FactCategory::Executions, FactCategory::ComplianceFindings],
+        categories: vec![NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
         detail: Map::from_iter([("reason_code".to_owned(), json!("no_rule"))]),
     };
     let subject = SubjectContext {
@@ -83,7 +83,7 @@ fn default_preferences() -> RecipientPreferences {
 }
 
 /// Preferences with which a person receives these categories on no channel.
-fn opt_out(person: &str, categories: &[FactCategory]) -> (ActorRef, Vec<PreferenceSet>) {
+fn opt_out(person: &str, categories: &[NotificationCategory]) -> (ActorRef, Vec<PreferenceSet>) {
     let settings = categories.iter().map(|category| ((*category, Channel::Portal), false)).collect();
     let set = PreferenceSet(PreferenceSetRecord {
         preference_set_id: id(8).into(),
@@ -137,14 +137,14 @@ fn notifications_hold_slugs_codes_and_identifiers() {
     let notification = &projection.notifications[0].notification;
     assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
     assert_eq!(notification.body, format!("execution {}, reason no_rule, by user:ada", id(50)));
-    assert_eq!((notification.category, notification.severity), (FactCategory::Executions, Severity::Warning));
+    assert_eq!((notification.category, notification.severity), (NotificationCategory::Executions, Severity::Warning));
     assert_eq!((notification.status, notification.log_index), (InboxStatus::Unread, 5));
 }
 
 #[test]
 fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
     let (fact, subject) = denial("user:ada", 0);
-    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions])]);
+    let sets = HashMap::from([opt_out("user:ada", &[NotificationCategory::Executions])]);
     let projection = project(
         &fact,
         &subject,
@@ -152,14 +152,17 @@ fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
         &RecipientPreferences { sets, ..default_preferences() },
         at(),
     );
-    assert_eq!(projection.notifications[0].notification.category, FactCategory::ComplianceFindings);
+    assert_eq!(projection.notifications[0].notification.category, NotificationCategory::ComplianceFindings);
     assert!(projection.suppressed.is_empty());
 }
 
 #[test]
 fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     let (fact, subject) = denial("user:ada", 0);
-    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
+    let sets = HashMap::from([opt_out(
+        "user:ada",
+        &[NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
+    )]);
     let preferences = RecipientPreferences { sets, ..default_preferences() };
     let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
     assert!(projection.notifications.is_empty());
@@ -172,8 +175,8 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     assert_eq!(
         records,
         [
-            (FactCategory::Executions, expected.0, expected.1, expected.2),
-            (FactCategory::ComplianceFindings, expected.0, expected.1, expected.2)
+            (NotificationCategory::Executions, expected.0, expected.1, expected.2),
+            (NotificationCategory::ComplianceFindings, expected.0, expected.1, expected.2)
         ]
     );
     for (decision, record) in &projection.suppressed {
@@ -194,8 +197,8 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
 fn opt_out_of_reports_leaves_no_record() {
     let (mut fact, subject) = denial("user:ada", 0);
     fact.kind = FactKind::ExecutionEnded;
-    fact.categories = vec![FactCategory::Reports];
-    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Reports])]);
+    fact.categories = vec![NotificationCategory::Reports];
+    let sets = HashMap::from([opt_out("user:ada", &[NotificationCategory::Reports])]);
     let projection = project(
         &fact,
         &subject,
@@ -225,7 +228,10 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
 
 #[test]
 fn collapsed_denials_share_one_record() {
-    let sets = HashMap::from([opt_out("user:owner", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
+    let sets = HashMap::from([opt_out(
+        "user:owner",
+        &[NotificationCategory::Executions, NotificationCategory::ComplianceFindings],
+    )]);
     let (owner_rights, preferences) =
         (recipient_rights(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..default_preferences() });
     let mut combined = Projection::default();
@@ -249,9 +255,9 @@ fn report_to_the_owner_asks_nobody_to_act() {
             |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
         notifications.iter().map(recipient_and_severity).collect::<Vec<_>>()
     };
-    fact.categories = vec![FactCategory::Executions, FactCategory::Reports];
+    fact.categories = vec![NotificationCategory::Executions, NotificationCategory::Reports];
     assert!(notified(&fact).contains(&("user:operator".to_owned(), Severity::Warning)));
-    fact.categories = vec![FactCategory::Reports];
+    fact.categories = vec![NotificationCategory::Reports];
     let expected = ["user:owner", "user:ada"].map(|actor| (actor.to_owned(), Severity::Info));
     assert_eq!(notified(&fact), expected);
 }
@@ -281,7 +287,7 @@ fn recipients_beyond_the_limit_are_counted() {
 fn default_profile_of_a_role_adds_a_channel() {
     let (fact, subject) = denial("user:ada", 0);
     let profiles = DefaultPreferences::restore(DefaultPreferencesRecord {
-        settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Email), true)]),
+        settings: BTreeMap::from([((Role::Operator, NotificationCategory::Executions, Channel::Email), true)]),
         updated_at: at(),
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
@@ -296,7 +302,7 @@ fn default_profile_of_a_role_adds_a_channel() {
 /// Preferences with which `user:ada` receives executions on these channels.
 fn opt_in(channels: &[Channel]) -> (ActorRef, Vec<PreferenceSet>) {
     let (person, mut sets) = opt_out("user:ada", &[]);
-    sets[0].0.settings = channels.iter().map(|channel| ((FactCategory::Executions, *channel), true)).collect();
+    sets[0].0.settings = channels.iter().map(|channel| ((NotificationCategory::Executions, *channel), true)).collect();
     (person, sets)
 }
 
@@ -307,7 +313,7 @@ fn destination(number: u128, scope: DestinationScope, channel: Channel) -> Activ
 #[test]
 fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
+    let digest = std::collections::BTreeMap::from([(NotificationCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
     let preferences = RecipientPreferences {
         sets,
@@ -346,7 +352,7 @@ fn burst_is_collected_after_three_single_messages() {
         ("2026-11-27T07:10:00Z".to_owned(), "2026-11-27T07:15:00Z".to_owned())
     );
     let run = |queued_before: u32| {
-        let key = (actor("user:ada"), Channel::Email, FactCategory::Executions);
+        let key = (actor("user:ada"), Channel::Email, NotificationCategory::Executions);
         let mut counts = BurstCounts::new(preferences.tenant, 0, window, HashMap::from([(key, queued_before)]));
         let mut all_deliveries = Vec::new();
         for number in 1..=6 {
@@ -376,7 +382,7 @@ fn deliveries_by_advanced_preferences_require_the_advanced_tier() {
     let (person, mut sets) = opt_in(&[]);
     let mut workload_set = sets[0].clone();
     workload_set.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
-    workload_set.0.settings = [((FactCategory::Executions, Channel::Webhook), true)].into();
+    workload_set.0.settings = [((NotificationCategory::Executions, Channel::Webhook), true)].into();
     sets.push(workload_set);
     let preferences = RecipientPreferences {
         sets: HashMap::from([(person, sets)]),
@@ -400,7 +406,7 @@ fn deliveries_by_advanced_preferences_require_the_advanced_tier() {
 #[test]
 fn announcements_reach_their_audience_with_their_text() {
     let (mut fact, mut subject) = denial("user:ada", 0);
-    (fact.kind, fact.categories) = (FactKind::AnnouncementMade, vec![FactCategory::Reports]);
+    (fact.kind, fact.categories) = (FactKind::AnnouncementMade, vec![NotificationCategory::Reports]);
     subject.announcement = Some(AnnouncementContext {
         roles: Vec::new(),
         title: "Maintenance".to_owned(),
@@ -410,7 +416,7 @@ fn announcements_reach_their_audience_with_their_text() {
     // Bob receives reports in the chat of the organization and in his mailbox.
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
-    sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
+    sets[0].0.settings = channels.map(|channel| ((NotificationCategory::Reports, channel), true)).into();
     let preferences = RecipientPreferences {
         sets: HashMap::from([(actor("user:bob"), sets)]),
         switches: NotificationSettings::Enabled(Tier::Advanced),
@@ -429,13 +435,13 @@ fn announcements_reach_their_audience_with_their_text() {
 /// Facts of a kind without a rule cause no notifications, and every rule names at least one category.
 #[test]
 fn rules_cover_every_category() {
-    let covered: BTreeSet<FactCategory> = FactKind::ALL
+    let covered: BTreeSet<NotificationCategory> = FactKind::ALL
         .iter()
         .filter_map(|kind| rule_of_kind(*kind))
         .inspect(|rule| assert!(!rule.categories.is_empty()))
         .flat_map(|rule| rule.categories.iter().copied())
         .collect();
-    assert_eq!(covered, FactCategory::ALL.into());
+    assert_eq!(covered, NotificationCategory::ALL.into());
     let tenant = TenantId::from(id(1));
     let (mut fact, subject) = denial("user:ada", 0);
     fact.kind = FactKind::ReleaseCreated;

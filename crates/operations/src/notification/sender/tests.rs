@@ -4,13 +4,13 @@ use super::*;
 use async_trait::async_trait;
 use fairway_domain::{
     clock::Clock,
-    fact_category::FactCategory,
     id::IdSource,
     notification::{
         Channel, Severity,
         backlog::{ChannelBacklog, ProjectorLag},
         message::{Message, OutgoingMessage, Receiver},
     },
+    notification_category::NotificationCategory,
     slug::Slug,
     time::Timestamp,
 };
@@ -95,7 +95,7 @@ fn delivery(claim_id: Uuid) -> ClaimedDelivery {
     let message = Message {
         delivery_id: delivery_id(),
         tenant: Uuid::from_u128(1).into(),
-        category: FactCategory::Incidents,
+        category: NotificationCategory::Incidents,
         severity: Severity::Info,
         title: "A title".to_owned(),
         body: "A body".to_owned(),

@@ -3,7 +3,7 @@
 use super::{
     super::{
         LogAccessError,
-        tiles::TileLoader,
+        verified_tiles::VerifiedTileLoader,
         witnesses::{RETRY_DELAY, Witnesses},
     },
     Progress,
@@ -121,7 +121,7 @@ impl LogStepper {
             origin: shared.settings.log_origin.clone(),
             witnesses: Witnesses::new(
                 &shared.witnesses,
-                TileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
+                VerifiedTileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
             ),
             cosign_again_at: Mutex::default(),
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::transparency_log::{
     LogAccessError,
-    tiles::{TileLoader, new_tile_cache},
+    verified_tiles::{VerifiedTileLoader, new_tile_cache},
     witnesses::Witnesses,
 };
 use async_trait::async_trait;
@@ -142,7 +142,7 @@ impl TestStores {
             archive: Arc::new(self.clone()),
             signer: Arc::new(self.clone()),
             origin: origin(),
-            witnesses: Witnesses::new(witnesses, TileLoader::new(Arc::new(self.clone()), new_tile_cache())),
+            witnesses: Witnesses::new(witnesses, VerifiedTileLoader::new(Arc::new(self.clone()), new_tile_cache())),
             cosign_again_at: Mutex::default(),
         }
     }

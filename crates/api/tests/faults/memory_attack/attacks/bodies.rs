@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, post, post_bytes, send_raw, send_without_last_byte},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::Target,
+        target_fixtures::AttackTarget,
     },
     hold_connections,
     large_content::{large_documents, large_model_config},
@@ -19,7 +19,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 const DENSE_BODY_AIM: Aim = Aim::at("dense body").refused_as(422, "validation_error");
 
 /// Sends bodies of 64 KiB with small objects, which parse to about 6 MiB of values.
-pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn dense_bodies(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     const CONNECTIONS: usize = 150;
     let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
     let request = post_bytes(target.echo.execute_path(), body.into_bytes()).with_aim(DENSE_BODY_AIM);
@@ -28,7 +28,7 @@ pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scal
 }
 
 /// Sends requests whose `Content-Length` is one byte larger than the sent body, each from its own address.
-async fn send_withheld(target: &Target, requests: &[(Ipv4Addr, AttackRequest)]) -> OutcomeCounts {
+async fn send_withheld(target: &AttackTarget, requests: &[(Ipv4Addr, AttackRequest)]) -> OutcomeCounts {
     let connections =
         requests.iter().map(|(address, request)| send_without_last_byte(*address, target.address, request)).collect();
     let mut counts = OutcomeCounts::default();
@@ -42,7 +42,7 @@ async fn send_withheld(target: &Target, requests: &[(Ipv4Addr, AttackRequest)]) 
     counts
 }
 
-pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn withheld_bodies(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let unavailable = |name: &'static str| Aim::at(name).refused_as(503, "unavailable");
     let large = post(format!("/v1/assets/{}/versions", target.config), &large_model_config(random));
     let documents = post_bytes(
@@ -64,7 +64,7 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
     send_withheld(target, &requests).await
 }
 
-pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn withheld_heads(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let head_start = format!("GET /v1/workloads HTTP/1.1\r\nHost: {}\r\nX-Long: ", target.address);
     let mut counts = OutcomeCounts::default();
     // The first head is shorter than the limit, so the server waits for its rest. The second is far longer, so the
@@ -82,7 +82,7 @@ pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, sc
 }
 
 /// Sends many small requests and requests with long heads on one connection, without waiting for responses.
-pub(super) async fn pipelined_requests(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn pipelined_requests(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let small_request = format!("GET /v1/workloads?limit=1 HTTP/1.1\r\nHost: {}\r\n\r\n", target.address);
     let large_request = small_request.replace("\r\n\r\n", &format!("\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000)));
     let mut counts = OutcomeCounts::default();

@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{get, post, post_bytes},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::Target,
+        target_fixtures::AttackTarget,
     },
     random_name, send_all,
 };
@@ -19,7 +19,7 @@ pub(super) fn large_model_config(random: &mut Random) -> Value {
     json!({ "content": { "provider": "stub", "model": "echo", "params": { "texts": texts } } })
 }
 
-pub(super) async fn prompt_versions(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn prompt_versions(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/versions", target.prompt);
     let mut requests = Vec::new();
     let large = format!("/v1/assets/{}/versions", target.config);
@@ -49,7 +49,7 @@ pub(super) fn large_documents(random: &mut Random, words: usize) -> Vec<u8> {
     json!({ "documents": documents }).to_string().into_bytes()
 }
 
-pub(super) async fn documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn documents(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base);
     let mut requests = Vec::new();
     for _ in 0..scale.min(2) {
@@ -62,7 +62,7 @@ pub(super) async fn documents(target: &Arc<Target>, random: &mut Random, scale: 
 }
 
 /// Adds documents with embeddings while agents run vector searches on them.
-pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn vector_documents(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.vector_knowledge_base);
     let mut requests = Vec::new();
     for _ in 0..2 * scale {
@@ -77,7 +77,7 @@ pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, 
 }
 
 /// Validates flows at the limits of steps and text, and beyond them.
-pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn large_flows(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let flow = |random: &mut Random, steps: usize, trailing: usize| {
         let text = random_name(random).repeat(50);
         let step = |index: usize| {

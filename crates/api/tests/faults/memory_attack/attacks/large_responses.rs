@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, get, patch, post, send_and_ignore_response},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::{Target, large_interface},
+        target_fixtures::{AttackTarget, large_interface},
     },
     count_held, hold_connections,
     large_content::large_model_config,
@@ -15,7 +15,7 @@ use crate::api_client::{WORKSPACE, allow_all_policy};
 use serde_json::json;
 use std::sync::Arc;
 
-pub(super) async fn large_interfaces(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn large_interfaces(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     for _ in 0..4 * scale {
         let slug = random_name(random);
@@ -41,7 +41,7 @@ pub(super) async fn large_interfaces(target: &Arc<Target>, random: &mut Random, 
     counts
 }
 
-pub(super) async fn slow_readers(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn slow_readers(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let pages = [
         ("unread workloads", "/v1/workloads?limit=200".to_owned()),
         ("unread document", "/openapi.json".to_owned()),
@@ -63,7 +63,7 @@ pub(super) async fn slow_readers(target: &Arc<Target>, random: &mut Random, scal
     count_held(&requests, hold_connections(connections).await)
 }
 
-pub(super) async fn tool_manifests(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn tool_manifests(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
     let manifest = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200");
     let mut requests = Vec::new();
@@ -77,7 +77,7 @@ pub(super) async fn tool_manifests(target: &Arc<Target>, random: &mut Random, sc
 }
 
 /// Reads diffs between two versions that have no common values.
-pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn version_diffs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let (mut counts, mut versions) = (OutcomeCounts::default(), Vec::new());
     for _ in 0..2 {
         let version = post(format!("/v1/assets/{}/versions", target.config), &large_model_config(random))
@@ -97,7 +97,7 @@ pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, sca
 }
 
 /// Reads the blast radius of a policy that many releases bind.
-pub(super) async fn blast_radius(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn blast_radius(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let body = json!({
         "slug": random_name(random), "asset_kind": "policy_bundle", "owner_ref": "team:x", "workspace_id": WORKSPACE,
@@ -122,7 +122,7 @@ pub(super) async fn blast_radius(target: &Arc<Target>, random: &mut Random, scal
 }
 
 /// Adds many verdicts with long notes, and lists them.
-pub(super) async fn approval_notes(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn approval_notes(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let draft = json!({ "workload_id": target.echo.id, "environment": "dev" });
     let mut lists = Vec::new();

@@ -6,7 +6,7 @@ use super::{
         Random,
         client::{AttackRequest, get, post},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::{ActiveWorkload, Target},
+        target_fixtures::{ActiveWorkload, AttackTarget},
     },
     random_name, send_all, send_concurrently, send_one,
 };
@@ -19,7 +19,7 @@ const TICKET_BYTES: usize = 1_000_000;
 /// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may still execute queued runs
 /// during the next attack.
 async fn send_runs(
-    target: &Arc<Target>,
+    target: &Arc<AttackTarget>,
     workload: &ActiveWorkload,
     random: &mut Random,
     scale: usize,
@@ -38,12 +38,12 @@ async fn send_runs(
     send_all(target, random, requests).await
 }
 
-pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn copying_runs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let sync = Aim::at("copying run").proved_by("\"status\":\"completed\"");
     send_runs(target, &target.copying, random, scale, sync, Aim::at("queued copying run")).await
 }
 
-pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn redacted_runs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let sync = Aim::at("redacted run").proved_by("\"status\":\"completed\"");
     send_runs(target, &target.redacting, random, scale, sync, Aim::at("queued redacted run")).await
 }
@@ -53,7 +53,7 @@ const RUNS_TO_READ: usize = 6;
 /// Concurrent readers of each run.
 const READERS_PER_RUN: usize = 16;
 
-pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn large_outputs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let mut reads = Vec::new();
     for _ in 0..RUNS_TO_READ {

@@ -6,7 +6,7 @@ use super::{
         Random,
         client::{AttackRequest, get, post, send_and_ignore_response},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::{COMPLETED_STATUS, Target, policy_with_patterns},
+        target_fixtures::{AttackTarget, COMPLETED_STATUS, policy_with_patterns},
     },
     count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_one,
 };
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Sends runs that continue after the response. Their size is the maximum that needs no memory reservation. Also
 /// sends runs that wait for a review.
-pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn detached_runs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut requests = Vec::new();
     for _ in 0..80 * scale {
         let body = large_execute_body(random, 30_000);
@@ -42,7 +42,7 @@ pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, sca
 }
 
 /// Creates policies at the limit of patterns and beyond it, and runs workloads under such a policy.
-pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn policy_patterns(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let body = json!({
         "slug": random_name(random), "asset_kind": "policy_bundle", "owner_ref": "team:x", "workspace_id": WORKSPACE,
@@ -70,7 +70,7 @@ pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, s
 }
 
 /// Opens event streams of an ended run with large events, without reading them.
-pub(super) async fn ended_streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn ended_streams(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let run =
         post(target.copying.execute_path(), &large_execute_body(random, 900_000)).with_aim(Aim::at("run to follow"));
@@ -87,7 +87,7 @@ pub(super) async fn ended_streams(target: &Arc<Target>, random: &mut Random, sca
 }
 
 /// Reads the evidence of large runs and of runs with many tool calls, as an operator and as an auditor.
-pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn evidence_graphs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     let mut reads = Vec::new();
     let arguments = json!({ "query": "days of leave", "knowledge_base_slug": target.vector_knowledge_base_slug });
@@ -110,7 +110,7 @@ pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, s
 }
 
 /// Runs agents whose release binds many tools with large schemas. Every model call includes all of these schemas.
-pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn wide_tool_sets(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let run = |random: &mut Random| {
         let run =
             post(target.many_tools.execute_path(), &large_execute_body(random, 1_000)).with_actor("user:runtime_user");
@@ -121,7 +121,11 @@ pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, sc
 }
 
 /// Reads short lists of one tenant while another tenant executes large runs and reads long lists.
-pub(super) async fn lists_during_large_work(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn lists_during_large_work(
+    target: &Arc<AttackTarget>,
+    random: &mut Random,
+    scale: usize,
+) -> OutcomeCounts {
     let mut requests = Vec::new();
     for index in 0..20 * scale {
         let run = post(target.copying.execute_path(), &large_execute_body(random, 900_000)).with_actor("user:operator");

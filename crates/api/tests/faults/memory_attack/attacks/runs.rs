@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, post, send_and_ignore_response},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::{COMPLETED_STATUS, Target},
+        target_fixtures::{AttackTarget, COMPLETED_STATUS},
     },
     count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_concurrently,
 };
@@ -13,7 +13,7 @@ use crate::api_client::WORKSPACE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn exploding_schema(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut requests = Vec::new();
     let run = |count: usize| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
@@ -28,7 +28,11 @@ pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, 
     send_all(target, random, requests).await
 }
 
-pub(super) async fn unknown_environments(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn unknown_environments(
+    target: &Arc<AttackTarget>,
+    random: &mut Random,
+    scale: usize,
+) -> OutcomeCounts {
     let mut requests = Vec::new();
     for _ in 0..150 * scale {
         let body = json!({ "environment": random_name(random), "inputs": { "ticket": "a refund" } });
@@ -39,7 +43,7 @@ pub(super) async fn unknown_environments(target: &Arc<Target>, random: &mut Rand
     send_all(target, random, requests).await
 }
 
-pub(super) async fn streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn streams(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let run = post(target.echo.execute_path(), &large_execute_body(random, 30_000))
         .with_header("Accept", "text/event-stream");
     let requests: Vec<AttackRequest> = vec![run.with_aim(Aim::at("unread stream")); 100 * scale];
@@ -51,7 +55,7 @@ pub(super) async fn streams(target: &Arc<Target>, random: &mut Random, scale: us
     count_held(&requests, hold_connections(connections).await)
 }
 
-pub(super) async fn idempotency_keys(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn idempotency_keys(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut requests = Vec::new();
     for _ in 0..80 * scale {
         let (key, session) = (random_name(random), random_name(random));
@@ -65,7 +69,7 @@ pub(super) async fn idempotency_keys(target: &Arc<Target>, random: &mut Random, 
     send_all(target, random, requests).await
 }
 
-pub(super) async fn queued_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn queued_runs(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let path = format!("{}?mode=async", target.echo.execute_path());
     let mut requests = Vec::new();
     for _ in 0..60 * scale {
@@ -76,7 +80,7 @@ pub(super) async fn queued_runs(target: &Arc<Target>, random: &mut Random, scale
 }
 
 /// Runs scripts of the maximum length that maximize allocations, output and results.
-pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn scripts(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let script = |aim: Aim, language: &str, code: &str| {
         let long_code = format!("{code}{}", "\n".repeat(250_000));
         let body = json!({
@@ -103,7 +107,7 @@ pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: us
 }
 
 /// Runs agents whose model requests the maximum number of tool calls per message.
-pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn agent_steps(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let mut requests = Vec::new();
     for _ in 0..8 * scale {
         let arguments = json!({

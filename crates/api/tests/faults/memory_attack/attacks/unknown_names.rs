@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{exchange, get, post},
         outcome_counts::{Aim, OutcomeCounts},
-        target_resources::Target,
+        target_fixtures::AttackTarget,
     },
     random_address, random_name, send_all,
 };
@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
 
-pub(super) async fn share_tokens(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn share_tokens(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let mut requests = Vec::new();
     for index in 0..150 * scale {
@@ -28,7 +28,7 @@ pub(super) async fn share_tokens(target: &Arc<Target>, random: &mut Random, scal
     send_all(target, random, requests).await
 }
 
-pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn client_addresses(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let aim = Aim::at("public run").refused_as(429, "rate_limited");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let run = post(target.public.execute_path(), &body).with_actor("anonymous").with_aim(aim);
@@ -43,7 +43,7 @@ pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, 
     counts
 }
 
-pub(super) async fn unknown_names(target: &Arc<Target>, random: &mut Random, scale: usize) -> OutcomeCounts {
+pub(super) async fn unknown_names(target: &Arc<AttackTarget>, random: &mut Random, scale: usize) -> OutcomeCounts {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let unknown = |name: &'static str| Aim::at(name).refused_as(404, "not_found");
     let mut requests = Vec::new();

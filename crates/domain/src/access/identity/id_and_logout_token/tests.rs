@@ -129,8 +129,8 @@ fn overage_response_gives_groups_of_same_subject() {
     let userinfo =
         rules.add_userinfo(identity(json!({"hasgroups": true})), overage_claims.as_object().unwrap()).unwrap();
     assert!(matches!(userinfo.groups, GroupsClaim::Overage { source: Some(_) }));
-    assert!(rules.claims_contain_groups(overage_claims.as_object().unwrap()));
-    assert!(!rules.claims_contain_groups(json!({"groups": null}).as_object().unwrap()));
+    assert!(rules.claims_mention_groups(overage_claims.as_object().unwrap()));
+    assert!(!rules.claims_mention_groups(json!({"groups": null}).as_object().unwrap()));
 }
 
 #[test]

@@ -47,16 +47,16 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
 #[test]
 fn channels_without_a_receiver_leave_one_record() {
     let (mut fact, subject) = denial("user:ada", 0);
-    fact.categories = vec![FactCategory::Executions];
+    fact.categories = vec![NotificationCategory::Executions];
     let opted_in = |channels: &[Channel]| {
         let (person, mut sets) = opt_in(channels);
-        sets[0].0.settings.insert((FactCategory::Executions, Channel::Portal), false);
+        sets[0].0.settings.insert((NotificationCategory::Executions, Channel::Portal), false);
         RecipientPreferences { sets: HashMap::from([(person, sets)]), ..default_preferences() }
     };
     let organization = |channel| vec![destination(20, DestinationScope::Organization, channel)];
     let other_workspace = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
     let mailboxes = HashSet::from([actor("user:ada")]);
-    let daily = [(FactCategory::Executions, DigestFrequency::Daily)].into();
+    let daily = [(NotificationCategory::Executions, DigestFrequency::Daily)].into();
     let profile = ProfileSettings { digest: daily, ..ProfileSettings::default() };
     let chat = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..profile.clone() };
     let advanced = |channel, profile: &ProfileSettings| RecipientPreferences {
@@ -116,10 +116,10 @@ fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     assert!(!default_preferences().may_turn_inbox_off(&ada));
     let with_sets = |set| RecipientPreferences { sets: HashMap::from([set]), ..default_preferences() };
     assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
-    let inbox_off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
+    let inbox_off = with_sets(opt_out("user:ada", &[NotificationCategory::Executions]));
     assert!(inbox_off.may_turn_inbox_off(&ada) && !inbox_off.may_turn_inbox_off(&actor("user:bob")));
     let profiles = DefaultPreferences::restore(DefaultPreferencesRecord {
-        settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Portal), false)]),
+        settings: BTreeMap::from([((Role::Operator, NotificationCategory::Executions, Channel::Portal), false)]),
         updated_at: at(),
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,

@@ -2,8 +2,8 @@
 
 use super::{TestStores, origin, tenant, verifier};
 use crate::transparency_log::{
-    tiles::{TileLoader, new_tile_cache},
     tree_builder::{MAX_STEPS, Progress},
+    verified_tiles::{VerifiedTileLoader, new_tile_cache},
     witnesses::{RETRY_DELAY, Witnesses},
 };
 use async_trait::async_trait;
@@ -206,7 +206,7 @@ async fn cosign(witnesses: &Witnesses, log: TenantId) -> String {
 }
 
 fn witnesses_of(witness: &Arc<TestWitness>) -> Witnesses {
-    let loader = TileLoader::new(Arc::new(TestStores::default()), new_tile_cache());
+    let loader = VerifiedTileLoader::new(Arc::new(TestStores::default()), new_tile_cache());
     Witnesses::new(&as_dyn_witnesses(std::slice::from_ref(witness)), loader)
 }
 

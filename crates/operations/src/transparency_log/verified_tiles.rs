@@ -24,12 +24,12 @@ pub(crate) fn new_tile_cache() -> TileCache {
 /// Reads tiles and verifies them. The root of a tile from the artifact store must equal its hash in the parent tile.
 /// Parent tiles are verified in the same way, up to the edge in the database.
 #[derive(Clone)]
-pub(super) struct TileLoader {
+pub(super) struct VerifiedTileLoader {
     artifact_store: Arc<dyn ArtifactStore>,
     cache: TileCache,
 }
 
-impl TileLoader {
+impl VerifiedTileLoader {
     pub(super) fn new(artifact_store: Arc<dyn ArtifactStore>, cache: TileCache) -> Self {
         Self { artifact_store, cache }
     }

@@ -28,16 +28,16 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// Pooled connections to an endpoint, with the credentials of an account.
-pub struct Connection {
+pub struct AccountConnection {
     /// The account slot, for the log.
     account: String,
     endpoint: EndpointClient,
     key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for AccountConnection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Connection")
+        formatter.write_str("AccountConnection")
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum StreamResponse {
     Document(EgressResponse),
 }
 
-impl Connection {
+impl AccountConnection {
     /// Creates the connection of the account in this slot. The operator configured the address, so the guard allows
     /// its exact origin.
     ///

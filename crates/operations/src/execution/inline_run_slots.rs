@@ -14,13 +14,13 @@ const MAX_RUNS: usize = 256;
 /// Maximum number of runs of one tenant, so that another tenant's run starts at once.
 const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
 
-/// A run slot; dropping it frees the slot.
-pub(super) type RunSlot = Permit<TenantId>;
+/// An inline run slot; dropping it frees the slot.
+pub(super) type InlineRunSlot = Permit<TenantId>;
 
 /// The place where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
-    Inline(RunSlot),
+    Inline(InlineRunSlot),
     /// On the worker that claims the run from the queue.
     Queue,
 }
@@ -45,24 +45,24 @@ impl Executions {
     }
 }
 
-/// The run slots of a process.
-pub(crate) struct RunSlots(FairSemaphore<TenantId>);
+/// The inline run slots of a process.
+pub(crate) struct InlineRunSlots(FairSemaphore<TenantId>);
 
-impl Default for RunSlots {
+impl Default for InlineRunSlots {
     fn default() -> Self {
         Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::with_permits(MAX_RUNS) }))
     }
 }
 
-impl fmt::Debug for RunSlots {
+impl fmt::Debug for InlineRunSlots {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("RunSlots")
+        out.write_str("InlineRunSlots")
     }
 }
 
-impl RunSlots {
-    /// Acquires a run slot for a tenant; returns `None` if no slot is free.
-    pub(super) async fn acquire(&self, scope: TenantScope) -> Option<RunSlot> {
+impl InlineRunSlots {
+    /// Acquires an inline run slot for a tenant; returns `None` if no slot is free.
+    pub(super) async fn acquire(&self, scope: TenantScope) -> Option<InlineRunSlot> {
         self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test]
     async fn one_tenant_leaves_run_slots_to_others() {
         let (limit, tenant) =
-            (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
+            (InlineRunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
         let mut acquired = Vec::new();
         while let Some(permit) = limit.acquire(tenant(1)).await {
             acquired.push(permit);

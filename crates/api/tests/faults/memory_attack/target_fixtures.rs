@@ -58,7 +58,7 @@ impl ActiveWorkload {
 }
 
 /// The server under attack, with the identifiers of its resources.
-pub(super) struct Target {
+pub(super) struct AttackTarget {
     pub(super) address: SocketAddr,
     /// Returns its ticket. Its interface is near the maximum size.
     pub(super) echo: ActiveWorkload,
@@ -93,7 +93,7 @@ pub(super) struct Target {
     pub(super) knowledge_base: Uuid,
 }
 
-impl Target {
+impl AttackTarget {
     pub(super) async fn prepare(server: &Server) -> Self {
         let remote = &server.client;
         for role in ROLES {

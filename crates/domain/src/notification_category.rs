@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 /// A notification category of a fact. A fact can have several categories. People set notification preferences for
 /// each category.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum FactCategory {
+pub enum NotificationCategory {
     /// Runs that failed, were denied, timed out, or have an unknown outcome.
     Executions,
     /// Requests for verdicts, and verdicts.
@@ -24,7 +24,7 @@ pub enum FactCategory {
     PolicyChanges,
 }
 
-impl FactCategory {
+impl NotificationCategory {
     /// Every category.
     pub const ALL: [Self; 8] = [
         Self::Executions,
@@ -73,7 +73,7 @@ impl FactCategory {
     }
 }
 
-impl Serialize for FactCategory {
+impl Serialize for NotificationCategory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }

@@ -1,4 +1,4 @@
-//! Compares the declared inputs of runs with those that the bound policy and the bound prompt need.
+//! Finds the inputs that the bound policy or the bound prompt needs and that runs do not declare.
 
 use super::{activation_checks::ROLE_MISMATCH, evaluated_content::EvaluatedContent};
 use crate::{Failure, release::Releases};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The approval rules of an environment, and the principals and roles that can approve.
-pub(super) struct Approvers {
+pub(super) struct EligibleApprovers {
     min_approvals: u64,
     allows_self_approval: bool,
     /// The roles with the permission to approve.
@@ -19,7 +19,7 @@ pub(super) struct Approvers {
     principals: Option<BTreeSet<String>>,
 }
 
-impl Approvers {
+impl EligibleApprovers {
     pub(super) fn read(server: &ServerClient, environment: &str) -> Result<Self, Failure> {
         let workspace = server.workspace_id()?;
         let settings = readable(server.get(&["workspaces", workspace, "environments", environment, "settings"], &[]))?;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn names_another_person_where_authors_may_not_approve() {
-        let approval = |allows_self_approval| Approvers {
+        let approval = |allows_self_approval| EligibleApprovers {
             min_approvals: 1,
             allows_self_approval,
             roles: vec!["approver".to_owned()],

@@ -31,14 +31,14 @@ impl ModelPrice {
 }
 
 /// A provider whose calls are limited and priced by the settings of its account.
-pub struct AccountProvider {
+pub struct ProviderWithAccountSettings {
     provider: Arc<dyn Provider>,
     residency: Option<String>,
     call_slots: Option<Semaphore>,
     prices: Vec<ModelPrice>,
 }
 
-impl AccountProvider {
+impl ProviderWithAccountSettings {
     /// Wraps a provider without a concurrency limit, prices and residency.
     #[must_use]
     pub fn new(provider: Arc<dyn Provider>) -> Self {
@@ -80,7 +80,7 @@ impl AccountProvider {
 }
 
 #[async_trait]
-impl Provider for AccountProvider {
+impl Provider for ProviderWithAccountSettings {
     async fn complete(
         &self,
         call: &ProviderCall,
@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn prices_tokens_of_known_models() {
         let price = ModelPrice { model: "rules".to_owned(), input: 1_000_000, output: 2_000_001 };
-        let account = AccountProvider::new(Arc::new(LocalProvider)).with_prices(vec![price.clone()]);
+        let account = ProviderWithAccountSettings::new(Arc::new(LocalProvider)).with_prices(vec![price.clone()]);
         let completion = account.complete(&call("", "one two"), None).await.unwrap();
         assert_eq!((completion.tokens_in, completion.tokens_out, completion.cost_micros), (2, 2, Some(7)));
         let mut call_of_unknown_model = call("", "one two");
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn reports_its_residency() {
-        let account = AccountProvider::new(Arc::new(LocalProvider)).with_residency(Some("de".to_owned()));
+        let account = ProviderWithAccountSettings::new(Arc::new(LocalProvider)).with_residency(Some("de".to_owned()));
         assert_eq!(account.residency("any"), Some("de"));
     }
 
@@ -164,7 +164,7 @@ mod tests {
     async fn is_busy_at_its_call_limit() {
         let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let provider = NotifiedProvider(Arc::clone(&started), Arc::clone(&finish));
-        let account = Arc::new(AccountProvider::new(Arc::new(provider)).with_max_concurrent_calls(Some(1)));
+        let account = Arc::new(ProviderWithAccountSettings::new(Arc::new(provider)).with_max_concurrent_calls(Some(1)));
         let first = tokio::spawn({
             let account = Arc::clone(&account);
             async move { account.complete(&call("", ""), None).await }
