@@ -56,7 +56,6 @@ fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
     Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
-/// A role binding as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = role_binding, check_for_backend(Pg))]
 struct StoredRoleBinding {

@@ -73,7 +73,6 @@ impl BatchLoader for AssetLoader {
 const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset.owner_ref, asset.lifecycle_state, \
     asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
 
-/// An asset as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = schema::asset, check_for_backend(Pg))]
 struct StoredAsset {

@@ -39,7 +39,6 @@ const MEASURED: RowSizeMeasure = RowSizeMeasure {
     largest: MAX_ENDPOINT_CHARS + MAX_SECRET_BINDINGS * (MAX_SECRET_REF_CHARS + 100),
 };
 
-/// A connection as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = connection, check_for_backend(Pg))]
 struct StoredConnection {
@@ -92,7 +91,6 @@ impl StoredRow for StoredConnection {
     }
 }
 
-/// A check as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = connection_check, check_for_backend(Pg))]
 struct StoredCheck {

@@ -177,7 +177,6 @@ impl Database {
     }
 }
 
-/// A turn as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = memory_turn, check_for_backend(Pg))]
 struct TurnRow {

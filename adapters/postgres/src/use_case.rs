@@ -31,7 +31,6 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A use case as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = use_case, check_for_backend(Pg))]
 struct StoredUseCase {

@@ -96,7 +96,7 @@ impl ScanTable {
         }
     }
 
-    /// The alias of the table that has the other columns of the run.
+    /// The alias of the table that has the run's environment, lane, submitter and error code.
     const fn detail_alias(self) -> &'static str {
         match self {
             Self::Runs => "entry",
@@ -104,7 +104,8 @@ impl ScanTable {
         }
     }
 
-    /// The statuses that need a union arm each, for a list of exceptions without a status filter.
+    /// The statuses that need a union arm each: those of a list of exceptions without a status filter. Empty for every
+    /// other list.
     fn scanned_statuses(self, filter: &ExecutionFilter) -> &'static [Status] {
         if self == Self::Exceptions && filter.status.is_none() { &EXCEPTIONS } else { &[] }
     }

@@ -41,7 +41,6 @@ static WRITE_PROGRESS: Query = Query::new(
      SELECT execution_id FROM leased_run",
 );
 
-/// A progress chunk as stored.
 #[derive(Deserialize)]
 struct ChunkBody {
     position: u16,

@@ -199,7 +199,7 @@ struct Digest {
 }
 
 impl Database {
-    /// Reads the digests of those claimed rows that are digests.
+    /// Reads the lines of the digests among the claimed deliveries.
     async fn digests(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Digest>, StoreError> {
         let mut digests: Vec<(TenantId, DeliveryId)> = Vec::new();
         for row in rows {
