@@ -125,7 +125,6 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
     stored.into_value()
 }
 
-/// Adds the columns of a new asset.
 fn add_asset_columns<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
     input
         .with("asset_id", asset.asset_id.uuid())

@@ -46,7 +46,7 @@ impl fmt::Debug for Connection {
 pub(crate) struct CallTarget<'a> {
     /// The path below the base address.
     pub(crate) path: &'a str,
-    /// The model.
+    /// The model that the request names.
     pub(crate) model: &'a str,
 }
 

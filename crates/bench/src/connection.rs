@@ -25,9 +25,7 @@ pub(crate) struct Connection {
 
 /// A response whose body was read completely.
 pub(crate) struct BenchResponse {
-    /// The status code.
     pub(crate) status: u16,
-    /// The body.
     pub(crate) body: Bytes,
     /// The `Link` header of a list.
     pub(crate) link: Option<String>,
@@ -121,7 +119,7 @@ impl std::fmt::Display for BenchResponse {
     }
 }
 
-/// A GET request.
+/// Builds a GET request for this path.
 pub(crate) fn get(path: &str) -> BenchRequest {
     build(Method::GET, path, None)
 }
@@ -146,7 +144,7 @@ pub(crate) fn post_bytes(path: &str, body: Bytes) -> BenchRequest {
     build(Method::POST, path, Some(body))
 }
 
-/// A DELETE request.
+/// Builds a DELETE request for this path.
 pub(crate) fn delete(path: &str) -> BenchRequest {
     build(Method::DELETE, path, None)
 }

@@ -43,7 +43,7 @@ struct PageTimes {
     compared: Histogram<u64>,
 }
 
-/// The results of the benchmark.
+/// The response times of the compared pages.
 pub(crate) struct PageFigures {
     /// Times of the first page of versions: for the asset with few versions, and for the asset with many.
     versions: PageTimes,

@@ -52,7 +52,7 @@ const MAX_STREAM_DELAY: Duration = Duration::from_millis(250);
 const MAX_HOLE_RATIO: f64 = 1.2;
 const MAX_DEPTH_RATIO: f64 = 1.3;
 
-/// The results of the benchmark.
+/// The measured rates, delays and page times of notifications.
 pub(crate) struct NotificationResults {
     /// Projected facts per second, and the mean number of recipients of a fact.
     pub(crate) projected: (f64, f64),

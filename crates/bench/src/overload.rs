@@ -31,8 +31,8 @@ use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 pub(crate) const NAME: &str = "overload";
 /// The offered request rate as a multiple of the capacity.
 const OVERLOAD_FACTOR: f64 = 5.0;
-/// The measured numbers of clients. With the first, each client has its response before its next request. With the
-/// second, connections cost more than requests.
+/// The measured numbers of clients. With 400 clients, each receives its response before its next scheduled request.
+/// With 2,000 clients, the connections cost more than the requests.
 const CLIENT_COUNTS: [usize; 2] = [400, 2_000];
 /// Number of client threads.
 const THREADS: usize = 8;
@@ -52,7 +52,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_SLOWDOWN: f64 = 2.0;
 /// Maximum memory of the server in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
-/// Maximum recovery time.
+/// Maximum time from the end of the overload until the server responds as fast as usual.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
 const MIN_OTHER_CALLER_SHARE: f64 = 0.8;

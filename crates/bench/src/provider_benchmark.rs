@@ -44,7 +44,7 @@ const MIN_GATEWAY_MULTIPLE: f64 = 10.0;
 /// Maximum p99 latency of the first streamed part.
 const MAX_FIRST_PART_LATENCY: Duration = Duration::from_millis(5);
 
-/// The results of the benchmark.
+/// The measured rates and latencies of runs with an HTTP model provider.
 pub(crate) struct ProviderBenchmark {
     /// The rounds, if `--only` selects them.
     pub(crate) rounds: Vec<ProviderRates>,
@@ -150,7 +150,7 @@ impl ProviderRates {
     }
 }
 
-/// The median.
+/// The median; `None` without values.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);

@@ -263,8 +263,8 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
-/// The result must not depend on the query plan. With statistics, an earlier version tried to parse a month from
-/// partition names that contain none.
+/// The result must not depend on the query plan: under some plans, PostgreSQL evaluates the month of every partition
+/// name, also of names without a month.
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let fixture = Fixture::new().await;

@@ -18,7 +18,7 @@ struct Stat {
     ended_children: u32,
 }
 
-/// Processor time of a process.
+/// User and system time of a process, without its children.
 pub(crate) fn processor_time(process: u32) -> Result<Duration> {
     let stat = stat(process).with_context(|| format!("process {process} does not exist"))?;
     Ok(TICK.saturating_mul(stat.own))
