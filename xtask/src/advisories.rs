@@ -90,7 +90,7 @@ struct MatchedAdvisory {
     id: String,
     package: String,
     version: Version,
-    /// `None` for a vulnerability.
+    /// The kind of a notice, such as `unmaintained`; `None` for a vulnerability.
     informational: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::step::run_for_output;
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Its folder relative to the checkout, such as `adapters/postgres`.
+    /// The package's folder relative to the checkout, such as `adapters/postgres`.
     pub(crate) folder: PathBuf,
     pub(crate) is_library: bool,
     root: PathBuf,

@@ -38,7 +38,7 @@ pub struct Allowance {
     pub port: Option<u16>,
 }
 
-/// The target of an allowance.
+/// A destination that an allowance permits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AllowedTarget {
     /// The addresses of this network.

@@ -22,13 +22,13 @@ use tokio::{
 /// A recorded request.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// The method.
+    /// The HTTP method as received, such as `POST`.
     pub method: String,
     /// Path and query.
     pub path: String,
     /// Header names in lower case, with values.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The request body as received.
     pub body: Vec<u8>,
     /// The sequential number of the connection, starting at 1.
     pub connection: usize,
@@ -105,13 +105,13 @@ impl ScriptedEndpoint {
         self.shared.released.add_permits(pauses);
     }
 
-    /// The number of requests.
+    /// The number of requests that the endpoint has received.
     #[must_use]
     pub fn request_count(&self) -> usize {
         *self.shared.request_count.borrow()
     }
 
-    /// Waits for this number of requests.
+    /// Waits until the endpoint has received this number of requests.
     pub async fn wait_for_requests(&self, request_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= request_count).await;

@@ -263,8 +263,8 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
-/// The result must not depend on the query plan: under some plans, PostgreSQL evaluates the month of every partition
-/// name, also of names without a month.
+/// Under every query plan, PostgreSQL must read a month from the names of partitions only, and not from names of other
+/// relations.
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let fixture = Fixture::new().await;

@@ -41,11 +41,11 @@ pub struct Request {
 /// A response with its request line for failure messages.
 #[derive(Clone)]
 pub struct Response {
-    /// The status code.
+    /// The HTTP status code, such as 404.
     pub status: u16,
-    /// The headers.
+    /// The response headers as received.
     pub headers: HeaderMap,
-    /// The body.
+    /// The response body as received.
     pub body: Vec<u8>,
     request_line: String,
 }
@@ -63,7 +63,7 @@ impl Request {
         &self.path
     }
 
-    /// Replaces the path.
+    /// Replaces the path and the query.
     pub fn with_path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
@@ -104,32 +104,32 @@ impl Client {
         &self.database
     }
 
-    /// A GET request.
+    /// Creates a GET request; it is sent when awaited.
     pub fn get(&self, path: impl Into<String>) -> Request {
         self.request(Method::GET, path)
     }
 
-    /// A POST request with a JSON body.
+    /// Creates a POST request with a JSON body; it is sent when awaited.
     pub fn post(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::POST, path).json(body)
     }
 
-    /// A PATCH request with a JSON body.
+    /// Creates a PATCH request with a JSON body; it is sent when awaited.
     pub fn patch(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PATCH, path).json(body)
     }
 
-    /// A PUT request with a JSON body.
+    /// Creates a PUT request with a JSON body; it is sent when awaited.
     pub fn put(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PUT, path).json(body)
     }
 
-    /// A DELETE request.
+    /// Creates a DELETE request; it is sent when awaited.
     pub fn delete(&self, path: impl Into<String>) -> Request {
         self.request(Method::DELETE, path)
     }
 
-    /// A request with any method, without a body.
+    /// Creates a request with any method and without a body; it is sent when awaited.
     pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
         Request { client: self.clone(), method, path: path.into(), headers: HeaderMap::new(), body: Vec::new() }
     }
