@@ -64,7 +64,7 @@ struct Lock {
 struct LockedPackage {
     name: String,
     version: Version,
-    /// Absent for workspace packages.
+    /// The registry of the package; absent for workspace packages.
     source: Option<String>,
 }
 

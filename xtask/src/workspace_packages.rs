@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::paths::Paths;
 use crate::step::run_for_output;
 
-/// A workspace package.
+/// A package of the cargo workspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,

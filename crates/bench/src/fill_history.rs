@@ -17,7 +17,7 @@ pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
 const PAGE_ROWS: u32 = 50;
-/// The number of the deep page.
+/// The number of the deep page that scenarios read.
 const DEEP_PAGE: u32 = 10_000;
 /// Page size for reaching the deep page, the API's maximum.
 const MAX_PAGE_ROWS: u32 = 200;

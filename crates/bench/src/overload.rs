@@ -45,7 +45,7 @@ const MEASUREMENT_PAUSE: Duration = Duration::from_secs(3);
 const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
 /// Number of consecutive successful and fast responses after which the server counts as recovered.
 const RECOVERED_STREAK: u32 = 20;
-/// Timeout of the recovery.
+/// Maximum time to wait for the recovery before the benchmark fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum p99 latency of accepted requests, relative to the latency at usual load.
@@ -69,7 +69,7 @@ pub(crate) struct OverloadResult {
     pub(crate) accepted: (f64, u64),
     /// Responses with 429 or 503 and `Retry-After`.
     pub(crate) refused: u64,
-    /// All other responses.
+    /// Responses that are neither successful nor refused with `Retry-After`.
     pub(crate) unexpected: u64,
     /// Connections that were closed between two requests.
     pub(crate) closed: u64,

@@ -24,9 +24,9 @@ use crate::thresholds::{TargetResult, TargetVerdict};
 /// The names by which `--only` selects the runs and the latency of the first part.
 pub(crate) const NAME: &str = "execute by openai";
 pub(crate) const FIRST_PART_NAME: &str = "first streamed byte";
-/// The number of rounds.
+/// The number of rounds, in each of which every compared provider is loaded.
 pub(crate) const ROUNDS: usize = 3;
-/// Worker processes of the gateway.
+/// Number of worker processes of the gateway.
 pub(crate) const GATEWAY_WORKERS: usize = 2;
 /// Number of answers that the single client receives. A pause separates them.
 const SAMPLES: u32 = 300;
@@ -182,7 +182,6 @@ impl ProviderBenchmark {
         rows
     }
 
-    /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
         let rounds = self.rounds.iter().map(|rates| {
             json!({

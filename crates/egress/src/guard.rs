@@ -227,7 +227,7 @@ impl Guard {
         Self { connect_timeout: Some(timeout), ..self }
     }
 
-    /// Replaces the resolver.
+    /// Replaces the resolver of the operating system.
     #[must_use]
     pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver, ..self }

@@ -111,7 +111,7 @@ impl Drop for Admission {
     }
 }
 
-/// A limit on a measured value.
+/// The thresholds of a limit, and the function that measures the limited memory.
 struct MemoryLimit {
     soft: usize,
     serial: usize,

@@ -19,7 +19,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A recorded request.
+/// A request that the endpoint received.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     /// The HTTP method as received, such as `POST`.
@@ -35,7 +35,7 @@ pub struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// The value of a header.
+    /// The first value of the header with this lower-case name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())

@@ -57,7 +57,6 @@ impl Cluster {
         &self.server_directory
     }
 
-    /// PostgreSQL's data directory.
     pub(crate) fn data_directory(&self) -> &Path {
         &self.data_directory
     }
@@ -176,7 +175,6 @@ impl ExistingCluster {
         &self.server_directory
     }
 
-    /// PostgreSQL's data directory.
     pub(crate) fn data_directory(&self) -> &Path {
         &self.data_directory
     }

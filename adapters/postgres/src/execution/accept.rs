@@ -319,7 +319,6 @@ fn started_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColum
         .with_column("deadline_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.2))))
 }
 
-/// Adds the idempotency keys.
 fn add_key_columns<'v>(input: Input<'v>, pending: &[&'v PendingAccept]) -> Input<'v> {
     let keys = || pending.iter().map(|pending| pending.key.as_ref());
     input

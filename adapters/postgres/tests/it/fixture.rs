@@ -409,7 +409,7 @@ pub(crate) fn queued(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(deployed_release) }
 }
 
-/// An admitted script.
+/// The acceptance of a script, like [`acceptance`] for a run.
 pub(crate) fn script(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     let run = acceptance(deployed_release);
     let admission = Admission::Script {

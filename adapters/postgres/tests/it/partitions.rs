@@ -9,7 +9,6 @@ use fairway_postgres::{PayloadExpiryReport, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
-/// Number of partitioned tables.
 const PARTITIONED_TABLES: i64 = 15;
 
 async fn partition_bounds(fixture: &Fixture) -> Vec<(String, String, String)> {
@@ -121,7 +120,6 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
-/// Stores a completed run.
 async fn store_completed_run(fixture: &Fixture) -> Acceptance {
     let (workload, deployed_release) = fixture.active().await;
     let run = acceptance(&deployed_release);

@@ -92,7 +92,7 @@ impl Client {
         Ok(Self { address, http, database })
     }
 
-    /// The server's address.
+    /// The address to which requests are sent.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -205,7 +205,7 @@ impl Request {
         self.header("X-Tenant-Id", tenant)
     }
 
-    /// Adds an idempotency key.
+    /// Adds the header `Idempotency-Key`.
     pub fn idempotency_key(self, key: &str) -> Self {
         self.header("Idempotency-Key", key)
     }
@@ -268,7 +268,7 @@ impl IntoFuture for Request {
 }
 
 impl Response {
-    /// The value of a header.
+    /// The value of a header; `None` if it is missing or not a text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

@@ -37,7 +37,7 @@ pub struct ActiveWorkload {
     pub slug: String,
     /// The release that is active on all lanes.
     pub release_id: String,
-    /// The bound versions.
+    /// The versions that the release binds.
     pub versions: Vec<Version>,
 }
 
