@@ -317,8 +317,7 @@ impl AssetStore for Database {
         let Some(found) = self.first("asset with a slug", find).await?.map(StoredAsset::into_value).transpose()? else {
             return Ok(None);
         };
-        // If no label was requested, the asset has no version, or its first version was committed after the read
-        // above.
+        // Without a label, the result has no version, because the read of the newest version found none.
         let Some(label) = label else { return Ok(Some((found, None))) };
         let version = versions::find(self, scope, VersionSelector::Labelled(found.asset_id, label)).await?;
         Ok(Some((found, version.map(|(_, version)| version))))

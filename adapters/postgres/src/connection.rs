@@ -325,7 +325,7 @@ impl ConnectionTaskStore for Database {
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {
-        // A notice is not due if one for the same or fewer remaining days was given.
+        // A notice is not due if a notice for the same or fewer remaining days already exists.
         static DUE_NOTICES: Query = Query::new(
             "SELECT tenant_id, connection_id, days FROM (
                 SELECT tenant_id, connection_id, expires_at, CASE

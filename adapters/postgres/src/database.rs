@@ -244,8 +244,8 @@ impl Database {
         Ok(has_partitions.unwrap_or(false))
     }
 
-    /// Sends a read on a point connection. If the connection turns out to be closed, the read is retried once,
-    /// because a connection that broke while idle fails only on its next use.
+    /// Sends a read on a point connection. The read is retried once if the connection was closed, because a connection
+    /// that breaks while it is idle fails only at its next use.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
@@ -315,7 +315,8 @@ impl Database {
             result => return result.map_err(StatementError::into_batch_error),
         };
         let second_result = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
-        // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
+        // If the first attempt got no response, PostgreSQL may have committed it, so the result is the error of the
+        // first attempt.
         second_result.map_err(|error| {
             if first_error.fault == StoreFault::OutcomeUnknown { first_error } else { error.into_batch_error() }
         })

@@ -28,7 +28,7 @@ use uuid::Uuid;
 /// The limit of a count. A total of 10,001 means "more than ten thousand".
 pub(crate) const COUNT_LIMIT: u32 = 10_001;
 
-/// Row limit of an arm under a generic plan. It exceeds the largest page and its extra row. The scan stops earlier,
+/// Row limit of an arm under a generic plan: the rows of the largest page, and its extra row. The scan stops earlier,
 /// when the page is full.
 const SCAN_LIMIT: u32 = 201;
 

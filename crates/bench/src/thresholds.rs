@@ -40,7 +40,7 @@ const MAX_GROWTH_RATIO: f64 = 1.3;
 const MAX_TOOL_RATIO: f64 = 1.3;
 /// Maximum processor time of an empty request, in microseconds.
 const MAX_STACK_MICROS: f64 = 60.0;
-/// Maximum cold start time.
+/// Maximum median time from the start of the process to the first successful read from the database.
 const MAX_COLD_START: Duration = Duration::from_millis(300);
 /// Maximum memory of an idle server.
 const MAX_IDLE_MEMORY: u64 = 60 * 1_024 * 1_024;

@@ -91,8 +91,8 @@ impl Cluster {
         OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
     }
 
-    /// Creates the cluster in a temporary directory and renames it when it is complete, so that a killed `initdb`
-    /// leaves nothing that looks like a cluster.
+    /// Creates the cluster in a temporary directory and renames it when it is complete. A killed `initdb` therefore
+    /// leaves no incomplete cluster under the final name.
     fn create(&mut self, options: &Options) -> Result<(), StartError> {
         let unfinished = self.server_directory.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
