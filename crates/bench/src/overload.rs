@@ -50,7 +50,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum p99 latency of accepted requests, relative to the latency at usual load.
 const MAX_SLOWDOWN: f64 = 2.0;
-/// Maximum memory of the server in bytes.
+/// Maximum peak memory of the server under overload, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
 /// Maximum time from the end of the overload until the server responds as fast as usual.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);

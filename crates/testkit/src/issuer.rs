@@ -143,7 +143,7 @@ impl TestIssuer {
         Ok(Self { state, task })
     }
 
-    /// The issuer's identifier.
+    /// The issuer's identifier, which is also its base address.
     #[must_use]
     pub fn url(&self) -> String {
         self.state.url()

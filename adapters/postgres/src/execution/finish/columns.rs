@@ -105,7 +105,7 @@ fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -
         .with_column("action_class", items().map(|item| item.action_class.as_str()))
         .with_column("ref", items().map(|item| item.reference.as_str()))
         .with_column("digest", items().map(|item| item.digest.as_slice()))
-        // The conversion cannot overflow: the values of a run have at most 16 MiB in total.
+        // The conversion cannot overflow: the values of a run have at most 4 MiB in total.
         .with_column("size_bytes", items().map(|item| i64::try_from(item.size_bytes).unwrap_or(i64::MAX)))
         .with_column("untrusted_reason", items().map(|item| item.untrusted.map(UntrustedReason::as_str)))
         .with_column("created_at", items().map(|item| item.created_at.to_datetime()))
