@@ -170,7 +170,7 @@ impl TestIssuer {
         person.userinfo = userinfo;
     }
 
-    /// Refuses refresh tokens from now on, as a provider does after it ended its session.
+    /// Refuses refresh tokens from now on, as a provider does after its own session has ended.
     pub fn refuse_refresh(&self) {
         self.state.person().refuses_refresh = true;
     }
