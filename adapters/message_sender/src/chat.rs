@@ -201,8 +201,8 @@ fn escaped_html(text: &str) -> String {
     escaped_for_slack(text).replace('\n', "<br>")
 }
 
-/// Escapes each character with a meaning in Markdown, and `@`, which mentions users. The result has at most
-/// `max_chars` characters, and no escape sequence is cut.
+/// Escapes the special characters of Markdown except `-`, `.` and `=`, and breaks `@`, which mentions users. The result
+/// has at most `max_chars` characters, and no escape sequence is cut.
 fn escaped_markdown(text: &str, max_chars: usize) -> String {
     let (mut escaped, mut length) = (String::with_capacity(text.len()), 0_usize);
     for character in text.chars() {

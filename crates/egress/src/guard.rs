@@ -311,7 +311,8 @@ impl Guard {
             // A literal address is checked here, because no later name resolution checks it.
             Host::Ipv4(address) => policy.check(address.into())?,
             Host::Ipv6(address) => policy.check(address.into())?,
-            // If no allowance covers a non-default port, the request is refused before name resolution.
+            // A name is refused here if every address to which it could resolve would be refused. Names of `localhost`
+            // resolve to loopback addresses only.
             Host::Domain(ref name) if is_localhost(name) && !is_allowed_host => {
                 policy.check(Ipv4Addr::LOCALHOST.into())?
             }
