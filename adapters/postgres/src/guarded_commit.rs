@@ -196,7 +196,8 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// The text of a statement whose conditions depend on a filter.
+    /// Replaces the parameter names in a statement that is built at run time, because its conditions depend on a
+    /// filter.
     ///
     /// # Errors
     /// When the SQL names a parameter that the input does not have.

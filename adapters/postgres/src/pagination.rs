@@ -73,7 +73,8 @@ impl PageByteLimit {
 pub(crate) enum SortKey {
     /// A UUID. The fields are the qualified column within an arm, and the name of the output column.
     Id(&'static str, &'static str),
-    /// A `bigint` position, such as the index of a fact. The fields are the same as those of `Id`.
+    /// A `bigint` position, such as the index of a fact. The fields are the qualified column within an arm, and the
+    /// name of the output column.
     Position(&'static str, &'static str),
 }
 

@@ -91,8 +91,8 @@ impl Row {
     }
 }
 
-/// Returns a decoded value. `None` means that the domain cannot parse the column `name`, which is an inconsistent
-/// store.
+/// Returns a decoded value. `None` means that the domain could not parse the column `name`; the store then counts as
+/// inconsistent.
 pub(crate) fn require_decoded<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
     value.ok_or_else(|| store_error::inconsistent(Box::new(UnknownValue(name))))
 }

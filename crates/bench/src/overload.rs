@@ -71,9 +71,9 @@ pub(crate) struct OverloadResult {
     pub(crate) refused: u64,
     /// Responses that are neither successful nor refused with `Retry-After`.
     pub(crate) unexpected: u64,
-    /// Connections that were closed between two requests.
+    /// Requests that failed because their connection was closed.
     pub(crate) closed: u64,
-    /// The other caller's requests: all, and those that succeeded.
+    /// Numbers of requests of the other caller, who causes no overload: all requests, and the successful ones.
     pub(crate) other_caller: (u64, u64),
     /// The server's peak memory in bytes.
     pub(crate) memory: u64,

@@ -199,7 +199,7 @@ fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
     }
 }
 
-/// Compares a scenario on the database with a year of runs with the same scenario on a small database.
+/// Compares the times of a scenario on two databases: one with a year of runs, and a small one.
 fn growth_result(row: Scenario, results: &BenchmarkResults) -> Option<TargetResult> {
     let comparison =
         results.interleaved.iter().find(|measured| measured.scenario == row && measured.clients == CLIENTS)?;

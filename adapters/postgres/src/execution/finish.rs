@@ -71,8 +71,8 @@ const INSERT_EVENTS: &str = ", events AS (
         ON CONFLICT DO NOTHING
      )";
 
-/// The CTEs that few runs need: they insert later policy decisions, fulfilled obligations, evidence payloads, and rows
-/// for runs that did not complete or await a review.
+/// The CTEs that few runs need. They insert later policy decisions, fulfilled obligations, evidence payloads, requested
+/// reviews, and the entries of the list of runs that ended without completing.
 const INSERT_RARE_PARTS: &str = ", decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
@@ -183,7 +183,7 @@ impl BatchCommitter for FinishCommitter {
     }
 }
 
-/// Total bytes of the texts of a run's end that can be large.
+/// Total bytes of the outputs, payloads, events and memory turn of a run's end, which can be large.
 pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     let FinishRecord { output, artifacts, writeback: memory, progress, .. } = ending;
     let payloads = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
