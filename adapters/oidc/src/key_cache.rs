@@ -22,8 +22,8 @@ use tokio::sync::watch;
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
 /// Age at which keys are fetched again. Meanwhile requests use the existing keys.
 const REFRESH_AGE: Duration = Duration::from_secs(5 * 60);
-/// Time since the start of the last finished fetch after which requests wait for the next fetch. A key that the issuer
-/// removed is therefore refused after ten minutes at the latest.
+/// Time since the start of the last finished fetch after which requests wait for the next fetch. As long as fetches
+/// succeed, a key that the issuer removed is therefore refused after ten minutes at the latest.
 const MAX_UNCHECKED_AGE: Duration = Duration::from_secs(9 * 60);
 /// How long keys are used without a successful fetch. After this time, no token of the issuer is accepted until a fetch
 /// succeeds.

@@ -248,8 +248,8 @@ impl ListQuery {
     }
 }
 
-/// The bounds of a page, as names of parameters in its statement. With literal numbers, every connection would prepare
-/// one statement for each page size.
+/// The bounds of a page, as SQL. They are names of parameters or constants, because with literal numbers every
+/// connection would prepare one statement for each page size.
 struct PageBounds {
     /// The page's row limit plus one.
     rows: String,

@@ -10,7 +10,7 @@ use crate::connection::{Connection, get};
 
 /// The default number of runs, as text for the command line.
 pub(crate) const DEFAULT_RUNS: &str = "1000000";
-/// The size of the small database: an installation after a few days. Its lists already have several pages, and its
+/// The size of the small database: an installation after ten days. Its lists already have several pages, and its
 /// totals already reach their cap, as in a large database.
 pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 10, name: "young" };
 /// Number of runs whose evidence is read, as a sample.

@@ -1,4 +1,5 @@
-//! A proxy to PostgreSQL that injects connection faults: before a commit, after it, or during it.
+//! A proxy to PostgreSQL that injects connection faults: it cuts a connection before or after a statement runs, or
+//! delivers the statement late.
 //!
 //! The proxy parses only the messages that mark the end of a request and of its response (PostgreSQL
 //! documentation, "Frontend/Backend Protocol", message formats).
