@@ -164,7 +164,7 @@ mod imp {
         set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
-    /// Closes the file descriptors that this process inherited from the server.
+    /// Closes all open file descriptors except standard input, output and error.
     pub(super) fn close() -> Result<(), ConfineError> {
         let entries = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
         let descriptors: Vec<i32> = entries

@@ -122,7 +122,7 @@ pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item =
         .with_column("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()))
 }
 
-/// Adds the parts that few runs have: later policy decisions, fulfilled obligations, payloads of evidence and reviews.
+/// Adds the parts that few runs have: later policy decisions, fulfilled obligations, evidence payloads, and reviews.
 pub(super) fn add_rare_rows<'v>(
     input: Input<'v>,
     endings: impl Iterator<Item = &'v FinishRecord> + Clone,
