@@ -64,7 +64,7 @@ struct Lock {
 struct LockedPackage {
     name: String,
     version: Version,
-    /// Absent for workspace packages.
+    /// The registry of the package; absent for workspace packages.
     source: Option<String>,
 }
 
@@ -90,7 +90,7 @@ struct MatchedAdvisory {
     id: String,
     package: String,
     version: Version,
-    /// `None` for a vulnerability.
+    /// The kind of a notice, such as `unmaintained`; `None` for a vulnerability.
     informational: Option<String>,
 }
 

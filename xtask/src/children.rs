@@ -28,7 +28,7 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
     }
 }
 
-/// The result of [`poll`].
+/// The exit of a child, or the request of a user to stop it.
 pub(crate) enum ChildEvent {
     Exited(ExitStatus),
     StopRequested,

@@ -37,7 +37,7 @@ pub(crate) fn run(paths: &Paths) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the size of the executable.
+/// Fails if the executable exceeds the limit in bytes.
 fn check_size(program: &Path, limit: u64) -> Result<()> {
     let size = fs::metadata(program).context("reading the executable's size")?.len();
     println!("{} has {size} bytes", program.display());

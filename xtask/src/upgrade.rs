@@ -41,8 +41,8 @@ pub(crate) fn run(paths: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
     let earlier_server = paths.target.join("upgrade").join(format!("fairway-server-{commit}"));
     if !earlier_server.is_file() {
-        // Cargo names the crates of both checkouts alike, so that in one target directory it takes those of one for
-        // those of the other.
+        // The build has a target directory of its own, because the crates of both checkouts have the same names. In a
+        // shared directory, cargo would mistake the crates of one checkout for those of the other.
         let target = paths.target.join("upgrade").join("target");
         let mut build = paths.programs_build_command(Profile::Dev);
         build.current_dir(&checkout).env("CARGO_TARGET_DIR", &target);

@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::paths::Paths;
 use crate::step::run_for_output;
 
-/// A workspace package.
+/// A package of the cargo workspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Its folder relative to the checkout, such as `adapters/postgres`.
+    /// The package's folder relative to the checkout, such as `adapters/postgres`.
     pub(crate) folder: PathBuf,
     pub(crate) is_library: bool,
     root: PathBuf,

@@ -37,7 +37,7 @@ pub struct ObjectCheckpointArchive {
 enum Search {
     /// One list request that starts at a name. A bucket serves it without reading earlier names.
     FromName,
-    /// The last folder of each level, because a directory cannot list from a given name.
+    /// Descent into the last folder of each level, because a directory cannot be listed from a given name.
     LastFolder,
 }
 

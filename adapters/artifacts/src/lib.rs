@@ -104,7 +104,7 @@ impl ObjectArtifactStore {
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
                 Some(stored) if stored.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
                 Some(_) => Err(ArtifactError::Conflict),
-                // The other writer's put is unfinished or was rolled back; the caller retries.
+                // Another writer's put of this object is unfinished or was rolled back, so the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
             },
             Err(failure) => Err(unavailable(failure)),

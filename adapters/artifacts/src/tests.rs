@@ -78,7 +78,7 @@ async fn is_not_ready_if_a_prefix_is_not_writable() {
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
         fs::write(&prefix, "a file").unwrap();
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-        // A new process fails too.
+        // A new process, which has not seen the markers, also reports the store as unavailable.
         assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactError::Unavailable(_))));
     }
 }

@@ -21,7 +21,6 @@ static TOKENIZER: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok(
 /// Approximate bytes per token of English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Counts the tokens of a text.
 fn count_tokens(text: &str) -> usize {
     match &*TOKENIZER {
         Some(vocabulary) => vocabulary.count_ordinary(text),

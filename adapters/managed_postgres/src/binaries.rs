@@ -37,7 +37,7 @@ pub enum FindError {
     TooOld {
         /// The directory of the newest version found.
         directory: PathBuf,
-        /// Its major version.
+        /// The major version of the programs in `directory`.
         major: u32,
     },
     /// No programs were found.

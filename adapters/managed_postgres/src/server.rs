@@ -70,7 +70,7 @@ pub enum StartError {
     /// Another live process owns the directory.
     #[error("the PostgreSQL in {} already belongs to another running Fairway{}", .path.display(), owner_suffix(*.owner))]
     InUse {
-        /// The directory.
+        /// The server directory that the process owns.
         path: PathBuf,
         /// The process id of its owner, if known.
         owner: Option<u32>,
@@ -88,7 +88,7 @@ pub enum StartError {
     #[error("{} was written by PostgreSQL {written_by}, and {programs} was found: set FAIRWAY_POSTGRES_BIN to the \
              programs of that version, or dump and restore", .path.display())]
     OtherMajor {
-        /// The directory.
+        /// The server directory that contains the data.
         path: PathBuf,
         /// The major version that wrote the data.
         written_by: u32,
@@ -118,9 +118,9 @@ pub enum StartError {
     /// An operation on a file or process failed.
     #[error("{operation}: {source}")]
     Io {
-        /// The operation.
+        /// The failed operation, in words for the error message.
         operation: &'static str,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

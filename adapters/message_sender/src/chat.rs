@@ -95,8 +95,8 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
     }
 }
 
-/// The label of links. A link's address consists of the operator's address, fixed paths and identifiers, so it
-/// needs no escaping.
+/// The label of links. A link's address needs no escaping: it consists of the configured public address, fixed paths
+/// and identifiers.
 const OPEN: &str = "Open in Fairway";
 
 fn slack(message: &Message, title: &str, text: &str) -> Value {
@@ -201,8 +201,8 @@ fn escaped_html(text: &str) -> String {
     escaped_for_slack(text).replace('\n', "<br>")
 }
 
-/// Escapes each character with a meaning in Markdown, and `@`, which mentions users. The result has at most
-/// `max_chars` characters, and no escape sequence is cut.
+/// Escapes the special characters of Markdown except `-`, `.` and `=`, and breaks `@`, which mentions users. The result
+/// has at most `max_chars` characters, and no escape sequence is cut.
 fn escaped_markdown(text: &str, max_chars: usize) -> String {
     let (mut escaped, mut length) = (String::with_capacity(text.len()), 0_usize);
     for character in text.chars() {
@@ -212,7 +212,7 @@ fn escaped_markdown(text: &str, max_chars: usize) -> String {
             | ':' => ("\\", ""),
             _ => ("", ""),
         };
-        // `before` and `after` have at most one character each.
+        // `before` has no or one ASCII character, so its length in bytes equals its length in characters.
         length = length.saturating_add(1).saturating_add(before.len()).saturating_add(after.chars().count());
         if length > max_chars {
             break;

@@ -181,8 +181,8 @@ fn parts_of(receiver: &Receiver) -> (&Map<String, Value>, Option<&str>) {
 impl MessageSender for GuardedSender {
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
-        // This limit exceeds the limits of the parts. A response whose end is slow therefore does not hide that the
-        // receiver accepted the message.
+        // This limit exceeds the timeout of the request plus the timeout of the response's rest. A response that ends
+        // slowly therefore does not hide that the receiver accepted the message.
         tokio::time::timeout(TIMEOUT + 2 * RESPONSE_REST_TIMEOUT, self.send_to(outgoing))
             .await
             .map_err(|_| timed_out)?

@@ -22,11 +22,11 @@ use tokio::sync::watch;
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
 /// Age at which keys are fetched again. Meanwhile requests use the existing keys.
 const REFRESH_AGE: Duration = Duration::from_secs(5 * 60);
-/// Time since the start of the last finished fetch after which requests wait for the next fetch. A key that the issuer
-/// removed is therefore refused after ten minutes at the latest.
+/// Time since the start of the last finished fetch after which requests wait for the next fetch. As long as fetches
+/// succeed, a key that the issuer removed is therefore refused after ten minutes at the latest.
 const MAX_UNCHECKED_AGE: Duration = Duration::from_secs(9 * 60);
-/// How long keys are used without a successful fetch. An issuer whose key set is unavailable for longer cannot
-/// issue usable tokens.
+/// How long keys are used without a successful fetch. After this time, no token of the issuer is accepted until a fetch
+/// succeeds.
 const MAX_OUTAGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The keys of an issuer, fetched on demand and kept in memory.
@@ -165,7 +165,7 @@ impl State {
         (fetched_at.duration_until(now) < MAX_OUTAGE).then(|| Arc::clone(keys))
     }
 
-    /// The time until the next fetch, rounded up to seconds.
+    /// The time until the next fetch is permitted, rounded up to seconds.
     fn wait_time(&self, now: Timestamp) -> Duration {
         let passed = self.started_at.map_or(MIN_INTERVAL, |started_at| started_at.duration_until(now));
         let remaining = MIN_INTERVAL.saturating_sub(passed);

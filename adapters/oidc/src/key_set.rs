@@ -57,7 +57,7 @@ pub(crate) struct KeySet(Vec<SigningKey>);
 #[derive(PartialEq, Eq)]
 struct SigningKey {
     id: String,
-    /// The only algorithm that the key may be used with, if the key set names it.
+    /// The algorithm to which the key set restricts the key; `None` if the key set names no algorithm.
     algorithm: Option<SignatureAlgorithm>,
     material: Material,
 }

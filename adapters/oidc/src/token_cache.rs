@@ -15,11 +15,11 @@ const MAX_BYTES: u64 = 8 << 20;
 /// Memory of an entry besides the texts of its identity, in bytes: key, value, hash table and queues.
 const ENTRY_BYTES: usize = 1_024;
 
-/// A verified token.
+/// A cached verification: the identity that the token proves, and the key set that verified the token.
 #[derive(Clone)]
 pub(crate) struct VerifiedToken {
     pub(crate) identity: Arc<VerifiedIdentity>,
-    /// The key set that verified it.
+    /// The key set that verified the token.
     pub(crate) keys: Arc<KeySet>,
     verified_at: Timestamp,
 }

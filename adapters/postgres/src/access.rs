@@ -56,7 +56,6 @@ fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
     Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
-/// A role binding as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = role_binding, check_for_backend(Pg))]
 struct StoredRoleBinding {
@@ -96,9 +95,9 @@ impl AccessStore for Database {
         principals: &[ActorRef],
         names: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
-        // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if
-        // the principals have a role binding there, else the first tenant in which they have one, else the default
-        // tenant.
+        // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if the
+        // principals have a role binding there. If they have none there, it is the first tenant in which they have one.
+        // Without any role binding, it is the default tenant.
         static LOAD: Query = Query::new(
             "home AS (
                 SELECT coalesce(wanted_tenant, (
@@ -260,7 +259,8 @@ impl AccessStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // A grant also increments the access revisions of other tenants. The first role binding of a local actor
-        // removes the actor's implicit rights in the default tenant, and a further one may change its home tenant.
+        // removes the actor's implicit rights in the default tenant. A further role binding may change the actor's home
+        // tenant.
         static GRANT: GuardedCommit = GuardedCommit::new(
             "inserted_role_binding AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,

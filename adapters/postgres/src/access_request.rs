@@ -28,7 +28,6 @@ use uuid::Uuid;
 const MEASURED: RowSizeMeasure =
     RowSizeMeasure { key: "access_request_id", sql: "coalesce(octet_length(reason), 0)", largest: MAX_NOTE_CHARS * 4 };
 
-/// An access request as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = access_request, check_for_backend(Pg))]
 struct StoredRequest {

@@ -73,7 +73,6 @@ impl BatchLoader for AssetLoader {
 const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset.owner_ref, asset.lifecycle_state, \
     asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
 
-/// An asset as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = schema::asset, check_for_backend(Pg))]
 struct StoredAsset {
@@ -126,7 +125,6 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
     stored.into_value()
 }
 
-/// Adds the columns of a new asset.
 fn add_asset_columns<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
     input
         .with("asset_id", asset.asset_id.uuid())
@@ -319,8 +317,7 @@ impl AssetStore for Database {
         let Some(found) = self.first("asset with a slug", find).await?.map(StoredAsset::into_value).transpose()? else {
             return Ok(None);
         };
-        // If no label was requested, the asset has no version, or its first version was committed after the read
-        // above.
+        // Without a label, the result has no version, because the read of the newest version found none.
         let Some(label) = label else { return Ok(Some((found, None))) };
         let version = versions::find(self, scope, VersionSelector::Labelled(found.asset_id, label)).await?;
         Ok(Some((found, version.map(|(_, version)| version))))

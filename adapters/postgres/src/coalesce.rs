@@ -54,7 +54,7 @@ pub(crate) enum NoResult {
     Started,
 }
 
-/// A queued item.
+/// A request whose item is not yet in a batch.
 struct PendingRequest<B: BatchOperation> {
     item: B::Item,
     /// Sends the result to the waiting request.

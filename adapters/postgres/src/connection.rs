@@ -39,7 +39,6 @@ const MEASURED: RowSizeMeasure = RowSizeMeasure {
     largest: MAX_ENDPOINT_CHARS + MAX_SECRET_BINDINGS * (MAX_SECRET_REF_CHARS + 100),
 };
 
-/// A connection as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = connection, check_for_backend(Pg))]
 struct StoredConnection {
@@ -92,7 +91,6 @@ impl StoredRow for StoredConnection {
     }
 }
 
-/// A check as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = connection_check, check_for_backend(Pg))]
 struct StoredCheck {
@@ -327,7 +325,7 @@ impl ConnectionTaskStore for Database {
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {
-        // A notice is not due if one for the same or fewer remaining days was given.
+        // A notice is not due if a notice for the same or fewer remaining days already exists.
         static DUE_NOTICES: Query = Query::new(
             "SELECT tenant_id, connection_id, days FROM (
                 SELECT tenant_id, connection_id, expires_at, CASE

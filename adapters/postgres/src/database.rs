@@ -54,8 +54,8 @@ const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::with_permit
 /// because a refusal would waste work: the documents are already parsed, and their embeddings paid for.
 const INGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Maximum number of prepared statements of a point connection when it returns to its pool. Point reads, commits
-/// and lists by month use about 200 statements, and PostgreSQL stores a plan for each.
+/// Maximum number of prepared statements of a point connection when it returns to its pool. Point reads, commits and
+/// lists of partitioned tables use about 200 statements, and PostgreSQL stores a plan for each.
 const MAX_POINT_STATEMENTS: usize = 384;
 /// Maximum number of prepared statements of a list connection. Each combination of filters is a statement.
 const MAX_LIST_STATEMENTS: usize = 64;
@@ -69,7 +69,7 @@ const MAX_INGEST_STATEMENTS: usize = 16;
 const MIN_TYPED_CONNECTIONS: usize = 2;
 /// Number of point connections for each list connection.
 const POINT_CONNECTIONS_PER_LIST_CONNECTION: usize = 4;
-/// Divisor of the number of point connections that gives the number that lists by month may use at a time.
+/// Number of point connections for each one that lists of partitioned tables may use at a time.
 const POINT_CONNECTIONS_PER_MONTH_LIST: usize = 2;
 
 /// Time-out of a statement, including its wait for a connection. It exceeds PostgreSQL's `statement_timeout`, so
@@ -244,8 +244,8 @@ impl Database {
         Ok(has_partitions.unwrap_or(false))
     }
 
-    /// Sends a read on a point connection. If the connection turns out to be closed, the read is retried once,
-    /// because a connection that broke while idle fails only on its next use.
+    /// Sends a read on a point connection. The read is retried once if the connection was closed, because a connection
+    /// that breaks while it is idle fails only at its next use.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
@@ -315,7 +315,8 @@ impl Database {
             result => return result.map_err(StatementError::into_batch_error),
         };
         let second_result = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
-        // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
+        // If the first attempt got no response, PostgreSQL may have committed it, so the result is the error of the
+        // first attempt.
         second_result.map_err(|error| {
             if first_error.fault == StoreFault::OutcomeUnknown { first_error } else { error.into_batch_error() }
         })
@@ -350,7 +351,8 @@ impl Database {
         self.commit(sql, &input.params()).await
     }
 
-    /// The pool of point reads and commits, for a commit that a batch would also send, such as one with a key.
+    /// The pool of point reads and commits. An operation uses it to commit one item with the function that also commits
+    /// a batch.
     pub(crate) const fn point_pool(&self) -> &StatementPool {
         &self.point_pool
     }

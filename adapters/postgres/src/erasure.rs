@@ -27,7 +27,6 @@ const MAX_BATCH: i32 = 500;
 /// Maximum number of erasures that one pass of the background task advances.
 const MAX_ERASURES: i64 = 20;
 
-/// An erasure as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = subject_erasure, check_for_backend(Pg))]
 struct StoredErasure {

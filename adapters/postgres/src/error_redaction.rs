@@ -62,7 +62,7 @@ pub(crate) fn redact_driver_error(error: tokio_postgres::Error) -> ErrorSource {
     }
 }
 
-/// Converts a pool error.
+/// Converts a pool error to an error without the values that it quotes.
 pub(crate) fn redact_pool_error(error: PoolError) -> ErrorSource {
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => redact_driver_error(error),

@@ -64,7 +64,7 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// item runs alone, and so does an item that could refuse the whole batch.
     fn is_batchable(item: &Self::Item, batch: &[&Self::Item]) -> bool;
 
-    /// Total bytes of those texts of the item that have no small size limit.
+    /// Total bytes of those texts of the item that can be large, such as inputs and outputs.
     fn payload_bytes(item: &Self::Item) -> usize;
 
     /// Commits a batch in one statement. Returns one result for each item, in order. `None` means that one item

@@ -196,7 +196,8 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// The text of a statement whose conditions depend on a filter.
+    /// Replaces the parameter names in a statement that is built at run time, because its conditions depend on a
+    /// filter.
     ///
     /// # Errors
     /// When the SQL names a parameter that the input does not have.
@@ -321,7 +322,7 @@ impl Query {
     /// The text of the statement for an input.
     ///
     /// # Errors
-    /// When the first input had other names.
+    /// When the names of the input differ from those of the input with which the text was built.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
             let sql = self.sql.to_string();
@@ -371,7 +372,7 @@ impl GuardedCommit {
     /// Adds the decision's fact and key to the input. Returns the statement's text and the input.
     ///
     /// # Errors
-    /// When the first input had other names.
+    /// When the names of the input differ from those of the input with which the text was built.
     pub(crate) fn prepare<'v>(
         &self,
         scope: TenantScope,
@@ -441,7 +442,7 @@ impl GuardedBatchCommit {
     /// The text of the statement for an input that includes [`FactColumns`].
     ///
     /// # Errors
-    /// When the first input had other names.
+    /// When the names of the input differ from those of the input with which the text was built.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
             let Self { changes, passed_cte, result, .. } = self;

@@ -20,7 +20,7 @@ use uuid::Uuid;
 /// Maximum number of expired keys that one statement deletes.
 const MAX_DELETED_KEYS: i64 = 2_000;
 
-/// The columns that identify a key.
+/// Starts the input of a statement with the columns that identify an idempotency key.
 fn with_key(scope: TenantScope, key: &RequestKey) -> Input<'_> {
     Input::new(scope)
         .with("caller", key.caller.to_string())

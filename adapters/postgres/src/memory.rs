@@ -36,8 +36,8 @@ pub(crate) fn session_to_lock(scope: MemoryScope, conversation: &ConversationKey
     }
 }
 
-/// Reads the latest turns within a run's byte limit. A separate row has the last erasure; it exists even if there
-/// are no turns. One arm of the union reads a single session, the other all sessions of an owner. Each arm has its
+/// Reads the latest turns within a run's byte limit. A separate row has the last erasure, also if there are no
+/// turns. One arm of the union reads a single session, the other all sessions of an owner. Each arm has its
 /// own index, which starts with the latest turn.
 static RECALL: Query = Query::new(
     "WITH latest AS (
@@ -177,7 +177,6 @@ impl Database {
     }
 }
 
-/// A turn as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = memory_turn, check_for_backend(Pg))]
 struct TurnRow {

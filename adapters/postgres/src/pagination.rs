@@ -28,7 +28,7 @@ use uuid::Uuid;
 /// The limit of a count. A total of 10,001 means "more than ten thousand".
 pub(crate) const COUNT_LIMIT: u32 = 10_001;
 
-/// Row limit of an arm under a generic plan. It exceeds the largest page and its extra row. The scan stops earlier,
+/// Row limit of an arm under a generic plan: the rows of the largest page, and its extra row. The scan stops earlier,
 /// when the page is full.
 const SCAN_LIMIT: u32 = 201;
 
@@ -73,7 +73,8 @@ impl PageByteLimit {
 pub(crate) enum SortKey {
     /// A UUID. The fields are the qualified column within an arm, and the name of the output column.
     Id(&'static str, &'static str),
-    /// A `bigint` position, such as the index of a fact. The fields are the same as those of `Id`.
+    /// A `bigint` position, such as the index of a fact. The fields are the qualified column within an arm, and the
+    /// name of the output column.
     Position(&'static str, &'static str),
 }
 
@@ -247,8 +248,8 @@ impl ListQuery {
     }
 }
 
-/// The bounds of a page, as names of parameters in its statement. With literal numbers, every connection would prepare a
-/// statement for each page size.
+/// The bounds of a page, as SQL. They are names of parameters or constants, because with literal numbers every
+/// connection would prepare one statement for each page size.
 struct PageBounds {
     /// The page's row limit plus one.
     rows: String,

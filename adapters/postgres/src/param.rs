@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// A statement parameter.
+/// A statement parameter as the driver accepts it.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// A parameter value that a statement owns until it is sent.

@@ -91,13 +91,13 @@ impl Row {
     }
 }
 
-/// Returns a decoded value. `None` means that the domain cannot parse the column `name`, which is an inconsistent
-/// store.
+/// Returns a decoded value. `None` means that the domain could not parse the column `name`; the store then counts as
+/// inconsistent.
 pub(crate) fn require_decoded<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
     value.ok_or_else(|| store_error::inconsistent(Box::new(UnknownValue(name))))
 }
 
-/// Parses a stored JSON text.
+/// Parses a stored JSON text. A text of an unexpected shape means that the store is inconsistent.
 pub(crate) fn parse_json<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| store_error::inconsistent(Box::new(UnexpectedShape::from(error))))
 }

@@ -28,7 +28,6 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A share link as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = share_link, check_for_backend(Pg))]
 struct StoredShareLink {

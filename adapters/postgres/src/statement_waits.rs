@@ -46,7 +46,7 @@ pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
     WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).elapsed) }).await
 }
 
-/// The number of statements of one database for whose response requests wait. Clones share the counter.
+/// Counts the statements of one database whose responses are pending. Clones share the counter.
 #[derive(Clone, Default)]
 pub struct StatementsInFlight(Arc<AtomicUsize>);
 

@@ -69,7 +69,7 @@ pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
     StoreError { source: redact_driver_error(error), fault }
 }
 
-/// Whether a statement with this error may be committed, provided that it was sent. This is so if the connection
+/// Whether a statement with this error may have been committed, provided that it was sent. This is so if the connection
 /// broke before the response, or if the response states it: SQLSTATE class 08 or 40003, which connection poolers
 /// send for a broken connection. After any other error, PostgreSQL has rolled the statement back.
 pub(crate) fn is_outcome_unknown(error: &tokio_postgres::Error) -> bool {

@@ -31,7 +31,6 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A use case as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = use_case, check_for_backend(Pg))]
 struct StoredUseCase {
@@ -158,7 +157,6 @@ fn pieces_json(pieces: Pieces) -> Value {
     })
 }
 
-/// Adds the columns of a new use case.
 fn add_use_case_columns<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v> {
     input
         .with("new_use_case_id", use_case.use_case_id.uuid())

@@ -25,7 +25,7 @@ const CHANNEL: &str = "fairway_signal";
 /// Time-out for opening a connection, and for sending a notification.
 const TIMEOUT: Duration = Duration::from_millis(900);
 
-/// The wakeup bus of one process over PostgreSQL.
+/// The wakeup bus of this process, which exchanges wakeups with other processes through PostgreSQL.
 pub struct PostgresWakeupBus {
     url: String,
     notifier: Mutex<Option<Notifier>>,

@@ -107,7 +107,6 @@ fn list_query(
     }
 }
 
-/// A workload as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = schema::workload, check_for_backend(Pg))]
 struct StoredWorkload {

@@ -46,7 +46,7 @@ impl fmt::Debug for AccountConnection {
 pub(crate) struct CallTarget<'a> {
     /// The path below the base address.
     pub(crate) path: &'a str,
-    /// The model.
+    /// The model that the request names.
     pub(crate) model: &'a str,
 }
 
@@ -186,7 +186,6 @@ async fn read_error_body(response: EgressResponse) -> Vec<u8> {
     body
 }
 
-/// Parses a response document.
 pub(crate) async fn parse_document<T: DeserializeOwned>(response: EgressResponse) -> Result<T, ProviderFailure> {
     let body = response.read_all().await.map_err(failure::of_reading)?;
     Ok(serde_json::from_slice(&body).map_err(|_| ProviderError::Malformed)?)

@@ -51,13 +51,13 @@ impl ProviderWithAccountSettings {
         Self { residency, ..self }
     }
 
-    /// Limits the number of concurrent calls.
+    /// Limits the number of concurrent calls; a further call fails immediately. `None` sets no limit.
     #[must_use]
     pub fn with_max_concurrent_calls(self, max_calls: Option<usize>) -> Self {
         Self { call_slots: max_calls.map(|max_calls| Semaphore::new(max_calls.min(Semaphore::MAX_PERMITS))), ..self }
     }
 
-    /// Sets the token prices.
+    /// Sets the token prices of the account's models.
     #[must_use]
     pub fn with_prices(self, prices: Vec<ModelPrice>) -> Self {
         Self { prices, ..self }

@@ -146,7 +146,7 @@ mod imp {
     const SLACK: u64 = 16 << 20;
     /// Maximum stack in bytes, equal to the usual default.
     const STACK: u64 = 8 << 20;
-    /// The lowest scheduling priority.
+    /// The lowest scheduling priority (nice value).
     const LOWEST_PRIORITY: i32 = 19;
     /// The highest out-of-memory score. When memory is exhausted, the kernel kills this process first.
     const HIGHEST_OOM_SCORE: &str = "1000";
@@ -164,7 +164,7 @@ mod imp {
         set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
-    /// Closes the file descriptors that this process inherited from the server.
+    /// Closes all open file descriptors except standard input, output and error.
     pub(super) fn close() -> Result<(), ConfineError> {
         let entries = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
         let descriptors: Vec<i32> = entries

@@ -7,7 +7,7 @@ const MAX_ERROR: usize = 4 << 10;
 /// The text that marks the end of a truncated error.
 const TRUNCATION_MARK: &str = " […]\n";
 
-/// The captured output.
+/// The captured output of one script.
 pub(crate) struct Output {
     text: RefCell<String>,
     /// Maximum size of the output, in bytes.

@@ -1,4 +1,4 @@
-//! T39: each secret reference is resolved only within the tenant's own namespace.
+//! Threat T39 of docs/security.md: each secret reference is resolved only within the tenant's own namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 

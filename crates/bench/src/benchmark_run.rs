@@ -83,7 +83,7 @@ pub(crate) struct ScenarioMeasurement {
     pub(crate) baselines: Vec<(BaselineOperation, Measurement)>,
 }
 
-/// The idle server.
+/// Measurements of a server that receives no requests.
 pub(crate) struct IdleMeasurement {
     /// The cost of the server and PostgreSQL while idle.
     pub(crate) cost: Cost,
@@ -98,7 +98,8 @@ pub(crate) struct BenchmarkResults {
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: IdleMeasurement,
     pub(crate) measured: Vec<ScenarioMeasurement>,
-    /// Alternating measurements with a small database; empty when no year was stored.
+    /// Comparisons of the small and the large database, measured in alternating rounds; empty if no large history was
+    /// stored.
     pub(crate) interleaved: Vec<PairedComparison>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied to the next request, if the active-release scenario was measured.
@@ -107,23 +108,23 @@ pub(crate) struct BenchmarkResults {
     pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The results of the overload benchmark, one for each number of clients; empty if not selected.
     pub(crate) overload: Vec<OverloadResult>,
-    /// Queued runs, if selected.
+    /// Results of the benchmark of queued runs, if selected.
     pub(crate) queued: Option<QueuedRuns>,
     /// Latencies of scripts, if selected.
     pub(crate) code_mode: Option<ScriptLatency>,
-    /// Runs with an HTTP model provider, if selected.
+    /// Results of runs with an HTTP model provider, if selected.
     pub(crate) provider: Option<ProviderBenchmark>,
-    /// Notifications, if selected.
+    /// Results of the benchmark of notifications, if selected.
     pub(crate) notifications: Option<NotificationResults>,
     /// Reads with access tokens, compared with reads in local mode, if selected.
     pub(crate) verified_tokens: Option<PairedComparison>,
     /// Cost that background tasks add to runs; one result for each selected task.
     pub(crate) task_costs: Vec<TaskCost>,
-    /// Document retrieval from a million chunks, if selected.
+    /// Latencies of document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
-    /// List pages, if selected.
+    /// Response times of list pages, if selected.
     pub(crate) pages: Option<PageFigures>,
-    /// Proofs in a log of ten million facts, if selected.
+    /// Response times of proofs from a log of ten million facts, if selected.
     pub(crate) proofs: Option<ProofFigures>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,

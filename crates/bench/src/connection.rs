@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 /// A complete request, except for the `Host` header, which the connection adds.
 pub(crate) type BenchRequest = Request<Full<Bytes>>;
 
-/// A connection to one server.
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
@@ -25,9 +24,7 @@ pub(crate) struct Connection {
 
 /// A response whose body was read completely.
 pub(crate) struct BenchResponse {
-    /// The status code.
     pub(crate) status: u16,
-    /// The body.
     pub(crate) body: Bytes,
     /// The `Link` header of a list.
     pub(crate) link: Option<String>,
@@ -121,32 +118,32 @@ impl std::fmt::Display for BenchResponse {
     }
 }
 
-/// A GET request.
+/// Builds a GET request for this path.
 pub(crate) fn get(path: &str) -> BenchRequest {
     build(Method::GET, path, None)
 }
 
-/// A POST request with JSON.
+/// Builds a POST request with a JSON body.
 pub(crate) fn post(path: &str, body: &Value) -> BenchRequest {
     post_bytes(path, Bytes::from(body.to_string()))
 }
 
-/// A PATCH request with JSON.
+/// Builds a PATCH request with a JSON body.
 pub(crate) fn patch(path: &str, body: &Value) -> BenchRequest {
     build(Method::PATCH, path, Some(Bytes::from(body.to_string())))
 }
 
-/// A PUT request with JSON.
+/// Builds a PUT request with a JSON body.
 pub(crate) fn put(path: &str, body: &Value) -> BenchRequest {
     build(Method::PUT, path, Some(Bytes::from(body.to_string())))
 }
 
-/// A POST request with serialized JSON.
+/// Builds a POST request with a body that is already serialized JSON.
 pub(crate) fn post_bytes(path: &str, body: Bytes) -> BenchRequest {
     build(Method::POST, path, Some(body))
 }
 
-/// A DELETE request.
+/// Builds a DELETE request for this path.
 pub(crate) fn delete(path: &str) -> BenchRequest {
     build(Method::DELETE, path, None)
 }

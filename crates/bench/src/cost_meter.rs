@@ -39,7 +39,7 @@ pub(crate) struct Reading {
 /// The difference between two readings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
-    /// Elapsed time.
+    /// Time between the two readings.
     pub(crate) elapsed: Duration,
     /// Processor time of the measured program.
     pub(crate) program: Duration,

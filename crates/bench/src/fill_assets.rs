@@ -57,7 +57,7 @@ impl Catalogue {
     }
 }
 
-/// The path of the next page.
+/// Reads a page, and returns the path of the next page.
 async fn next_page(connection: &mut Connection, path: &str) -> Result<String> {
     let response = connection.send(get(path)).await?;
     anyhow::ensure!(response.is_success(), "{path} responded with {response}");

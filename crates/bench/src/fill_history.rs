@@ -10,14 +10,14 @@ use crate::connection::{Connection, get};
 
 /// The default number of runs, as text for the command line.
 pub(crate) const DEFAULT_RUNS: &str = "1000000";
-/// The size of the small database: an installation after a few days. Its lists already have several pages, and its
+/// The size of the small database: an installation after ten days. Its lists already have several pages, and its
 /// totals already reach their cap, as in a large database.
 pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 10, name: "young" };
 /// Number of runs whose evidence is read, as a sample.
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
 const PAGE_ROWS: u32 = 50;
-/// The number of the deep page.
+/// The number of the deep page that scenarios read.
 const DEEP_PAGE: u32 = 10_000;
 /// Page size for reaching the deep page, the API's maximum.
 const MAX_PAGE_ROWS: u32 = 200;

@@ -81,7 +81,7 @@ pub(crate) struct ResourceIds {
     pub(crate) execution: String,
 }
 
-/// All fixtures.
+/// The data that scenarios read or change, created once before all measurements.
 pub(crate) struct Fixtures {
     pub(crate) workloads: Rc<[Workload]>,
     /// A workload with a flow of three steps.

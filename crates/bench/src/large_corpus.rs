@@ -28,7 +28,7 @@ const TOP: usize = 5;
 /// Maximum p95 of a run.
 const MAX_P95: Duration = Duration::from_millis(50);
 
-/// A kind of query.
+/// A kind of query, by the frequency of its words in the corpus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueryKind {
     /// A word that occurs in ten chunks.
@@ -219,7 +219,6 @@ impl RetrievalLatency {
             .collect()
     }
 
-    /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
         let latencies = self.latencies.iter().map(|(kind, times)| {
             json!({

@@ -29,7 +29,7 @@ const RUNS: HistorySize = HistorySize { runs: 200_000, days: 60, name: "listed" 
 /// A list of runs with two filters.
 const RUN_LIST: &str = "/v1/executions?status=completed&environment=dev";
 const PAGE_ROWS: u32 = 50;
-/// The number of the deep page.
+/// The number of the deep page that the benchmark reads.
 const DEEP_PAGE: u32 = 1_000;
 /// Page size for reaching the deep page, the API's maximum.
 const MAX_PAGE_ROWS: u32 = 200;
@@ -43,7 +43,7 @@ struct PageTimes {
     compared: Histogram<u64>,
 }
 
-/// The results of the benchmark.
+/// The response times of the compared pages.
 pub(crate) struct PageFigures {
     /// Times of the first page of versions: for the asset with few versions, and for the asset with many.
     versions: PageTimes,

@@ -86,7 +86,7 @@ pub(crate) struct Plan {
     /// Only scenarios whose name contains this text
     #[arg(long)]
     only: Option<String>,
-    /// Store this many runs of a year first, and compare with a small database in alternating rounds
+    /// Store this many runs first, spread over a year, and compare with a small database in alternating rounds
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = fill_history::DEFAULT_RUNS)]
     fill: Option<u64>,
     /// The number of document chunks to search; the target holds for a million

@@ -52,7 +52,7 @@ const MAX_STREAM_DELAY: Duration = Duration::from_millis(250);
 const MAX_HOLE_RATIO: f64 = 1.2;
 const MAX_DEPTH_RATIO: f64 = 1.3;
 
-/// The results of the benchmark.
+/// The measured rates, delays and page times of notifications.
 pub(crate) struct NotificationResults {
     /// Projected facts per second, and the mean number of recipients of a fact.
     pub(crate) projected: (f64, f64),
@@ -88,7 +88,7 @@ pub(crate) async fn measure(
         let start: i64 = database.query_one(sql, &[]).await?.try_get(0)?;
         suspend_many(server.address, fixtures, PROJECTED_FACTS).await?;
         server.stop().await?;
-        // Resets the projector, so that it processes the same facts again, as after a pause.
+        // Resets the projector, so that it processes the same facts again.
         database.batch_execute("TRUNCATE notification, notification_delivery").await?;
         database.execute("UPDATE notification_position SET position = $1 WHERE position > $1", &[&start]).await?;
         server = restart().await?;

@@ -31,8 +31,8 @@ use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 pub(crate) const NAME: &str = "overload";
 /// The offered request rate as a multiple of the capacity.
 const OVERLOAD_FACTOR: f64 = 5.0;
-/// The measured numbers of clients. With the first, each client has its response before its next request. With the
-/// second, connections cost more than requests.
+/// The measured numbers of clients. With 400 clients, each receives its response before its next scheduled request.
+/// With 2,000 clients, the connections cost more than the requests.
 const CLIENT_COUNTS: [usize; 2] = [400, 2_000];
 /// Number of client threads.
 const THREADS: usize = 8;
@@ -45,14 +45,14 @@ const MEASUREMENT_PAUSE: Duration = Duration::from_secs(3);
 const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
 /// Number of consecutive successful and fast responses after which the server counts as recovered.
 const RECOVERED_STREAK: u32 = 20;
-/// Timeout of the recovery.
+/// Maximum time to wait for the recovery before the benchmark fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum p99 latency of accepted requests, relative to the latency at usual load.
 const MAX_SLOWDOWN: f64 = 2.0;
-/// Maximum memory of the server in bytes.
+/// Maximum peak memory of the server under overload, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
-/// Maximum recovery time.
+/// Maximum time from the end of the overload until the server responds as fast as usual.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
 const MIN_OTHER_CALLER_SHARE: f64 = 0.8;
@@ -69,11 +69,11 @@ pub(crate) struct OverloadResult {
     pub(crate) accepted: (f64, u64),
     /// Responses with 429 or 503 and `Retry-After`.
     pub(crate) refused: u64,
-    /// All other responses.
+    /// Responses that are neither successful nor refused with `Retry-After`.
     pub(crate) unexpected: u64,
-    /// Connections that were closed between two requests.
+    /// Requests that failed because their connection was closed.
     pub(crate) closed: u64,
-    /// The other caller's requests: all, and those that succeeded.
+    /// Numbers of requests of the other caller, who causes no overload: all requests, and the successful ones.
     pub(crate) other_caller: (u64, u64),
     /// The server's peak memory in bytes.
     pub(crate) memory: u64,

@@ -40,7 +40,7 @@ const MAX_VERIFICATION: Duration = Duration::from_millis(300);
 /// SQL that appends facts to the largest log. `FACTS` is replaced by their number.
 const STORE: &str = include_str!("proofs.sql");
 
-/// The results of the benchmark.
+/// The measured times of proofs, evidence bundles and verifications.
 pub(crate) struct ProofFigures {
     /// Response times of inclusion proofs in microseconds.
     proofs: Histogram<u64>,

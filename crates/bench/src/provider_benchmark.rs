@@ -24,9 +24,9 @@ use crate::thresholds::{TargetResult, TargetVerdict};
 /// The names by which `--only` selects the runs and the latency of the first part.
 pub(crate) const NAME: &str = "execute by openai";
 pub(crate) const FIRST_PART_NAME: &str = "first streamed byte";
-/// The number of rounds.
+/// The number of rounds, in each of which every compared provider is loaded.
 pub(crate) const ROUNDS: usize = 3;
-/// Worker processes of the gateway.
+/// Number of worker processes of the gateway.
 pub(crate) const GATEWAY_WORKERS: usize = 2;
 /// Number of answers that the single client receives. A pause separates them.
 const SAMPLES: u32 = 300;
@@ -44,7 +44,7 @@ const MIN_GATEWAY_MULTIPLE: f64 = 10.0;
 /// Maximum p99 latency of the first streamed part.
 const MAX_FIRST_PART_LATENCY: Duration = Duration::from_millis(5);
 
-/// The results of the benchmark.
+/// The measured rates and latencies of runs with an HTTP model provider.
 pub(crate) struct ProviderBenchmark {
     /// The rounds, if `--only` selects them.
     pub(crate) rounds: Vec<ProviderRates>,
@@ -150,7 +150,7 @@ impl ProviderRates {
     }
 }
 
-/// The median.
+/// The median; `None` without values.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -182,7 +182,6 @@ impl ProviderBenchmark {
         rows
     }
 
-    /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
         let rounds = self.rounds.iter().map(|rates| {
             json!({

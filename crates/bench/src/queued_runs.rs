@@ -41,7 +41,7 @@ const MAX_QUEUEING: Duration = Duration::from_millis(20);
 /// Maximum delay from a run's end to the client that follows its events.
 const MAX_FOLLOWER_DELAY: Duration = Duration::from_millis(5);
 
-/// The results of the benchmark.
+/// The measured rates and delays of queued runs.
 pub(crate) struct QueuedRuns {
     /// Runs per second with immediate responses, measured from the first request to the end of the last run.
     pub(crate) drained: f64,

@@ -85,7 +85,7 @@ pub(crate) enum WorkloadSpread {
     All,
 }
 
-/// A baseline operation.
+/// An operation of the baseline service, with which a scenario is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BaselineOperation {
     /// A point read.

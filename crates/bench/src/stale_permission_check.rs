@@ -10,7 +10,7 @@ use crate::fixtures::{ENVIRONMENT, Fixtures};
 
 /// The actor that reads. No other scenario uses this name, so the actor has no other role bindings.
 const READER: &str = "user:bench-reader";
-/// How often the role is granted and revoked.
+/// Number of times that the role is granted and revoked.
 const ROUNDS: u32 = 50;
 
 /// The number of rounds, and of reads with outdated permissions.

@@ -87,7 +87,7 @@ fn streamed_answer() -> HttpResponse {
     HttpResponse::Ok().content_type("text/event-stream").streaming(Box::pin(parts))
 }
 
-/// The next part of the stream.
+/// The part of a streamed answer that is sent next.
 #[derive(Clone, Copy)]
 enum StreamPart {
     First,

@@ -40,7 +40,7 @@ const MAX_GROWTH_RATIO: f64 = 1.3;
 const MAX_TOOL_RATIO: f64 = 1.3;
 /// Maximum processor time of an empty request, in microseconds.
 const MAX_STACK_MICROS: f64 = 60.0;
-/// Maximum cold start time.
+/// Maximum median time from the start of the process to the first successful read from the database.
 const MAX_COLD_START: Duration = Duration::from_millis(300);
 /// Maximum memory of an idle server.
 const MAX_IDLE_MEMORY: u64 = 60 * 1_024 * 1_024;
@@ -199,7 +199,7 @@ fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
     }
 }
 
-/// Compares a scenario on the database with a year of runs with the same scenario on a small database.
+/// Compares the times of a scenario on two databases: one with a year of runs, and a small one.
 fn growth_result(row: Scenario, results: &BenchmarkResults) -> Option<TargetResult> {
     let comparison =
         results.interleaved.iter().find(|measured| measured.scenario == row && measured.clients == CLIENTS)?;

@@ -72,7 +72,7 @@ impl Issuer {
         Ok(Issuer { address, key, task })
     }
 
-    /// The identifier of the issuer.
+    /// The identifier of the issuer, which is also its base address.
     pub(crate) fn url(&self) -> String {
         url(self.address)
     }

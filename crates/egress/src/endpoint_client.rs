@@ -53,13 +53,13 @@ impl Default for Limits {
 /// One request to an endpoint.
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
-    /// The HTTP method.
+    /// The HTTP method of the request.
     pub method: Method,
     /// The path relative to the endpoint, such as `chat/completions`; empty for the endpoint itself.
     pub path: String,
     /// Headers, including credentials, which must be marked as sensitive.
     pub headers: HeaderMap,
-    /// The request body.
+    /// The request body; empty if the request has none.
     pub body: Bytes,
 }
 

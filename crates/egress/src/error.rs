@@ -59,8 +59,8 @@ impl EgressError {
             if let Some(egress_error) = error.downcast_ref::<Self>() {
                 return *egress_error;
             }
-            // Only a TLS failure during connection proves that the server did not receive the request. A later one
-            // leaves the outcome unknown.
+            // Only a TLS failure during connection proves that the server did not receive the request. A later TLS
+            // failure leaves the outcome unknown.
             if failure.is_connect() && is_tls_error(error) {
                 return Self::Tls;
             }

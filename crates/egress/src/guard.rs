@@ -38,7 +38,7 @@ pub struct Allowance {
     pub port: Option<u16>,
 }
 
-/// The target of an allowance.
+/// A destination that an allowance permits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AllowedTarget {
     /// The addresses of this network.
@@ -227,7 +227,7 @@ impl Guard {
         Self { connect_timeout: Some(timeout), ..self }
     }
 
-    /// Replaces the resolver.
+    /// Replaces the resolver of the operating system.
     #[must_use]
     pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver, ..self }
@@ -311,7 +311,8 @@ impl Guard {
             // A literal address is checked here, because no later name resolution checks it.
             Host::Ipv4(address) => policy.check(address.into())?,
             Host::Ipv6(address) => policy.check(address.into())?,
-            // If no allowance covers a non-default port, the request is refused before name resolution.
+            // A name is refused here if every address to which it could resolve would be refused. Names of `localhost`
+            // resolve to loopback addresses only.
             Host::Domain(ref name) if is_localhost(name) && !is_allowed_host => {
                 policy.check(Ipv4Addr::LOCALHOST.into())?
             }

@@ -32,13 +32,13 @@ impl EgressResponse {
         Self { response, max_bytes }
     }
 
-    /// The status of the response.
+    /// The status of the response, which is never a redirect.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
 
-    /// The headers of the response.
+    /// The headers of the response, as received.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()

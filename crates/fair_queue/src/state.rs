@@ -33,7 +33,7 @@ pub(crate) struct State<K, G> {
     groups: HashMap<G, Group<K>>,
 }
 
-/// A group of keys.
+/// A group of keys with its share of the permits.
 struct Group<K> {
     share: Share,
     /// Virtual time of the keys: the start tag of the key that received the last permit of the group.

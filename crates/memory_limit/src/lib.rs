@@ -1,10 +1,10 @@
 //! A limit on the resident memory of the process.
 //!
-//! Budgets bound the memory of one kind of work. No budget bounds their sum, the fragmentation of the allocator and
-//! the buffers of drivers, so the process also measures its resident memory. Below the fraction [`SOFT`] of the limit
-//! the process admits all work. Above [`SOFT`], large work waits and is then refused, which leaves memory to active
-//! work. Above [`HARD`] the process serves only a few requests at a time
-//! ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! Budgets bound the memory of one kind of work. No budget bounds their sum, the fragmentation of the allocator and the
+//! buffers of drivers, so the process also measures its resident memory. Below the fraction [`SOFT`] of the limit, the
+//! process admits all work. Above [`SOFT`], it admits large work one item at a time, up to [`SERIAL`]. Other large work
+//! waits and is then refused, which leaves memory to active work. Above [`HARD`], the process serves only a few
+//! requests at a time ([0076](../../../docs/decisions/0076-memory-limit.md)).
 //!
 //! Resident memory is a property of the process, so the limit is a static variable. Without a call of
 //! [`limit_process`], and on systems without `/proc`, there is no limit.
@@ -111,7 +111,7 @@ impl Drop for Admission {
     }
 }
 
-/// A limit on a measured value.
+/// The thresholds of a limit, and the function that measures the limited memory.
 struct MemoryLimit {
     soft: usize,
     serial: usize,

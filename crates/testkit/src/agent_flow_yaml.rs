@@ -1,6 +1,6 @@
 //! The YAML of a flow with an agent step, for the tests of several crates.
 
-/// A flow with one agent step, which calls tools at most three times. The output is the model's answer.
+/// A flow with one agent step, which takes at most three turns. The output is the model's answer.
 pub const AGENT_FLOW: &str = "\
 name: Answer with tools
 description: Lets a model call tools until it knows.

@@ -1,4 +1,5 @@
-//! A proxy to PostgreSQL that injects connection faults: before a commit, after it, or during it.
+//! A proxy to PostgreSQL that injects connection faults: it cuts a connection before or after a statement runs, or
+//! delivers the statement late.
 //!
 //! The proxy parses only the messages that mark the end of a request and of its response (PostgreSQL
 //! documentation, "Frontend/Backend Protocol", message formats).
@@ -49,15 +50,15 @@ const FAULT_POINTS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::After, Fa
 /// The condition under which the proxy cuts a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProxyFault {
-    /// Never.
+    /// Cuts no connection.
     None,
-    /// At random requests: this many of 10,000, determined by the seed.
+    /// Cuts at this many of 10,000 requests, which the seed selects.
     Drawn(u64),
-    /// Before every statement whose text contains this string.
+    /// Cuts before every statement whose text contains this string.
     Matching(&'static str),
-    /// Once, at the next execution of a statement whose text contains this string.
+    /// Cuts once, at the next execution of a statement whose text contains this string.
     Once(&'static str, FaultPoint),
-    /// Before every statement, and at every new connection.
+    /// Cuts before every statement, and closes every new connection.
     Down,
     /// Like [`Self::Down`], but only after the next execution of a statement whose text contains this string.
     DownAfter(&'static str),
@@ -66,9 +67,9 @@ pub enum ProxyFault {
 /// An injected fault, with the statement that it affected.
 #[derive(Clone, Debug)]
 pub struct InjectedFault {
-    /// The fault point.
+    /// The point of the request at which the connection was cut.
     pub point: FaultPoint,
-    /// The beginning of the statement.
+    /// The beginning of the affected statement's text.
     pub statement: String,
 }
 
@@ -167,7 +168,7 @@ impl FaultProxy {
         &self.url
     }
 
-    /// Changes the fault.
+    /// Replaces the fault for all later requests and new connections.
     pub fn set_fault(&self, fault: ProxyFault) {
         *lock(&self.shared.fault) = fault;
     }

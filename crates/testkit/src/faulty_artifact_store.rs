@@ -70,7 +70,7 @@ impl FaultyArtifactStore {
         self.fault.send_replace(fault);
     }
 
-    /// The number of writes.
+    /// The number of writes that the store has received, including failed ones.
     #[must_use]
     pub fn put_count(&self) -> usize {
         self.put_count.load(Ordering::Relaxed)

@@ -143,7 +143,7 @@ impl TestIssuer {
         Ok(Self { state, task })
     }
 
-    /// The issuer's identifier.
+    /// The issuer's identifier, which is also its base address.
     #[must_use]
     pub fn url(&self) -> String {
         self.state.url()
@@ -170,7 +170,7 @@ impl TestIssuer {
         person.userinfo = userinfo;
     }
 
-    /// Refuses refresh tokens from now on, as a provider does after it ended its session.
+    /// Refuses refresh tokens from now on, as a provider does after its own session has ended.
     pub fn refuse_refresh(&self) {
         self.state.person().refuses_refresh = true;
     }

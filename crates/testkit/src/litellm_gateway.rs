@@ -21,7 +21,7 @@ const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 const SETTINGS: &str = include_str!("litellm_gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// The gateway's API key.
+/// The API key that the gateway requires.
 pub const LITELLM_API_KEY: &str = "sk-fairway-tests";
 
 /// A gateway process; stopped when dropped.

@@ -19,23 +19,23 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A recorded request.
+/// A request that the endpoint received.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// The method.
+    /// The HTTP method as received, such as `POST`.
     pub method: String,
     /// Path and query.
     pub path: String,
     /// Header names in lower case, with values.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The request body as received.
     pub body: Vec<u8>,
     /// The sequential number of the connection, starting at 1.
     pub connection: usize,
 }
 
 impl RecordedRequest {
-    /// The value of a header.
+    /// The first value of the header with this lower-case name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -105,13 +105,13 @@ impl ScriptedEndpoint {
         self.shared.released.add_permits(pauses);
     }
 
-    /// The number of requests.
+    /// The number of requests that the endpoint has received.
     #[must_use]
     pub fn request_count(&self) -> usize {
         *self.shared.request_count.borrow()
     }
 
-    /// Waits for this number of requests.
+    /// Waits until the endpoint has received this number of requests.
     pub async fn wait_for_requests(&self, request_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= request_count).await;

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// The provider's behaviour.
+/// The behaviour of a [`StubProvider`] when it receives a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProviderBehaviour {
     /// Returns this answer.
@@ -45,7 +45,7 @@ impl StubProvider {
         self.behaviour.send_replace(behaviour);
     }
 
-    /// The number of calls.
+    /// The number of calls that the provider has received.
     #[must_use]
     pub fn call_count(&self) -> usize {
         *self.call_count.borrow()
@@ -57,7 +57,7 @@ impl StubProvider {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for this number of calls.
+    /// Waits until the provider has received this number of calls.
     pub async fn wait_for_calls(&self, call_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.call_count.subscribe().wait_for(|count| *count >= call_count).await;

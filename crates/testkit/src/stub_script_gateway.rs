@@ -12,7 +12,7 @@ use std::sync::{
 };
 use tokio::sync::watch;
 
-/// The gateway's behaviour.
+/// The behaviour of a [`StubScriptGateway`] when it receives a script.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ScriptGatewayBehaviour {
     /// Returns this result.
@@ -82,7 +82,7 @@ impl StubScriptGateway {
         self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for this number of scripts.
+    /// Waits until the gateway has received this number of scripts.
     pub async fn wait_for_scripts(&self, script_count: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.0.script_count.subscribe().wait_for(|count| *count >= script_count).await;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// All source files of the repository.
+/// All Rust source files below `crates`, `adapters` and `xtask`.
 ///
 /// # Errors
 /// When no source file exists, or a folder cannot be read.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A phrase and what to write instead.
+/// The banned phrases, each with the text to write instead.
 const BANNED_PHRASES: &[(&str, &str)] = &[
     ("all the same", "name the exception"),
     ("are told", "`get`, `receive` or the status"),

@@ -57,7 +57,6 @@ impl Cluster {
         &self.server_directory
     }
 
-    /// PostgreSQL's data directory.
     pub(crate) fn data_directory(&self) -> &Path {
         &self.data_directory
     }
@@ -92,8 +91,8 @@ impl Cluster {
         OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
     }
 
-    /// Creates the cluster in a temporary directory and renames it when it is complete, so that a killed `initdb`
-    /// leaves nothing that looks like a cluster.
+    /// Creates the cluster in a temporary directory and renames it when it is complete. A killed `initdb` therefore
+    /// leaves no incomplete cluster under the final name.
     fn create(&mut self, options: &Options) -> Result<(), StartError> {
         let unfinished = self.server_directory.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
@@ -176,7 +175,6 @@ impl ExistingCluster {
         &self.server_directory
     }
 
-    /// PostgreSQL's data directory.
     pub(crate) fn data_directory(&self) -> &Path {
         &self.data_directory
     }

@@ -21,9 +21,9 @@ const IMMEDIATE_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) process: u32,
-    /// From the fourth line.
+    /// The TCP port, from the fourth line of the file.
     pub(crate) port: Option<u16>,
-    /// From the eighth line: whether the server accepts connections.
+    /// Whether the server accepts connections, from the eighth line of the file.
     pub(crate) is_ready: bool,
 }
 

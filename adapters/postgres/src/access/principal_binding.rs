@@ -27,7 +27,6 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A principal binding as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = principal_binding, check_for_backend(Pg))]
 struct StoredPrincipalBinding {

@@ -29,7 +29,6 @@ use uuid::Uuid;
 #[error("a stored grant has no grantee")]
 struct MissingGrantee;
 
-/// A grant as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = asset_grant, check_for_backend(Pg))]
 struct StoredGrant {

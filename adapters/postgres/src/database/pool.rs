@@ -54,7 +54,6 @@ impl StatementPool {
     }
 }
 
-/// The limits of a pool.
 pub(super) struct PoolLimits {
     /// Maximum number of connections.
     pub(super) connections: usize,

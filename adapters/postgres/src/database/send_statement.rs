@@ -142,7 +142,7 @@ impl CancelSafeConnection {
         }
     }
 
-    /// Takes the connection out, and returns with it whether no preparation is in progress on it.
+    /// Takes the connection out of this value. The flag is true if no preparation is in progress on the connection.
     pub(super) fn take(&mut self) -> Option<(PooledConnection, bool)> {
         let is_prepared = AtomicBool::load(&self.is_prepared, Ordering::Relaxed);
         self.connection.take().map(|connection| (connection, is_prepared))

@@ -15,7 +15,7 @@ use tokio::{
 /// A statement that PostgreSQL may still execute, with its connection and its permit.
 struct HeldStatement<P: Send + 'static> {
     resources: Option<(CancelSafeConnection, P)>,
-    /// Deadline of the statement.
+    /// The time after which the connection is closed, even if the statement has not ended.
     deadline: Instant,
 }
 

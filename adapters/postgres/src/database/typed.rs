@@ -101,7 +101,6 @@ impl Manager for TypedManager {
     }
 }
 
-/// Builds the pool of typed connections.
 pub(super) fn build_typed_pool(
     url: &str,
     connections: usize,

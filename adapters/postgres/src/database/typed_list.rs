@@ -34,7 +34,7 @@ pub(crate) trait StoredRow: Sized {
     fn into_value(self) -> Result<Self::Value, StoreError>;
 }
 
-/// The bounds of a page.
+/// The rows of a typed list that a page contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageBounds {
     /// The page's row limit plus one. The extra row shows whether another page follows.

@@ -134,7 +134,8 @@ static ACCEPT_WITH_KEYS: Query = Query::from_fn(|| {
     )
 });
 
-/// The statement for all other batches.
+/// The statement for batches with a queued, denied or anonymous run. Runs with and without idempotency keys may be in
+/// the batch.
 static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::from_fn(
     || {
         format!(
@@ -164,7 +165,7 @@ pub(crate) struct PendingAccept {
     pub(super) key: Option<RequestKey>,
 }
 
-/// Bytes of the texts of an acceptance that have no small size limit.
+/// Bytes of the inputs, which are the only texts of an acceptance that can be large.
 pub(super) fn payload_bytes(acceptance: &Acceptance) -> usize {
     acceptance.inputs.body.len()
 }
@@ -318,7 +319,6 @@ fn started_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColum
         .with_column("deadline_seconds", leases().map(|lease| lease.map(|lease| seconds(lease.2))))
 }
 
-/// Adds the idempotency keys.
 fn add_key_columns<'v>(input: Input<'v>, pending: &[&'v PendingAccept]) -> Input<'v> {
     let keys = || pending.iter().map(|pending| pending.key.as_ref());
     input

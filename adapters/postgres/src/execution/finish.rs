@@ -73,7 +73,8 @@ const INSERT_EVENTS: &str = ", events AS (
         ON CONFLICT DO NOTHING
      )";
 
-/// The CTEs that insert the parts that few runs have.
+/// The CTEs that few runs need. They insert later policy decisions, fulfilled obligations, evidence payloads, requested
+/// reviews, and the entries of the list of runs that ended without completing.
 const INSERT_RARE_PARTS: &str = ", decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
@@ -111,10 +112,11 @@ static FINISH: GuardedBatchCommit = GuardedBatchCommit::new(END, "ended", RESULT
 /// Like [`FINISH`], for runs with progress events.
 static FINISH_WITH_EVENTS: GuardedBatchCommit =
     GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS].concat(), "ended", RESULT);
-/// Like [`FINISH_WITH_EVENTS`], for runs with parts that few runs have, except turns of conversations.
+/// Like [`FINISH_WITH_EVENTS`], for runs that also need the CTEs of [`INSERT_RARE_PARTS`] but write no conversation
+/// turn.
 static FINISH_WITH_RARE_PARTS: GuardedBatchCommit =
     GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS].concat(), "ended", RESULT);
-/// The statement for all other runs.
+/// The statement for runs that write a conversation turn.
 static FINISH_WITH_ALL_PARTS: GuardedBatchCommit =
     GuardedBatchCommit::from_fn(|| [END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS].concat(), "ended", RESULT);
 
@@ -134,7 +136,7 @@ impl PendingFinish {
         Some(session_row_key(self.scope.tenant().uuid(), writeback.turn.memory.config.scope, &writeback.conversation))
     }
 
-    /// Whether the run has parts that only [`FINISH_WITH_RARE_PARTS`] and [`FINISH_WITH_ALL_PARTS`] write.
+    /// Whether the run needs the CTEs of [`INSERT_RARE_PARTS`].
     fn has_rare_parts(&self) -> bool {
         let FinishRecord { status, decisions, fulfilled, artifacts, .. } = &self.ending;
         *status != Status::Completed
@@ -183,7 +185,7 @@ impl BatchCommitter for FinishCommitter {
     }
 }
 
-/// Bytes of the texts of an end that have no small size limit.
+/// Total bytes of the outputs, payloads, events and memory turn of a run's end, which can be large.
 pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     let FinishRecord { output, artifacts, writeback: memory, progress, .. } = ending;
     let payloads = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());

@@ -21,7 +21,6 @@ use uuid::Uuid;
 /// Maximum number of expired leases that one statement reclaims.
 const MAX_RECLAIMED: i64 = 20;
 
-/// The parameters that identify a lease.
 pub(super) fn lease_params(scope: TenantScope, lease_ref: LeaseRef) -> Input<'static> {
     Input::of_params(scope)
         .with_param("execution_id", lease_ref.execution_id.uuid())

@@ -1,9 +1,9 @@
 //! Lists of executions. Each combination of filters scans an index in list order, and only in the matching monthly
 //! partitions.
 //!
-//! Most runs complete. A run with another end also has a row in `execution_exception`, because an index on the
-//! status would be updated at the end of every run. A run that has not ended is found by its queue row, its lease
-//! or its review row.
+//! Most runs complete. A run with another end also has a row in `execution_exception`. An index on the status would
+//! have to be updated at the end of every run. A run that has not ended is found by its queue row, its lease or its
+//! review row.
 //!
 //! Only runs that did not complete have an error code, so a list by error code scans `execution_exception`, once
 //! for each status. Environment, lane and submitter have no index: the scan reads the runs and filters them.
@@ -105,7 +105,7 @@ impl ScanTable {
         }
     }
 
-    /// The alias of the table that has the other columns of the run.
+    /// The alias of the table that has the run's environment, lane, submitter and error code.
     const fn detail_alias(self) -> &'static str {
         match self {
             Self::Runs => "entry",
@@ -113,7 +113,8 @@ impl ScanTable {
         }
     }
 
-    /// The statuses that need a union arm each, for a list of exceptions without a status filter.
+    /// The statuses that need a union arm each: those of a list of exceptions without a status filter. Empty for every
+    /// other list.
     fn scanned_statuses(self, filter: &ExecutionFilter) -> &'static [Status] {
         if self == Self::Exceptions && filter.status.is_none() { &EXCEPTIONS } else { &[] }
     }

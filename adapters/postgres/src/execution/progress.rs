@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Stores progress chunks. The statement renews the lease first. The lock on the lease's row serializes the write
-/// with a reclaim of the run, and whichever comes later finds another token and writes nothing.
+/// Stores progress chunks. The statement renews the lease first. The lock on the lease's row serializes the write with
+/// a reclaim of the run. A write after the reclaim finds another token and writes nothing. A reclaim after the write
+/// finds a renewed lease.
 static WRITE_PROGRESS: Query = Query::new(
     "leased_run AS (
         UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM input
@@ -41,7 +42,6 @@ static WRITE_PROGRESS: Query = Query::new(
      SELECT execution_id FROM leased_run",
 );
 
-/// A progress chunk as stored.
 #[derive(Deserialize)]
 struct ChunkBody {
     position: u16,

@@ -267,7 +267,6 @@ fn build_claimed(
     })
 }
 
-/// Reads the inputs of a run.
 pub(super) async fn read_inputs(
     database: &Database,
     scope: TenantScope,

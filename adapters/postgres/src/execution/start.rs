@@ -17,9 +17,10 @@ use fairway_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Starts runs and renews their leases. The lock on a lease's row serializes the start with a reclaim of the run,
-/// and whichever comes later finds another token and writes nothing. If the lease exists but is not renewed, a
-/// revision has changed. The range of identifiers lets PostgreSQL prune monthly partitions.
+/// Starts runs and renews their leases. The lock on a lease's row serializes the start with a reclaim of the run. A
+/// start after the reclaim finds another token and writes nothing. A reclaim after the start finds a renewed lease. If
+/// the lease exists but is not renewed, a revision has changed. The range of identifiers lets PostgreSQL prune monthly
+/// partitions.
 static START: Query = Query::new(
     "current AS MATERIALIZED (
         SELECT input.* FROM input

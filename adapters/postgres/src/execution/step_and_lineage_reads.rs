@@ -55,7 +55,8 @@ pub(crate) struct LineagePageKey {
     offset: i64,
 }
 
-/// Loads pages of lineage. A run has at most a thousand items, so filters and offsets need no separate index.
+/// Loads pages of lineage. A run has at most 1,000 items and a mark of truncation, so filters and offsets need no
+/// index.
 pub(crate) struct LineageLoader(pub(crate) StatementPool);
 
 fn page_sql() -> String {

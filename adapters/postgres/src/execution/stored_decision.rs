@@ -26,7 +26,6 @@ pub(super) struct StoredDecision {
 }
 
 impl StoredDecision {
-    /// Decodes the decision.
     pub(super) fn into_decision(self) -> Result<RecordedDecision, StoreError> {
         let (rules, failed_rules) = decode_rules(self.rules);
         Ok(RecordedDecision {
@@ -69,7 +68,6 @@ fn array_literal(texts: &[String]) -> String {
     literal
 }
 
-/// Encodes the rules of a decision.
 fn encode_rules(decision: &RecordedDecision) -> Vec<String> {
     let failed = decision.failed_rules.iter().map(|FailedRule { rule, missing_field }| match missing_field {
         Some(field) => format!("!{rule} {field}"),

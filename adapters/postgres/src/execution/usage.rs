@@ -84,8 +84,7 @@ pub(super) async fn computed_summaries(
     let input = input_of_runs(&keys);
     let rows = match ids.len() {
         1 => database.fetch(&SUMMARIZE, input).await?,
-        // A page of runs uses a list connection under its permit, so that one caller cannot occupy the connections
-        // of others.
+        // The read of a page of runs needs a list permit, so that one caller cannot occupy the connections of others.
         count => {
             let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(MAX_PAGE_MEMORY_BYTES);
             database.read_partitioned_list(bytes, SUMMARIZE.text(&input)?, &input.params()).await?

@@ -25,7 +25,8 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Limits of the measured columns: metadata 8 KiB, a title 300 characters, a source reference 2,000 characters.
+/// Limits of the measured columns: metadata 8 KiB, a title 300 characters, a source reference 2,000 bytes. The factor 4
+/// is the maximum number of bytes of a character.
 const MEASURED: RowSizeMeasure = RowSizeMeasure {
     key: "entry_id",
     sql: "coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0)",

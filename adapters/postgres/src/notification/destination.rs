@@ -33,7 +33,6 @@ const MEASURED: RowSizeMeasure = RowSizeMeasure {
     largest: 2 * MAX_CONFIGURATION_BYTES,
 };
 
-/// A destination as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = notification_destination, check_for_backend(Pg))]
 struct StoredDestination {

@@ -32,7 +32,6 @@ use uuid::Uuid;
 /// Maximum number of notifications that one statement marks as read.
 const READ_BATCH: i64 = 2_000;
 
-/// A notification as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = notification, check_for_backend(Pg))]
 pub(super) struct StoredNotification {

@@ -54,9 +54,9 @@ pub(super) const WITHDRAWAL_JOINS: &str = "JOIN tenant ON tenant.tenant_id = del
 /// Claims due deliveries lane by lane, so that a receiver that does not respond delays only its own lane. A lane
 /// contains the deliveries of one receiver.
 ///
-/// The recursion finds all lanes by jumping from lane to lane in the index of due deliveries. Of each tenant, a
-/// limited number of lanes is selected at random. Neither a tenant with many lanes nor a lane with a low identifier
-/// is preferred.
+/// The recursion finds all lanes by jumping from lane to lane in the index of pending and claimed deliveries. Of each
+/// tenant, a limited number of lanes is selected at random. Neither a tenant with many lanes nor a lane with a low
+/// identifier is preferred.
 static CLAIM: Query = Query::of_parts(&[
     "WITH RECURSIVE lanes AS (
         (SELECT lane, tenant_id FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
@@ -199,7 +199,7 @@ struct Digest {
 }
 
 impl Database {
-    /// Reads the digests of those claimed rows that are digests.
+    /// Reads the lines of the digests among the claimed deliveries.
     async fn digests(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Digest>, StoreError> {
         let mut digests: Vec<(TenantId, DeliveryId)> = Vec::new();
         for row in rows {

@@ -241,7 +241,6 @@ pub(crate) struct PendingLaneChange {
 }
 
 impl PendingLaneChange {
-    /// The key of the changed deployment.
     fn deployment_key(&self) -> (Uuid, Uuid, &str) {
         let deployment = &self.change.deployment;
         (self.scope.tenant().uuid(), deployment.workload_id.uuid(), deployment.environment.as_str())

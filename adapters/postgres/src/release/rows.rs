@@ -236,7 +236,6 @@ pub(super) fn decode_artifact(row: &Row) -> Result<ReleaseEvidenceArtifact, Stor
     stored.into_value()
 }
 
-/// An artifact of a release as stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = release_artifact, check_for_backend(Pg))]
 pub(super) struct StoredArtifact {

@@ -57,8 +57,8 @@ const fn keyless(method: &'static str, fact_kind: FactKind) -> CommitMethod {
 }
 
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
-/// appears six times: for delegated and other runs; for running, queued and denied runs; and for scripts. An
-/// admitted run writes its fact when it ends. An admitted script additionally writes a fact at once.
+/// appears six times: for a running, a queued and a denied run, for a script, and for a running and a denied run of a
+/// guest. An admitted run writes its fact when it ends. An admitted script additionally writes a fact at once.
 pub(crate) const COMMITS: [CommitMethod; 86] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),

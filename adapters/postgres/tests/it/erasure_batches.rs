@@ -67,7 +67,7 @@ async fn run_that_commits_behind_the_scan_is_erased_too() {
     assert_eq!(fixture.query_number("SELECT runs FROM subject_erasure").await, 1);
 }
 
-/// However many erasures one tenant has, each tenant is listed once, so no other tenant waits for them.
+/// Each tenant is listed once, so that a tenant with many erasures does not delay the erasures of others.
 #[tokio::test]
 async fn lists_each_tenant_once() {
     let fixture = Fixture::new().await;

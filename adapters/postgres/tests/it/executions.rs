@@ -105,7 +105,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
     let (document_run, document) =
         fixture.store.artifact(scope(), run.execution_id, end.artifacts[0].artifact_id).await.unwrap().unwrap();
-    // The run is returned only for its scope, so its reason code is not loaded.
+    // The caller needs this run only to authorize access to the document, so the run's reason code is not loaded.
     let expected_execution = Execution { reason_code: String::new(), ..found.clone() };
     assert_eq!((document_run, document.body["tokens"].as_u64()), (expected_execution.clone(), Some(3)));
     assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));

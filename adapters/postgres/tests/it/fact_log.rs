@@ -173,8 +173,8 @@ async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
     assert_eq!(fixture.store.sequence().await.unwrap(), 3);
     let rows = fixture.owner.query("SELECT leaf_hash FROM fact ORDER BY fact_id", &[]).await.unwrap();
     let recorded: Vec<TreeHash> = rows.iter().map(|row| TreeHash::from_slice(row.get(0)).unwrap()).collect();
-    // The second fact is edited before the tree covers it. The third has an order row from before order rows stored
-    // the hash.
+    // The second fact is edited before the tree covers it. The third fact has no hash in `fact_order`, like a fact that
+    // was indexed before migration 0024.
     let edit = format!(
         "ALTER TABLE fact DISABLE TRIGGER append_only; ALTER TABLE fact_order DISABLE TRIGGER append_only;
         UPDATE fact SET body = 'x', leaf_hash = sha256('\\x0078') WHERE fact_id = '{}';

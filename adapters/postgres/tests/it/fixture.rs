@@ -168,7 +168,7 @@ impl StoreFixture {
         }
     }
 
-    /// A release in review.
+    /// Creates a release that binds the version, and submits it for review.
     pub(crate) async fn submitted(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let draft = self.draft(workload).await;
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
@@ -182,7 +182,7 @@ impl StoreFixture {
         self.current_release(&draft).await
     }
 
-    /// An approved release.
+    /// Creates a release that binds the version, submits it and approves it.
     pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let deployed_release = self.submitted(workload, version).await;
         let change = deployed_release
@@ -196,7 +196,7 @@ impl StoreFixture {
         self.current_release(&deployed_release.release).await
     }
 
-    /// A release that holds every lane of a new workload.
+    /// Creates a workload, and a release that holds all of its lanes.
     pub(crate) async fn active(&self) -> (Workload, ReleaseWithDeployment) {
         let workload = self.workload().await;
         let version = self.bindable().await;
@@ -209,7 +209,7 @@ impl StoreFixture {
         (workload, deployed_release)
     }
 
-    /// The current release, with its deployment.
+    /// Reads the current state of a release, with its deployment.
     pub(crate) async fn current_release(&self, release: &Release) -> ReleaseWithDeployment {
         ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
     }
@@ -410,7 +410,7 @@ pub(crate) fn queued(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(deployed_release) }
 }
 
-/// An admitted script.
+/// The acceptance of a script, like [`acceptance`] for a run.
 pub(crate) fn script(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     let run = acceptance(deployed_release);
     let admission = Admission::Script {
@@ -473,7 +473,6 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
     }
 }
 
-/// The lease of an accepted run.
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
         Admission::Run { lease, .. } | Admission::Script { lease, .. } => *lease,

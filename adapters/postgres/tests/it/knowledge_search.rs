@@ -118,8 +118,8 @@ async fn search_is_isolated_by_knowledge_base_and_tenant() {
     assert_eq!(fixture.store.find_chunks(scope(), other_base.asset_id, &ids).await.unwrap(), []);
 }
 
-/// T19: the tenant prefix of indexed words is an optimization and not an isolation boundary, because its eight
-/// digits can collide. In this test, all prefixes are equal.
+/// Threat T19 of docs/security.md: the tenant prefix of indexed words is an optimization and not an isolation boundary,
+/// because its eight digits can collide. In this test, all prefixes are equal.
 #[tokio::test]
 async fn search_is_isolated_when_word_prefixes_collide() {
     let fixture = Fixture::new().await;
@@ -149,7 +149,7 @@ async fn search_is_isolated_when_word_prefixes_collide() {
     assert_eq!(found(&fixture, &within(base.asset_id, 1), "secret").await, ["mine"]);
 }
 
-/// T44: operators in a query have no effect, because every query is treated as plain words.
+/// Threat T44 of docs/security.md: operators in a query have no effect, because every query is treated as plain words.
 #[tokio::test]
 async fn queries_are_interpreted_as_plain_words() {
     let fixture = Fixture::new().await;

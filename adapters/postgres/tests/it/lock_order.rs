@@ -1,5 +1,5 @@
-//! A commit locks rows of a table in the order of their identifiers, whatever the order of a batch's items and of rows
-//! in other tables.
+//! A commit locks the rows of a table in the order of their identifiers. The order of a batch's items and of the rows
+//! in other tables does not matter.
 
 use crate::{
     executions::accepted,

@@ -9,7 +9,6 @@ use fairway_postgres::{PayloadExpiryReport, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
-/// Number of partitioned tables.
 const PARTITIONED_TABLES: i64 = 15;
 
 async fn partition_bounds(fixture: &Fixture) -> Vec<(String, String, String)> {
@@ -121,7 +120,6 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
-/// Stores a completed run.
 async fn store_completed_run(fixture: &Fixture) -> Acceptance {
     let (workload, deployed_release) = fixture.active().await;
     let run = acceptance(&deployed_release);
@@ -263,8 +261,8 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     assert!(fixture.store.has_partitions_ahead().await.unwrap());
 }
 
-/// The result must not depend on the query plan. With statistics, an earlier version tried to parse a month from
-/// partition names that contain none.
+/// Under every query plan, PostgreSQL must read a month from the names of partitions only, and not from names of other
+/// relations.
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let fixture = Fixture::new().await;

@@ -23,9 +23,9 @@ use std::{cell::Cell, collections::HashSet};
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-/// SQL that adds two tenants with three workspaces each; two of the workspaces share a namespace. Each workspace has
-/// one workload, but the third has two. Each workload has two releases.
-/// An identifier ends in a letter for its type (`a` workspace, `e` namespace, `b` workload, `c` release) and a number.
+/// SQL that adds two tenants with three workspaces each. The second and the third workspace share a namespace. The
+/// third workspace has two workloads, and each other workspace has one. Each workload has two releases. An identifier
+/// ends in a letter for its type (`a` workspace, `e` namespace, `b` workload, `c` release) and a number.
 const FILL: &str = "
     SELECT fairway_make_partitions(3, 12);
     INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),
@@ -268,7 +268,8 @@ async fn no_filter_combination_scans_a_whole_partition() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 4_000).await;
     let filters = filters(OffsetDateTime::now_utc());
-    // Each filter is executed only once, because lists by month use generic plans from the first execution on.
+    // Each filter is executed only once, because lists of partitioned tables use generic plans from the first execution
+    // on.
     let round = Cell::new(0);
     let (mut database, counts) = measure(database, async |_, store| {
         for filter in filters.iter().skip(round.replace(round.get() + 1)).step_by(TURNS) {

@@ -12,7 +12,7 @@ use fairway_domain::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Stores a queued run.
+/// Stores a queued run of a new workload.
 async fn queued_run(fixture: &Fixture) -> ExecutionId {
     let (workload, deployed_release) = fixture.active().await;
     let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
@@ -29,7 +29,6 @@ fn lease_ref(claimed: &ClaimedRun) -> LeaseRef {
     LeaseRef { execution_id: claimed.execution.execution_id, lease: claimed.lease }
 }
 
-/// Expires the leases of all runs.
 async fn expire_leases(fixture: &Fixture) {
     fixture.run("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'").await;
 }

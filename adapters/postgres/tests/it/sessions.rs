@@ -42,7 +42,8 @@ async fn concurrent_reads_of_sessions_share_a_statement() {
     while fixture.query_number(waiting_sql).await == 0 {
         tokio::task::yield_now().await;
     }
-    // Gives the other reads time to run on one of the seven other connections, which they must not do.
+    // Gives the other reads time to send statements on the seven other connections. They must wait for the first read
+    // instead.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fixture.query_number(waiting_sql).await, 1, "statements that read sessions");
     lock.batch_execute("COMMIT").await.unwrap();

@@ -10,7 +10,6 @@ use fairway_domain::knowledge::{
     retrieval::{VectorCoverage, max_compared_vectors},
 };
 
-/// The largest possible UUID.
 const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 /// The maximum number of dimensions. With it, the search limit covers only few vectors.
 const DIMENSIONS: usize = 8_192;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A complete response.
+/// A response that is not streamed.
 #[derive(Deserialize)]
 pub(super) struct MessageResponse {
     #[serde(default)]
@@ -70,7 +70,6 @@ impl Usage {
     }
 }
 
-/// The metadata of a response.
 #[derive(Default)]
 struct ResponseMetadata {
     model: Option<String>,
@@ -106,7 +105,7 @@ impl MessageResponse {
     }
 }
 
-/// A stream event.
+/// An event of a streamed response.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event {

@@ -154,7 +154,7 @@ fn ends_with_connection(text: &str) -> bool {
     text.strip_suffix('s').unwrap_or(&text).ends_with(CONNECTION)
 }
 
-/// Whether the text between two names joins them to one list: a comma, `and`, `or` or `&`.
+/// Whether the text between two names joins them to one list: whitespace, a comma, `and`, `or` or `&`.
 fn is_list_separator(text: &str) -> bool {
     let words = text.trim().strip_prefix(',').unwrap_or_else(|| text.trim()).trim();
     matches!(words, "" | "and" | "or" | "&") && !text.is_empty()

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// The line of the system prompt that requests a draft.
 const REQUEST_LINE: &str = "Draft: prompt_template";
-/// Maximum number of variables.
+/// Maximum number of variables of a generated template.
 const MAX_VARIABLES: usize = 20;
 /// Maximum length of a variable name.
 const MAX_NAME: usize = 63;

@@ -129,7 +129,6 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// A request for embeddings.
 #[derive(Serialize)]
 pub(super) struct EmbeddingRequest<'a> {
     model: &'a str,

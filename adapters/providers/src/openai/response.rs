@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A complete response.
+/// A response that is not streamed.
 #[derive(Deserialize)]
 pub(super) struct ChatResponse {
     #[serde(default)]
@@ -75,7 +75,6 @@ impl ChatResponse {
     }
 }
 
-/// The metadata of a response.
 #[derive(Default)]
 struct ResponseMetadata {
     model: Option<String>,
@@ -213,7 +212,6 @@ fn stream_error(error: &Value) -> ProviderError {
     }
 }
 
-/// A response with embedding vectors.
 #[derive(Deserialize)]
 pub(super) struct EmbeddingResponse {
     data: Vec<Vector>,

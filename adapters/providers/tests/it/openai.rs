@@ -107,7 +107,6 @@ async fn system_prompt_alone_is_sent_as_user_message() {
     }
 }
 
-/// A chunk of a stream.
 fn stream_chunk(delta: &Value, finish_reason: Option<&str>) -> String {
     let choices = json!([{ "index": 0, "delta": delta, "finish_reason": finish_reason }]);
     let chunk = json!({ "object": "chat.completion.chunk", "model": "small-2026", "choices": choices, "usage": null });

@@ -80,7 +80,6 @@ pub(crate) fn call(conversation: Conversation) -> ProviderCall {
     ProviderCall { route: route(), conversation: Arc::new(conversation) }
 }
 
-/// A minimal conversation.
 pub(crate) fn minimal_call() -> ProviderCall {
     call(Conversation {
         system_prompt: "Be brief.".to_owned(),

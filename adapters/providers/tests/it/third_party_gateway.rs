@@ -1,4 +1,4 @@
-//! Both provider adapters with a third-party model gateway.
+//! The adapters for OpenAI and Anthropic with a third-party model gateway.
 
 use crate::support::{Protocol, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RouteTarget};

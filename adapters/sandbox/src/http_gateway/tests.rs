@@ -166,8 +166,8 @@ const ROUNDS: usize = 17;
 const SHORT_TIMEOUT: Duration = Duration::from_millis(1_500);
 const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// R4: under any fault, concurrent scripts over reused connections are sent once each, and each caller receives the
-/// known outcome.
+/// Promise R4 of docs/security.md: under any fault, concurrent scripts over reused connections are sent once each, and
+/// each caller receives the known outcome.
 #[tokio::test]
 async fn concurrent_scripts_are_sent_once_each() {
     const FAULTS: [Behaviour; 5] =

@@ -92,7 +92,7 @@ async fn verifies_a_tool_and_calls_it() {
     }
     let keys: Vec<_> = requests.iter().map(|request| request.header("idempotency-key")).collect();
     assert_eq!(keys, [None, None, None, Some("run-1")], "only the call has the key");
-    // The same result as text content, and in an event stream.
+    // The server returns the result as text content in an event stream.
     let result = json!({"content": [{"type": "text", "text": "17"}, {"type": "text", "text": "degrees"}]});
     let event = json!({"jsonrpc": "2.0", "id": 2, "result": result}).to_string();
     // Events of other types and events without data are ignored.

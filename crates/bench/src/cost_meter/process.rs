@@ -18,7 +18,7 @@ struct Stat {
     ended_children: u32,
 }
 
-/// Processor time of a process.
+/// User and system time of a process, without its children.
 pub(crate) fn processor_time(process: u32) -> Result<Duration> {
     let stat = stat(process).with_context(|| format!("process {process} does not exist"))?;
     Ok(TICK.saturating_mul(stat.own))
@@ -81,8 +81,8 @@ fn busy_ticks(text: &str) -> Option<u32> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let busy = line.split_whitespace().enumerate().filter(|(index, _)| matches!(index, 0..=2 | 5 | 6));
     let ticks: Option<Vec<u64>> = busy.map(|(_, field)| field.parse().ok()).collect();
-    // Only differences of this sum are used, so wrapping is harmless. At a hundred ticks per second and processor,
-    // the sum wraps after a year.
+    // Only differences of this sum are used, so wrapping is harmless. With one busy processor, at a hundred ticks per
+    // second, the sum wraps after more than a year.
     u32::try_from(ticks?.iter().sum::<u64>() % u64::from(u32::MAX)).ok()
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 pub(crate) struct Machine {
     /// Number of processors available to this program.
     pub(crate) processors: usize,
-    /// The processor's name.
+    /// The model name of the processor.
     pub(crate) processor: String,
     /// Memory in GiB.
     pub(crate) memory: u64,

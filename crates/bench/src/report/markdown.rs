@@ -253,7 +253,7 @@ fn speed(measurement: &Measurement) -> String {
     )
 }
 
-/// A latency in milliseconds.
+/// A latency quantile in milliseconds.
 fn latency(measurement: &Measurement, quantile: f64) -> f64 {
     Duration::from_micros(measurement.quantile(quantile)).as_secs_f64() * 1e3
 }

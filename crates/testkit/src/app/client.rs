@@ -41,11 +41,11 @@ pub struct Request {
 /// A response with its request line for failure messages.
 #[derive(Clone)]
 pub struct Response {
-    /// The status code.
+    /// The HTTP status code, such as 404.
     pub status: u16,
-    /// The headers.
+    /// The response headers as received.
     pub headers: HeaderMap,
-    /// The body.
+    /// The response body as received.
     pub body: Vec<u8>,
     request_line: String,
 }
@@ -63,7 +63,7 @@ impl Request {
         &self.path
     }
 
-    /// Replaces the path.
+    /// Replaces the path and the query.
     pub fn with_path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
@@ -92,7 +92,7 @@ impl Client {
         Ok(Self { address, http, database })
     }
 
-    /// The server's address.
+    /// The address to which requests are sent.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -104,32 +104,32 @@ impl Client {
         &self.database
     }
 
-    /// A GET request.
+    /// Creates a GET request; it is sent when awaited.
     pub fn get(&self, path: impl Into<String>) -> Request {
         self.request(Method::GET, path)
     }
 
-    /// A POST request with a JSON body.
+    /// Creates a POST request with a JSON body; it is sent when awaited.
     pub fn post(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::POST, path).json(body)
     }
 
-    /// A PATCH request with a JSON body.
+    /// Creates a PATCH request with a JSON body; it is sent when awaited.
     pub fn patch(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PATCH, path).json(body)
     }
 
-    /// A PUT request with a JSON body.
+    /// Creates a PUT request with a JSON body; it is sent when awaited.
     pub fn put(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PUT, path).json(body)
     }
 
-    /// A DELETE request.
+    /// Creates a DELETE request; it is sent when awaited.
     pub fn delete(&self, path: impl Into<String>) -> Request {
         self.request(Method::DELETE, path)
     }
 
-    /// A request with any method, without a body.
+    /// Creates a request with any method and without a body; it is sent when awaited.
     pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
         Request { client: self.clone(), method, path: path.into(), headers: HeaderMap::new(), body: Vec::new() }
     }
@@ -205,7 +205,7 @@ impl Request {
         self.header("X-Tenant-Id", tenant)
     }
 
-    /// Adds an idempotency key.
+    /// Adds the header `Idempotency-Key`.
     pub fn idempotency_key(self, key: &str) -> Self {
         self.header("Idempotency-Key", key)
     }
@@ -268,7 +268,7 @@ impl IntoFuture for Request {
 }
 
 impl Response {
-    /// The value of a header.
+    /// The value of a header; `None` if it is missing or not a text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

@@ -18,9 +18,9 @@ pub struct Fixtures {
 /// An asset version together with its asset.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// The asset's id.
+    /// The identifier of the asset to which the version belongs.
     pub asset_id: String,
-    /// The version's id.
+    /// The identifier of the version itself.
     pub asset_version_id: String,
     /// The asset's kind, which is also its binding role.
     pub kind: String,
@@ -37,7 +37,7 @@ pub struct ActiveWorkload {
     pub slug: String,
     /// The release that is active on all lanes.
     pub release_id: String,
-    /// The bound versions.
+    /// The versions that the release binds.
     pub versions: Vec<Version>,
 }
 
@@ -95,25 +95,25 @@ impl Fixtures {
         request
     }
 
-    /// Creates a tenant.
+    /// Creates a tenant with this slug, and returns its identifier.
     pub async fn tenant(&self, slug: &str) -> String {
         let created = self.post("/v1/tenants", json!({ "slug": slug, "name": slug })).await;
         required_id(&created.expect(201), "tenant_id")
     }
 
-    /// Creates a workspace.
+    /// Creates a workspace in this namespace, and returns its identifier.
     pub async fn workspace(&self, slug: &str, namespace: &str) -> String {
         let body = json!({ "slug": slug, "name": slug, "namespace": namespace });
         required_id(&self.post("/v1/workspaces", body).await.expect(201), "workspace_id")
     }
 
-    /// Binds a role to a principal.
+    /// Binds a role to a principal in a scope, and returns the identifier of the role binding.
     pub async fn bind_role(&self, principal: &str, role: &str, scope_kind: &str, scope_ref: Option<&str>) -> String {
         let body = json!({ "principal": principal, "role": role, "scope_kind": scope_kind, "scope_ref": scope_ref });
         required_id(&self.post("/v1/role-bindings", body).await.expect(201), "role_binding_id")
     }
 
-    /// Creates an asset without versions.
+    /// Creates an asset without versions, and returns its identifier.
     pub async fn asset_without_versions(&self, kind: &str, slug: &str) -> String {
         let body = json!({
             "slug": slug, "asset_kind": kind, "owner_ref": "team:tests", "workspace_id": self.workspace,
@@ -128,7 +128,7 @@ impl Fixtures {
         Version { asset_id, asset_version_id, kind: kind.to_owned(), slug: slug.to_owned() }
     }
 
-    /// Adds a version to an asset.
+    /// Adds a version to an asset, and returns the identifier of the version.
     pub async fn add_version(&self, asset_id: &str, content: Value) -> String {
         let created = self.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
         required_id(&created.expect(201), "asset_version_id")
@@ -162,7 +162,7 @@ impl Fixtures {
         self.asset_with_version("policy_bundle", slug, json!({ "rules": rules })).await
     }
 
-    /// Creates a flow.
+    /// Creates a flow from YAML, and returns its first version.
     pub async fn flow(&self, slug: &str, yaml: &str) -> Version {
         let body = json!({
             "slug": slug, "owner_ref": "team:tests", "content_yaml": yaml, "workspace_id": self.workspace,
@@ -176,7 +176,7 @@ impl Fixtures {
         }
     }
 
-    /// Creates a workload.
+    /// Creates a workload without releases, and returns its identifier.
     pub async fn workload(&self, slug: &str) -> String {
         let body = json!({
             "slug": slug, "owner_ref": "team:tests", "invocation_mode": "form", "workspace_id": self.workspace,
@@ -184,12 +184,12 @@ impl Fixtures {
         required_id(&self.post("/v1/workloads", body).await.expect(201), "workload_id")
     }
 
-    /// Creates a draft with these bindings in `dev`.
+    /// Creates a release draft with these bindings in `dev`, and returns its identifier.
     pub async fn draft(&self, workload_id: &str, versions: &[Version]) -> String {
         self.draft_in(workload_id, "dev", versions).await
     }
 
-    /// Creates a draft with these bindings in an environment.
+    /// Creates a release draft with these bindings in an environment, and returns its identifier.
     pub async fn draft_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let body = json!({ "workload_id": workload_id, "environment": environment, "target_lane": "all" });
         let release_id = required_id(&self.post("/v1/releases", body).await.expect(201), "release_id");
@@ -200,7 +200,7 @@ impl Fixtures {
         release_id
     }
 
-    /// Creates an approved release with these bindings in `dev`.
+    /// Creates an approved release with these bindings in `dev`, and returns its identifier.
     pub async fn approved_release(&self, workload_id: &str, versions: &[Version]) -> String {
         self.approved_release_in(workload_id, "dev", versions).await
     }
@@ -218,7 +218,7 @@ impl Fixtures {
         release_id
     }
 
-    /// Requests a state transition of a release.
+    /// Moves a release to another state.
     pub async fn transition(&self, release_id: &str, to_state: &str) {
         let path = format!("/v1/releases/{release_id}/transition");
         self.post(path, json!({ "to_state": to_state })).await.expect(200);

@@ -75,7 +75,7 @@ impl FrameStream {
     }
 }
 
-/// Whether the frame is ReadyForQuery.
+/// Whether the frame is the message ReadyForQuery, which ends the response to a request.
 pub(super) fn is_ready_for_query(frame: &[u8]) -> bool {
     frame.first() == Some(&b'Z')
 }

@@ -16,7 +16,7 @@ impl StatementTracker {
         let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         let mut text = || texts.next().unwrap_or_default();
         match frame.first() {
-            // Parse: statement name, text.
+            // A Parse message contains the statement's name and its text.
             Some(b'P') => {
                 let (name, text) = (text().to_vec(), String::from_utf8_lossy(text()).into_owned());
                 self.statement.clone_from(&text);
@@ -24,25 +24,25 @@ impl StatementTracker {
                 self.prepared.insert(name, text);
                 false
             }
-            // Bind: portal name, statement name.
+            // A Bind message contains the names of a portal and of a prepared statement.
             Some(b'B') => {
                 let _portal = text();
                 self.statement = self.prepared.get(text()).cloned().unwrap_or_default();
                 self.is_executed = true;
                 false
             }
-            // Close: its fields are ignored; the connection has no current statement afterwards.
+            // After a Close message, the connection has no current statement.
             Some(b'C') => {
                 self.statement.clear();
                 false
             }
-            // Query: the text.
+            // A Query message contains the statement's text, and is a complete request.
             Some(b'Q') => {
                 self.statement = String::from_utf8_lossy(text()).into_owned();
                 self.is_executed = true;
                 true
             }
-            // Sync.
+            // A Sync message ends a request.
             Some(b'S') => true,
             Some(_) | None => false,
         }

@@ -82,7 +82,7 @@ impl ScriptedResponse {
         Self { status: None, end: ResponseEnd::Open, parts: Vec::new(), ..Self::status(200, "") }
     }
 
-    /// Sets a header.
+    /// Sets a header, and replaces an existing header of the same name.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));

@@ -1,7 +1,8 @@
 """An SMTP server on a free port. It prints its port, then each accepted message as one line of JSON.
 
-The argument is the password of the user `fairway`, without which it accepts nothing. The local part of a recipient chooses the
-response: `refused` is rejected, and `busy` is deferred once for each message.
+The argument is the password of the user `fairway`. The server accepts messages only after a sign-in with this
+password. The local part of a recipient selects the response: `refused` is rejected, and `busy` is deferred once for
+each message.
 """
 
 import asyncio

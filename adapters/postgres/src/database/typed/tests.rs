@@ -143,7 +143,6 @@ async fn constraint_that_fails_at_the_commit_fails_a_typed_write() {
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
-/// The slug of a workspace.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = workspace, check_for_backend(Pg))]
 struct StoredSlug {

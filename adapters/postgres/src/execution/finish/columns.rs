@@ -115,7 +115,7 @@ fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -
         .with_column("action_class", items().map(|item| item.action_class.as_str()))
         .with_column("ref", items().map(|item| item.reference.as_str()))
         .with_column("digest", items().map(|item| item.digest.as_slice()))
-        // The conversion cannot overflow: the values of a run have at most 16 MiB in total.
+        // The conversion cannot overflow: the values of a run have at most 4 MiB in total.
         .with_column("size_bytes", items().map(|item| i64::try_from(item.size_bytes).unwrap_or(i64::MAX)))
         .with_column("untrusted_reason", items().map(|item| item.untrusted.map(UntrustedReason::as_str)))
         .with_column("created_at", items().map(|item| item.created_at.to_datetime()))
@@ -132,7 +132,7 @@ pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item =
         .with_column("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()))
 }
 
-/// Adds the parts that few runs have: later policy decisions, fulfilled obligations, payloads of evidence and reviews.
+/// Adds the parts that few runs have: later policy decisions, fulfilled obligations, evidence payloads, and reviews.
 pub(super) fn add_rare_rows<'v>(
     input: Input<'v>,
     endings: impl Iterator<Item = &'v FinishRecord> + Clone,

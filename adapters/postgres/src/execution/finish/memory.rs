@@ -7,9 +7,8 @@ use fairway_domain::{
 };
 use serde_json::json;
 
-/// The CTEs that store turns. A turn is stored only if its conversation was not erased since the run read it, and
-/// if no access contract of the turn is revoked. Session rows are locked in key order, so that concurrent batches
-/// do not deadlock.
+/// The CTEs that store turns. They skip a turn if its conversation was erased after the run read it, or if an access
+/// contract of the turn is revoked. Session rows are locked in key order, so that concurrent batches do not deadlock.
 pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
             SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, locked_session, erasure, asset_id, said,
                 answered, turn.salt, digest, clean, contracts, erased_on_revoke, max_turns, days

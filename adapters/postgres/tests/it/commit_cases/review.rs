@@ -39,13 +39,11 @@ pub(super) async fn review_request(fixture: &Fixture) -> Decision {
         .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
-/// Rejects a review.
 pub(super) async fn rejected_review(fixture: &Fixture) -> Decision {
     let (decision, id) = review_end(fixture, DeadlineCheck::Required).await;
     decision.stale_after(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
-/// Ends an expired review.
 pub(super) async fn expired_review(fixture: &Fixture) -> Decision {
     review_end(fixture, DeadlineCheck::NotRequired).await.0
 }
