@@ -324,7 +324,7 @@ pub struct FinishRecord {
     pub steps: Vec<StepRecord>,
     /// The policy decisions that were made during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// The evidence documents that the steps of the run produced.
+    /// The evidence artifacts that the steps of the run produced.
     pub artifacts: Vec<EvidenceArtifact>,
     /// The items that the steps of the run read, with their origins.
     pub lineage: Vec<LineageItem>,

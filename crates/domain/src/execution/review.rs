@@ -112,7 +112,7 @@ pub struct ReviewEnd {
     pub outcome: ExecutionOutcome,
     /// The error; `None` if the run ends with its answer.
     pub error: Option<RunError>,
-    /// The evidence document with the verdict and its author; `None` if the run ends without a verdict.
+    /// The evidence artifact with the verdict and its author; `None` if the run ends without a verdict.
     pub artifact: Option<EvidenceArtifact>,
     /// The obligations that the end of the run fulfils.
     pub fulfilled: Vec<Obligation>,

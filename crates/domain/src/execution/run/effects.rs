@@ -86,7 +86,7 @@ pub struct RunOutcome {
     pub steps: Vec<StepRecord>,
     /// The policy decisions that were made during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// The evidence documents that the steps produced.
+    /// The evidence artifacts that the steps produced.
     pub artifacts: Vec<EvidenceArtifact>,
     /// The items that the steps read, with their origins.
     pub lineage: Vec<LineageItem>,

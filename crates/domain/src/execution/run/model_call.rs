@@ -369,12 +369,12 @@ impl<'a> Run<'a> {
         self.record_evidence(PROVIDER_CALL, "provider-call.json", body);
     }
 
-    /// Records an evidence document of codes and counts.
+    /// Records an evidence artifact of codes and counts.
     pub(super) fn record_evidence(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
         self.push_artifact(kind, file, body, None);
     }
 
-    /// Records an evidence document with an erasable payload.
+    /// Records an evidence artifact with an erasable payload.
     pub(super) fn record_evidence_with_payload(
         &mut self,
         kind: &'static str,
