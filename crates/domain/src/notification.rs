@@ -1,9 +1,9 @@
-//! Notifications: which person receives which committed fact on which channels, and records of suppressed
-//! notifications.
+//! Notifications: the people who receive a committed fact, the channels on which they receive it, and the records of
+//! suppressed notifications.
 //!
-//! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people,
-//! [`recipient`] the people, and [`preference`] the channels. [`projection`] combines the three into inbox rows
-//! and suppressed decisions.
+//! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people, [`recipient`]
+//! selects the people, and [`preference`] selects the channels. [`projection`] combines these decisions into inbox
+//! rows, deliveries and suppressed decisions.
 
 pub mod announcement;
 pub mod backlog;
@@ -24,12 +24,13 @@ pub mod recipient;
 pub mod rule;
 pub mod text;
 
-/// A channel of delivery. Each tenant decides which of its own systems the chat and paging channels represent.
+/// A channel on which a person or a destination receives notifications. Each tenant decides which of its systems the
+/// chat and paging channels represent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
-    /// The inbox in the portal.
+    /// The inbox in the portal, which needs no address.
     Portal,
-    /// E-mail.
+    /// E-mail to a person or to a shared mailbox.
     Email,
     /// The first team chat.
     ChatA,
@@ -37,9 +38,9 @@ pub enum Channel {
     ChatB,
     /// The third team chat.
     ChatC,
-    /// The on-call pager.
+    /// The pager of the people on call.
     Paging,
-    /// A webhook. Its requests are signed if the destination has a secret.
+    /// An HTTP request to a webhook. The request is signed if the destination has a secret.
     Webhook,
 }
 
@@ -68,8 +69,8 @@ impl Channel {
         Self::ALL.into_iter().find(|channel| channel.as_str() == text)
     }
 
-    /// Whether the channel is enabled for a person without own preferences whose role has no default profile. Only
-    /// the inbox is.
+    /// Whether the channel is on for a person without preferences, if no role of the person has a default. Only the
+    /// inbox is.
     #[must_use]
     pub const fn is_enabled_by_default(self) -> bool {
         match self {
@@ -82,11 +83,11 @@ impl Channel {
 /// The urgency of a notification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// The notification is for information.
+    /// The notification informs and demands no action.
     Info,
-    /// The notification needs attention.
+    /// The notification demands attention.
     Warning,
-    /// The notification needs immediate action.
+    /// The notification demands immediate action.
     Critical,
 }
 
@@ -115,13 +116,13 @@ impl Severity {
 /// and environments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
-    /// Preferences for workloads and environments have no effect.
+    /// Preferences for workloads and environments have no effect, and there are no digests or announcements.
     Standard,
-    /// Preferences of all scopes have effect.
+    /// Preferences of all scopes have an effect, and there are digests and announcements.
     Advanced,
 }
 
-/// A required notification setting of the tenant is off.
+/// The request needs a notification setting that is off in the tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
 pub struct RequiredSettingOff(pub Setting);
@@ -129,14 +130,14 @@ pub struct RequiredSettingOff(pub Setting);
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
-    /// Whether facts produce notifications.
+    /// The setting that decides whether facts cause notifications.
     Notifications,
-    /// Whether the advanced tier is on.
+    /// The setting that selects the advanced tier.
     AdvancedTier,
 }
 
 impl Setting {
-    /// The name of the setting in `detail.setting`.
+    /// The name of the setting in the member `detail.setting` of an error response.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -23,7 +23,7 @@ pub struct BundleCheck {
     pub part: String,
     /// The value that the check expects, as text.
     pub expected: String,
-    /// The value that the bundle contains, as text.
+    /// The value that the check found, as text.
     pub actual: String,
     /// The result of the check.
     pub verdict: CheckVerdict,
