@@ -1,6 +1,6 @@
-//! Violations of content rules.
+//! Violations of the content rules, with their codes and messages.
 
-/// A content rule that is violated.
+/// The content rule that a value violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Violation {
     MissingField,
@@ -42,7 +42,7 @@ impl Violation {
         }
     }
 
-    /// Message for people.
+    /// The text for people, which contains no value of the content.
     pub(super) const fn message(self) -> &'static str {
         match self {
             Self::MissingField => "this field is required in combination with the other fields",
