@@ -69,7 +69,7 @@ impl Status {
         Self::Unknown,
     ];
 
-    /// The wire form.
+    /// The wire form, such as `queued`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Status {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
@@ -122,7 +122,7 @@ impl ExecutionOutcome {
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Failure, Self::Denied, Self::Cancelled, Self::Timeout, Self::Unknown];
 
-    /// The wire form.
+    /// The wire form, such as `success`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl ExecutionOutcome {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)

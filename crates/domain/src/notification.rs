@@ -63,7 +63,7 @@ impl Channel {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|channel| channel.as_str() == text)
@@ -95,7 +95,7 @@ impl Severity {
     /// Every severity.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The wire form.
+    /// The wire form, such as `info`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Severity {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|severity| severity.as_str() == text)

@@ -130,7 +130,7 @@ impl Role {
         Self::PlatformAdmin,
     ];
 
-    /// The wire form.
+    /// The wire form, such as `viewer`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ impl Role {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)

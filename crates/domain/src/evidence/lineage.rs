@@ -33,7 +33,7 @@ impl Origin {
     pub const ALL: [Self; 6] =
         [Self::UserInput, Self::PromptTemplate, Self::KnowledgeBase, Self::Memory, Self::ToolResult, Self::System];
 
-    /// The wire form.
+    /// The wire form, such as `user_input`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Origin {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|origin| origin.as_str() == text)
@@ -70,7 +70,7 @@ impl InfluenceRole {
     /// Every role.
     pub const ALL: [Self; 4] = [Self::Instruction, Self::Evidence, Self::Input, Self::Example];
 
-    /// The wire form.
+    /// The wire form, such as `instruction`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl InfluenceRole {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
@@ -105,7 +105,7 @@ impl ActionClass {
     /// Every class.
     pub const ALL: [Self; 4] = [Self::Read, Self::Generate, Self::ToolCall, Self::Write];
 
-    /// The wire form.
+    /// The wire form, such as `read`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl ActionClass {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
@@ -137,7 +137,7 @@ pub enum UntrustedReason {
 }
 
 impl UntrustedReason {
-    /// The wire form.
+    /// The wire form, such as `user_supplied`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

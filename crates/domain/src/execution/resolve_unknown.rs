@@ -32,7 +32,7 @@ impl Resolution {
     /// Every resolution.
     pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
 
-    /// The wire form.
+    /// The wire form, such as `success`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Resolution {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|resolution| resolution.as_str() == text)

@@ -43,7 +43,7 @@ impl AnswerVerdict {
     /// Every verdict.
     pub const ALL: [Self; 2] = [Self::Approved, Self::Rejected];
 
-    /// The wire form.
+    /// The wire form, such as `approved`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl AnswerVerdict {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)

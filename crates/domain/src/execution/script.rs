@@ -49,7 +49,7 @@ impl Language {
     /// Every language.
     pub const ALL: [Self; 2] = [Self::Starlark, Self::JavaScript];
 
-    /// The wire form.
+    /// The wire form, such as `starlark`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Language {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|language| language.as_str() == text)

@@ -30,7 +30,7 @@ impl DigestFrequency {
     /// Every frequency.
     pub const ALL: [Self; 3] = [Self::Off, Self::Hourly, Self::Daily];
 
-    /// The wire form.
+    /// The wire form, such as `off`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl DigestFrequency {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|frequency| frequency.as_str() == text)

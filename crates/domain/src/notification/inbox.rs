@@ -26,7 +26,7 @@ impl InboxStatus {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::Unread, Self::Read, Self::Archived];
 
-    /// The wire form.
+    /// The wire form, such as `unread`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl InboxStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)

@@ -91,7 +91,7 @@ impl DecidingScope {
     pub const ALL: [Self; 6] =
         [Self::Environment, Self::Project, Self::Workspace, Self::Global, Self::DefaultProfile, Self::Fallback];
 
-    /// The wire form.
+    /// The wire form, such as `environment`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl DecidingScope {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text)
@@ -466,7 +466,7 @@ impl ReasonCode {
     pub const ALL: [Self; 4] =
         [Self::PreferenceOff, Self::DefaultProfileOff, Self::NotificationsDisabled, Self::CapabilityDisabled];
 
-    /// The wire form.
+    /// The wire form, such as `preference_off`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -477,7 +477,7 @@ impl ReasonCode {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)

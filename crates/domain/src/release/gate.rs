@@ -22,7 +22,7 @@ pub enum GateVerdict {
 }
 
 impl GateVerdict {
-    /// The wire form.
+    /// The wire form, such as `pass`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -25,7 +25,7 @@ impl Lane {
     /// Every lane, most restrictive first.
     pub const ALL: [Self; 3] = [Self::Restricted, Self::Guided, Self::Standard];
 
-    /// The wire form.
+    /// The wire form, such as `restricted`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Lane {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| lane.as_str() == text)
@@ -69,7 +69,7 @@ impl TargetLane {
     pub const ALL: [Self; 4] =
         [Self::All, Self::One(Lane::Restricted), Self::One(Lane::Guided), Self::One(Lane::Standard)];
 
-    /// The wire form.
+    /// The wire form, such as `all`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl TargetLane {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::One) }

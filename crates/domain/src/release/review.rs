@@ -39,7 +39,7 @@ impl Verdict {
     /// Every verdict.
     pub const ALL: [Self; 3] = [Self::Approved, Self::Rejected, Self::ChangesRequested];
 
-    /// The wire form.
+    /// The wire form, such as `approved`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)

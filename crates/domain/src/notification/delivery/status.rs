@@ -44,7 +44,7 @@ impl DeliveryStatus {
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Suppressed, Self::Cancelled];
 
-    /// The wire form.
+    /// The wire form, such as `pending`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl DeliveryStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
