@@ -234,7 +234,7 @@ pub struct StoredEvidenceArtifact {
 /// All stored evidence of one run, as one reader may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceRecord {
-    /// The stored run.
+    /// The stored run to which the evidence belongs.
     pub execution: Execution,
     /// The governance chain under which the run was executed.
     pub chain: GovernanceChain,

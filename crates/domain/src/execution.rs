@@ -228,7 +228,7 @@ pub struct Acceptance {
     pub inputs: Payload,
     /// The request context for the worker that executes the run.
     pub request_context: dispatch::RequestContext,
-    /// The time of acceptance.
+    /// The time at which the run was accepted.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
@@ -345,7 +345,7 @@ pub struct FinishRecord {
 pub struct StepRecord {
     /// The identifier of the step in the flow.
     pub step_id: String,
-    /// The type of the step, such as a model call.
+    /// The type of the step, such as `llm_call`.
     pub step_type: &'static str,
     /// The error code, if the step failed.
     pub failure: Option<String>,
@@ -358,7 +358,7 @@ pub struct StepRecord {
 pub struct StepRow {
     /// The identifier of the step in the flow.
     pub step_id: String,
-    /// The type of the step.
+    /// The type of the step, such as `llm_call`.
     pub step_type: String,
     /// The error code, if the step failed.
     pub failure: Option<String>,

@@ -32,11 +32,11 @@ pub enum Channel {
     Portal,
     /// E-mail to a person or to a shared mailbox.
     Email,
-    /// The first team chat.
+    /// The first of the three team chats.
     ChatA,
-    /// The second team chat.
+    /// The second of the three team chats.
     ChatB,
-    /// The third team chat.
+    /// The third of the three team chats.
     ChatC,
     /// The pager of the people on call.
     Paging,

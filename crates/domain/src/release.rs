@@ -161,7 +161,7 @@ pub struct Binding {
     pub binding_id: BindingId,
     /// The role of the version, which is the kind of its asset.
     pub role: AssetKind,
-    /// The bound version.
+    /// The identifier of the bound version.
     pub asset_version_id: AssetVersionId,
     /// The checksum of the bound version.
     pub checksum: Checksum,

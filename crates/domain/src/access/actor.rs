@@ -10,13 +10,13 @@ pub(super) const MAX_NAME: usize = 127;
 /// The kind of an actor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ActorKind {
-    /// A person.
+    /// A person, such as `user:ada`.
     User,
-    /// A group of people.
+    /// A group of people, such as `group:support`.
     Group,
     /// A program with its own credentials.
     Service,
-    /// A component of Fairway.
+    /// A component of Fairway, such as `system:sequencer`.
     System,
     /// The holder of a share link.
     ShareLink,

@@ -5,7 +5,7 @@ use super::{
     rights::GrantScope,
 };
 
-/// A built-in role.
+/// A built-in role. The variants are ordered from the narrowest to the widest role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Reads assets, workloads, releases and runs.

@@ -113,7 +113,7 @@ impl IntegrityDefect {
 pub enum ArtifactOwner {
     /// The artifact is the content of an asset version.
     Version {
-        /// The asset of the version.
+        /// The asset to which the version belongs.
         asset_id: AssetId,
         /// The version whose content the artifact is.
         asset_version_id: AssetVersionId,
@@ -122,7 +122,7 @@ pub enum ArtifactOwner {
     Release {
         /// The release that the document is about.
         release_id: ReleaseId,
-        /// The document itself.
+        /// The identifier of the document.
         artifact_id: ArtifactId,
     },
 }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 /// The payload type of in-toto statements in DSSE envelopes.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
-/// The type of in-toto statements.
+/// The type identifier that every in-toto statement has.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 /// The predicate type of statements about runs.
 pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
@@ -46,7 +46,7 @@ pub struct Statement<P> {
     pub subject: Vec<StatementSubject>,
     /// The URI that identifies the type of the predicate.
     pub predicate_type: String,
-    /// The content of the statement.
+    /// The content of the statement about its subjects.
     pub predicate: P,
 }
 

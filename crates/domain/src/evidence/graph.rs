@@ -38,7 +38,7 @@ pub enum Node<'r> {
 pub struct UsedAsset<'r> {
     /// The slug of the asset, which is unique in its tenant.
     pub slug: &'r str,
-    /// The kind of the asset.
+    /// The kind of the asset, such as `prompt_template`.
     pub kind: &'r str,
     /// Every version of the asset that the run used through a binding or a reference, oldest first.
     pub versions: BTreeSet<AssetVersionId>,

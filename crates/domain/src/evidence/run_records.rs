@@ -79,7 +79,7 @@ pub struct LineageEntry {
     pub influence_role: String,
     /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// The origin of the item.
+    /// The wire form of the item's origin, such as `user_input`.
     pub origin: String,
     /// The name of the item, such as `inputs` or a version.
     #[serde(rename = "ref")]

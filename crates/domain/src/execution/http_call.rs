@@ -17,15 +17,15 @@ pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// The HTTP method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpMethod {
-    /// GET.
+    /// The method GET; the arguments become query parameters.
     Get,
-    /// POST.
+    /// The method POST; the arguments become a JSON body.
     Post,
-    /// PUT.
+    /// The method PUT; the arguments become a JSON body.
     Put,
-    /// PATCH.
+    /// The method PATCH; the arguments become a JSON body.
     Patch,
-    /// DELETE.
+    /// The method DELETE; the arguments become query parameters.
     Delete,
 }
 
@@ -74,7 +74,7 @@ pub struct HttpCall {
     pub arguments: Map<String, Value>,
     /// The reference to the secret that is sent as bearer token, if any.
     pub secret: Option<SecretRef>,
-    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
+    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run that repeats the call sends the
     /// same key.
     pub call_id: String,
     /// The maximum time of this call, which is at most [`MAX_DURATION`].

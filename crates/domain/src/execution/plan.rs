@@ -167,7 +167,7 @@ pub struct RunPolicyAttributes {
     pub actor: String,
     /// The actor's kind, such as `user`.
     pub actor_kind: &'static str,
-    /// The groups of the actor.
+    /// The groups to which the actor belongs.
     pub groups: Vec<String>,
     /// The roles that the actor has at the workload.
     pub roles: Vec<String>,
@@ -175,7 +175,7 @@ pub struct RunPolicyAttributes {
     pub workload_slug: String,
     /// The owner of the workload, as an actor or team reference.
     pub owner_ref: String,
-    /// The environment of the release.
+    /// The environment in which the release serves.
     pub environment: String,
     /// The lane that serves the run.
     pub lane: Lane,

@@ -39,7 +39,7 @@ pub struct ExpectedRevisions {
 /// A workload, and the releases that hold its lanes in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadWithDeployment {
-    /// The workload.
+    /// The workload that the caller named.
     pub workload: Workload,
     /// The lane holders in the environment; `None` if no release was ever activated there.
     pub deployment: Option<Deployment>,

@@ -31,7 +31,7 @@ impl Message {
 pub enum MessageRole {
     /// A person, or a program on behalf of a person.
     User,
-    /// The model.
+    /// The model to which the conversation is sent.
     Assistant,
     /// A tool that the model called.
     Tool,

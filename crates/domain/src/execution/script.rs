@@ -36,7 +36,7 @@ pub const MAX_CONCURRENT_PER_TENANT_AND_PROCESS: usize = 4;
 /// The identifier and the type of the only step with which a script run is recorded.
 const STEP_NAME: &str = "code";
 
-/// A programming language for scripts.
+/// A language in which agents can write scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Language {
     /// Starlark. The result is the value of the global variable `result`.
@@ -246,7 +246,7 @@ pub struct ScriptRun<'s> {
     pub request: ScriptRequest<'s>,
     /// The name of the gateway, which evidence records.
     pub gateway: &'static str,
-    /// The outcome of the script.
+    /// The result of the script, or the reason why none arrived.
     pub outcome: ScriptOutcome,
     /// The time at which the script was handed over.
     pub started_at: Timestamp,

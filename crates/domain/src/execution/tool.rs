@@ -1,4 +1,4 @@
-//! Tool calls and their results.
+//! Tool calls of agents: their targets, results and failures.
 
 use super::http_call::{HttpCall, HttpCallError};
 use crate::{

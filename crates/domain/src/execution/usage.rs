@@ -24,9 +24,9 @@ pub const MAX_ROWS: usize = 1_000;
 /// The tokens and the cost of model calls. A field is `None` if no call reported that value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ModelUsage {
-    /// The number of input tokens.
+    /// The number of tokens in the requests.
     pub tokens_in: Option<u64>,
-    /// The number of output tokens.
+    /// The number of tokens in the responses.
     pub tokens_out: Option<u64>,
     /// The cost in millionths of the currency of the account's prices.
     pub cost_micros: Option<u64>,

@@ -40,7 +40,7 @@ impl EventKey {
         self.0 == fact.uuid()
     }
 
-    /// The key as an identifier.
+    /// The UUID that represents the event.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0

@@ -78,7 +78,7 @@ pub struct DestinationRecord {
     pub secret_ref: Option<String>,
     /// Whether the destination receives notifications.
     pub is_enabled: bool,
-    /// The time of creation.
+    /// The time at which the destination was created.
     pub created_at: Timestamp,
     /// The actor that created the destination.
     pub created_by: ActorRef,

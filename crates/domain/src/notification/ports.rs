@@ -274,7 +274,7 @@ pub trait ProfileStore: Send + Sync {
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError>;
 }
 
-/// Stores announcements.
+/// Stores the announcements of administrators.
 #[async_trait]
 pub trait AnnouncementStore: Send + Sync {
     /// Finds one announcement.

@@ -21,7 +21,7 @@ pub struct RecipientRights {
     pub rights: BTreeMap<ActorRef, Rights>,
 }
 
-/// The recipients of one fact.
+/// The people who are notified of one fact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipients {
     /// The recipients without duplicates; at most [`MAX_RECIPIENTS`].

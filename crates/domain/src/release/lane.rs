@@ -225,7 +225,7 @@ impl Deployment {
 /// The change of a lane's holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneMove {
-    /// The reassigned lane.
+    /// The lane whose holder changed.
     pub lane: Lane,
     /// The previous holder, if the lane had one.
     pub from: Option<ReleaseId>,
@@ -346,7 +346,7 @@ pub enum SoakEffect {
 /// The reason why a lane changed its holder, as the lane history records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveReason {
-    /// A release was activated.
+    /// A release was activated on the lane.
     Activation,
     /// A rollout advanced to the lane.
     Advance,

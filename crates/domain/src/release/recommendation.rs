@@ -25,7 +25,7 @@ pub struct RollbackRecommendation {
     pub is_recommended: bool,
     /// The share of failed runs, from 0 to 1; 0 without runs.
     pub error_rate: f64,
-    /// The number of evaluated runs.
+    /// The number of ended runs that were evaluated.
     pub sample_size: u32,
     /// The share of failed runs above which a rollback is recommended.
     pub threshold: f64,

@@ -35,7 +35,7 @@ pub struct ReleaseEvidenceArtifact {
     pub kind: String,
     /// The content of the document, as canonical JSON.
     pub content: String,
-    /// The checksum of the content.
+    /// The BLAKE3 checksum of the content.
     pub checksum: Checksum,
     /// The time at which the artifact was created.
     pub created_at: Timestamp,

@@ -17,7 +17,7 @@ pub enum CheckVerdict {
 /// One check of a verification, with the expected and the actual value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BundleCheck {
-    /// The name of the check.
+    /// The name of the check, such as `number of documents`.
     pub name: &'static str,
     /// The checked part of the bundle, such as a version or a fact; empty for the whole bundle.
     pub part: String,

@@ -76,7 +76,7 @@ pub enum RunEffect {
 pub struct RunOutcome {
     /// The status of the run after its steps, such as completed, failed or awaiting review.
     pub status: Status,
-    /// The outcome at the end.
+    /// The outcome of the run after its steps.
     pub outcome: ExecutionOutcome,
     /// The error; `None` if the run has an answer.
     pub error: Option<RunError>,
