@@ -50,7 +50,7 @@ pub enum Status {
     Failed,
     /// A policy denied the run.
     Denied,
-    /// The run was cancelled.
+    /// An actor cancelled the run, or its workload was stopped.
     Cancelled,
     /// It is unknown whether an external effect of the run took place.
     Unknown,
@@ -109,7 +109,7 @@ pub enum ExecutionOutcome {
     Failure,
     /// A policy denied the run.
     Denied,
-    /// The run was cancelled.
+    /// An actor cancelled the run, or its workload was stopped.
     Cancelled,
     /// The run exceeded its deadline.
     Timeout,

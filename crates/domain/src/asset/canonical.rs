@@ -14,7 +14,7 @@ use std::fmt;
 /// The prefix of every checksum, which names the algorithm.
 const PREFIX: &str = "blake3:";
 
-/// The canonical form of a content, with its checksum.
+/// The canonical form of content, with its checksum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Canonical {
     text: String,
@@ -27,7 +27,7 @@ enum Defect {
     NulInText,
 }
 
-/// The reason why a content has no canonical form.
+/// The reason why content has no canonical form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CanonicalRefusal {
     /// An integer is larger than 2^53 - 1 or smaller than its negative. Parsers that use doubles would round it.
@@ -75,12 +75,12 @@ impl CanonicalRefusal {
 }
 
 impl Canonical {
-    /// Converts a content to its canonical form (RFC 8785).
+    /// Converts content to its canonical form (RFC 8785).
     ///
     /// # Errors
     /// Returns an error when canonicalization or storage would change a number or a text of the content.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        // The length is reserved in advance, because a content can have megabytes of text and growth would copy it
+        // The length is reserved in advance, because content can have megabytes of text and growth would copy it
         // repeatedly.
         let mut text = String::with_capacity(serializer::estimate_length(content));
         serializer::write(content, &mut text).map_err(CanonicalRefusal::from_path)?;

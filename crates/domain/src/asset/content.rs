@@ -45,10 +45,10 @@ pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 
-/// The maximum number of values in a content. Members and items at every depth count.
+/// The maximum number of values in the content of one version. Members and items at every depth count.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Whether a content of this kind can contain patterns or schemas, which a run plan compiles. Policy bundles have their
+/// Whether content of this kind can contain patterns or schemas, which a run plan compiles. Policy bundles have their
 /// own estimate.
 #[must_use]
 pub const fn may_contain_patterns(kind: AssetKind) -> bool {
@@ -93,7 +93,7 @@ pub enum CheckedContent {
     Untyped,
 }
 
-/// The reason why a content is refused.
+/// The reason why content is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ContentRefusal {
     /// The content has these problems.
@@ -127,7 +127,7 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     truncate_problems(read_new(kind, content))
 }
 
-/// Shortens the list of problems in a refusal, because one content can have thousands of them.
+/// Shortens the list of problems in a refusal, because the content of one version can have thousands.
 fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
     checked.map_err(|refusal| match refusal {
         ContentRefusal::Invalid(mut problems) => {

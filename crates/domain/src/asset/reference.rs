@@ -1,4 +1,4 @@
-//! References to other assets within a content.
+//! References to other assets within content.
 //!
 //! The schema determines where a reference can occur. An object of the same form within a free map or an embedded JSON
 //! Schema is not a reference. Source: specification, prompt template grammar and kinds (`{slug, version?}`).
@@ -48,7 +48,7 @@ impl AssetReference {
 /// The kinds of assets that a prompt may include.
 const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
-/// Finds every reference in a content of this kind, in document order and with repetitions. Malformed references are
+/// Finds every reference in content of this kind, in document order and with repetitions. Malformed references are
 /// skipped, because the validation of the content refuses them.
 #[must_use]
 pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {

@@ -1,4 +1,4 @@
-//! The traversal of a content together with its schema. The position in the schema determines the meaning of a value.
+//! The traversal of content together with its schema. The position in the schema determines the meaning of a value.
 
 use serde_json::Value;
 

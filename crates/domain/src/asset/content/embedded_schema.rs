@@ -1,4 +1,4 @@
-//! JSON Schemas within a content, such as the schema of a prompt's output.
+//! JSON Schemas within content, such as the schema of a prompt's output.
 //!
 //! The authors of content are untrusted, so every schema is bounded before its use. The validation makes no network
 //! requests, and patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
@@ -32,7 +32,7 @@ pub const MAX_CHEAP_EVALUATIONS: u64 = 100_000;
 /// The maximum length of a text that a request thread parses as JSON, in bytes.
 const CHEAP_TEXT_BYTES: usize = 16 << 10;
 
-/// A compiled schema from a content, within the bounds of this module.
+/// A compiled schema from content, within the bounds of this module.
 #[derive(Clone, Debug)]
 pub struct EmbeddedSchema {
     validator: Arc<Validator>,
@@ -40,7 +40,7 @@ pub struct EmbeddedSchema {
     check_cost: Evaluations,
 }
 
-/// The reason why a schema in a content is refused.
+/// The reason why a schema in content is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EmbeddedRefusal {
     /// The schema is not a JSON object.

@@ -1,4 +1,4 @@
-//! Fail-closed controls in a content that the server does not enforce yet.
+//! Fail-closed controls in content that the server does not enforce yet.
 //!
 //! The schemas mark such fields with `x-fails-closed`. With `true`, the field is a control as soon as it has a value.
 //! With `"present"`, the field is a list of permitted values, which is strictest when it is empty. A list names the
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 pub enum BindingPath {
     /// The release binds the version.
     Bound,
-    /// A content that the release binds references the version.
+    /// Content that the release binds references the version.
     Referenced,
 }
 

@@ -89,7 +89,7 @@ impl ToolPin {
         Some(Self(hex))
     }
 
-    /// Reads a pin from a content, with or without the prefix `sha256:`.
+    /// Reads a pin from content, with or without the prefix `sha256:`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
@@ -140,7 +140,7 @@ struct Auth {
 }
 
 impl McpServer {
-    /// Parses a content that passed the validation of its kind.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not an MCP server.

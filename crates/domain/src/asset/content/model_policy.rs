@@ -94,7 +94,7 @@ impl Route {
 }
 
 impl ModelPolicy {
-    /// Parses a content that passed the validation of its kind.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a model policy.

@@ -15,7 +15,7 @@ use serde_json::Value;
 const OVERSIZED_FROM: usize = 1_000;
 
 /// The problems of lists and maps that exceed the limit of their schema and have more than [`OVERSIZED_FROM`] entries.
-/// The caller does not run the validator on such a content, because it would report every entry.
+/// The caller does not run the validator on such content, because it would report every entry.
 pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = schema_value(kind) else { return found };

@@ -1,4 +1,4 @@
-//! Fields of a content that the server stores but does not enforce.
+//! Fields of content that the server stores but does not enforce.
 //!
 //! Every property in the schemas has the annotation `x-enforcement`: `enforced` for fields that the server applies, and
 //! `recorded` for fields that it only stores. Warnings list the recorded fields, so that a version does not look
@@ -19,7 +19,7 @@ pub struct RecordedField {
     pub pointer: String,
 }
 
-/// The recorded fields of a content. A field within a recorded field is not listed separately.
+/// The recorded fields of content. A field within a recorded field is not listed separately.
 #[must_use]
 pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();

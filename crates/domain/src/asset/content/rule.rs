@@ -1,7 +1,7 @@
 //! Content rules that a JSON Schema cannot express: unique names, fields that require or exclude each other, and values
 //! that are schemas or patterns themselves.
 //!
-//! The rules read raw JSON, so they find problems even in a content that the schema refuses. Their messages never
+//! The rules read raw JSON, so they find problems even in content that the schema refuses. Their messages never
 //! contain values.
 
 mod agent;

@@ -12,7 +12,7 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-/// The compiled schemas, each built at its first use. If the schema of a kind did not compile, every content of that
+/// The compiled schemas, each built at its first use. If the schema of a kind did not compile, all content of that
 /// kind would be refused; a test checks that all compile.
 static COMPILED_SCHEMAS: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());

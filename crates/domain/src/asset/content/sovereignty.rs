@@ -19,7 +19,7 @@ pub struct SovereigntyProfile {
 }
 
 impl SovereigntyProfile {
-    /// Parses a content that passed the validation of its kind.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a sovereignty profile.

@@ -129,7 +129,7 @@ struct Binding {
 }
 
 impl Tool {
-    /// Parses a content that passed the validation of its kind.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a tool.

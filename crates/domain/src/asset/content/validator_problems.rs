@@ -1,4 +1,4 @@
-//! The conversion of the validator's errors to problems of a content.
+//! The conversion of the validator's errors to problems of content.
 
 use super::{ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS};
 use jsonschema::{

@@ -1,11 +1,11 @@
-//! Warnings about a content that is valid.
+//! Warnings about content that is valid.
 
 use super::{legacy_kind, recorded_fields};
 use crate::asset::kind::AssetKind;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A warning about a valid content, for the author of the version.
+/// A warning about valid content, for the author of the version.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ContentWarning {
     /// The JSON pointer to the field (RFC 6901); empty for the whole content.
@@ -19,7 +19,7 @@ pub struct ContentWarning {
     pub conversion: Option<Value>,
 }
 
-/// The warnings about a content that passed the validation: first for a legacy kind, then for each recorded field.
+/// The warnings about content that passed the validation: first for a legacy kind, then for each recorded field.
 #[must_use]
 pub fn warnings(kind: AssetKind, content: &Value) -> Vec<ContentWarning> {
     let mut warnings: Vec<ContentWarning> = legacy_kind::convert(kind, content)

@@ -1,4 +1,5 @@
-//! The times at which the notification settings of a tenant were last turned on, and which settings apply to a fact.
+//! The times at which the notification settings of a tenant were last turned on. They determine the settings that
+//! apply to a fact.
 
 use crate::{
     notification::{Tier, preference::NotificationSettings},

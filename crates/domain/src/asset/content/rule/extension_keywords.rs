@@ -13,14 +13,14 @@ use crate::asset::content::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The maximum number of patterns in one content, without those in embedded schemas.
+/// The maximum number of patterns in the content of one version, without those in embedded schemas.
 const MAX_PATTERNS: usize = 50;
 /// The maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 512;
-/// The maximum number of embedded schemas in one content.
+/// The maximum number of embedded schemas in the content of one version.
 const MAX_SCHEMAS: usize = 10;
 
-/// Checks the annotations of one content, and counts its patterns and schemas.
+/// Checks the annotated values in the content of one version, and counts its patterns and schemas.
 pub(super) struct ExtensionKeywordRules {
     compile: CompileMode,
     patterns: usize,
@@ -28,7 +28,7 @@ pub(super) struct ExtensionKeywordRules {
 }
 
 impl ExtensionKeywordRules {
-    /// Creates a check of one content.
+    /// Creates a check for the content of one version.
     pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }
     }

@@ -1,6 +1,6 @@
 //! The rule for the URLs of external endpoints.
 
-/// Whether a text is an http or https URL without credentials. Credentials are refused, because a content must not
+/// Whether a text is an http or https URL without credentials. Credentials are refused, because content must not
 /// contain secrets.
 pub(super) fn is_http_url(text: &str) -> bool {
     let Some((scheme, after_scheme)) = text.split_once("://") else { return false };

@@ -4,7 +4,7 @@ use super::{Violation, Violations, list_items, text_field};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The headers that the HTTP client and the MCP client set, in lower case. A value from a content could split the
+/// The headers that the HTTP client and the MCP client set, in lower case. A value from content could split the
 /// request, route it to another virtual host, or forge a header of the protocol.
 const PROTOCOL_HEADERS: [&str; 14] = [
     "accept",

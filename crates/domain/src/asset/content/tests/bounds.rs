@@ -1,4 +1,4 @@
-//! Tests of bounds: a content beyond them is refused before its patterns, schemas and conditions are compiled.
+//! Tests of bounds: content beyond them is refused before its patterns, schemas and conditions are compiled.
 
 use super::{AssetKind, problems};
 use serde_json::{Value, json};
