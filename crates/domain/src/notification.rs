@@ -1,4 +1,4 @@
-//! Notifications: the people who receive a committed fact, the channels on which they receive it, and the records of
+//! Notifications: the recipients of a committed fact, the channels on which they receive it, and the records of
 //! suppressed notifications.
 //!
 //! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people, [`recipient`]
@@ -137,7 +137,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// The name of the setting in the member `detail.setting` of an error response.
+    /// The name of the setting, which an error response contains as `detail.setting`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -49,7 +49,7 @@ pub enum StateName {
     Active,
     /// The release lost its last lane to another release or by a rollback. A rollback can return lanes to it.
     Superseded,
-    /// The release has ended permanently, and can take no lane again.
+    /// The release has ended permanently and can take no lane.
     Retired,
 }
 
@@ -103,7 +103,7 @@ pub enum State {
         /// The bindings digest under which the release served.
         digest: BindingsDigest,
     },
-    /// The release has ended permanently, and can take no lane again.
+    /// The release has ended permanently and can take no lane.
     Retired {
         /// The bindings digest; `None` if the release was retired as a draft.
         digest: Option<BindingsDigest>,
@@ -291,8 +291,8 @@ impl Release {
     /// Binds a version to the draft in its role.
     ///
     /// # Errors
-    /// If the release is not a draft, the role does not match or is already bound, the asset is not active, or the
-    /// release has the maximum number of bindings.
+    /// If the release is not a draft, the role does not match or is already bound, or the asset is not active. Also if
+    /// the release has the maximum number of bindings.
     pub fn bind(
         &self,
         binding_id: BindingId,

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 pub enum AssetVisibility {
     /// The caller sees all assets of the tenant.
     Tenant,
-    /// The caller sees what one workspace sees.
+    /// The caller sees the assets that one workspace sees.
     FromWorkspace {
         /// The namespace of the workspace, all of whose assets are visible.
         namespace: NamespaceId,

@@ -88,7 +88,7 @@ impl InfluenceRole {
     }
 }
 
-/// What a step does with an item that it read.
+/// The use that a step makes of an item that it read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionClass {
     /// The step reads the item.
@@ -158,7 +158,7 @@ pub struct LineageItem {
     pub origin: Origin,
     /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// What the step does with the item.
+    /// The use that the step makes of the item.
     pub action_class: ActionClass,
     /// The name of the item: a version, the `inputs` of the run, or the output of a step.
     pub reference: String,
@@ -182,7 +182,7 @@ pub struct LineageRow {
     pub origin: Origin,
     /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// What the step does with the item.
+    /// The use that the step makes of the item.
     pub action_class: ActionClass,
     /// The name of the item: a version, the `inputs` of the run, or the output of a step.
     pub reference: String,

@@ -71,7 +71,7 @@ pub struct DecisionEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineageEntry {
-    /// What the step did with the item.
+    /// The wire form of the use that the step made of the item, such as `read`.
     pub action_class: String,
     /// The checksum of an asset version or a retrieved text; a salted digest for any other item.
     pub digest: String,

@@ -285,7 +285,7 @@ pub trait Provider: Send + Sync {
     /// Embeds texts, and returns one vector for each text.
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure>;
 
-    /// The configured jurisdiction in which the account's provider processes data, if any.
+    /// The configured jurisdiction in which the account's data resides, if any.
     fn residency(&self, account_slot: &str) -> Option<&str>;
 
     /// Whether a provider account is configured under this name.

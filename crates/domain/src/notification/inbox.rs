@@ -80,7 +80,7 @@ pub struct NotificationRecord {
     pub environment: Option<String>,
     /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// The time at which the recipient read the notification; `None` while it is unread.
+    /// The time at which the recipient marked the notification as read. The mark as unread clears this time.
     pub read_at: Option<Timestamp>,
     /// The change counter, which increments with each change of the status.
     pub revision: Revision,

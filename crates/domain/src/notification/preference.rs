@@ -455,9 +455,9 @@ pub enum ReasonCode {
     PreferenceOff,
     /// A default of the recipient's roles turned the inbox off, and no other enabled channel has a receiver.
     DefaultProfileOff,
-    /// The tenant has turned notifications off.
+    /// Notifications are off in the tenant.
     NotificationsDisabled,
-    /// Only preferences that need the advanced tier turn a channel on, and the tenant has turned that tier off.
+    /// Only preferences that need the advanced tier turn a channel on, and that tier is off in the tenant.
     CapabilityDisabled,
 }
 

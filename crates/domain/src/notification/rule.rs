@@ -11,7 +11,7 @@ pub struct NotificationRule {
     pub categories: &'static [FactCategory],
     /// The severity of notifications about such a fact.
     pub severity: Severity,
-    /// The permission whose holders must act on the fact; `None` if nobody needs to act.
+    /// The permission whose holders must act on the fact; `None` if no action is necessary.
     pub acting_permission: Option<Permission>,
     /// The permission that a recipient needs at the position of the fact. The submitter of a run needs none.
     pub view_permission: Permission,
@@ -32,7 +32,7 @@ const fn rule(
 }
 
 /// The rule for a fact of this kind with these categories. If the end of a run has only the category `reports`, the run
-/// succeeded or was cancelled, so nobody needs to act.
+/// succeeded or was cancelled, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
     let rule = rule_of_kind(kind)?;
@@ -80,7 +80,7 @@ pub const fn rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
         K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
-        // The audience determines the recipients of an announcement, so this permission selects nobody (see
+        // The audience determines the recipients of an announcement, so this permission has no effect (see
         // `recipient`).
         K::AnnouncementMade => rule(&[C::Reports], S::Info, P::NotificationDestinationManage, P::NotificationRead),
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),

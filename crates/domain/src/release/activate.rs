@@ -43,7 +43,7 @@ pub enum RouteStatus {
     NotApproved,
 }
 
-/// Whether the release binds a flow, and what the flow needs.
+/// Whether the release binds a flow, and the properties of that flow which activation checks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowStatus {
     /// The release binds no flow. Its runs render the prompt in one step.
@@ -74,7 +74,7 @@ pub struct ActivationReport {
     pub route_accounts: Vec<RouteAccount>,
     /// The status of the bound flow.
     pub flow: FlowStatus,
-    /// The bound tools, each with the answer whether this server can call it.
+    /// The bound tools, and whether this server can call each of them.
     pub tools: Vec<ToolStatus>,
     /// The names of the obligations that the bound policy can impose and that this server cannot fulfil.
     pub unsupported_obligations: Vec<String>,
@@ -340,8 +340,8 @@ impl Release {
     /// Activates the release on one lane, on all target lanes that it does not hold, or on the first lane of a plan.
     ///
     /// # Errors
-    /// If the state does not allow it, the lane is held or not targeted, a rollout is in progress, approvals are
-    /// missing, or a requirement is unmet.
+    /// If the state does not allow it, the lane is held or not targeted, or a rollout is in progress. Also if approvals
+    /// are missing or a requirement is unmet.
     pub fn activate(
         &self,
         selection: &LaneSelection,

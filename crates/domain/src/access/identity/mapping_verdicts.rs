@@ -49,7 +49,7 @@ pub enum MappingVerdict {
 /// The owner of an actor name in a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NameHolder {
-    /// The name belongs to nobody, and the subject has no other name.
+    /// Neither the name nor the subject is pinned.
     Nobody,
     /// The subject already has this permanent actor name.
     Subject(ActorRef),

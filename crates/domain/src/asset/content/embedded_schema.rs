@@ -4,7 +4,7 @@
 //! requests, and patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
 //!
 //! A check only says whether the value is valid. For a list of errors, the validator would collect the errors of all
-//! branches, which could take gigabytes even for a small schema and a small value.
+//! branches. That could take gigabytes, even for a small schema and a small value.
 
 mod cost;
 

@@ -20,7 +20,7 @@ pub struct McpServer {
     /// The settings of the connection; `None` if Fairway does not support the transport, the authentication or the
     /// protocol revisions of the server.
     pub connection: Option<McpConnection>,
-    /// What a run does when a tool differs from its pin.
+    /// The reaction of a run to a tool that differs from its pin.
     pub on_drift: OnDrift,
     allowed_tools: Option<BTreeSet<String>>,
     denied_tools: BTreeSet<String>,
@@ -60,7 +60,7 @@ pub enum SessionStart {
     Discovery,
 }
 
-/// What a run does when the description of a tool differs from its pin.
+/// The reaction of a run to a tool whose description differs from its pin.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrift {

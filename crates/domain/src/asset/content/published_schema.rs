@@ -1,8 +1,8 @@
 //! A published JSON Schema with its validator, which finds the problems of a value.
 //!
 //! The schema is compiled twice: as a whole to decide whether a value is valid, and in parts to find its problems. The
-//! whole validator collects all errors before it returns the first one, and a value can have tens of thousands of
-//! errors with hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
+//! whole validator collects all errors before it returns the first one. A value can have tens of thousands of errors
+//! with hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
     ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS, schema::compile,

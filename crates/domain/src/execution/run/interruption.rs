@@ -1,4 +1,4 @@
-//! Interruptions: external reasons that end a run before its last step.
+//! Interruptions: external reasons that end a run before it is complete.
 
 use crate::execution::{ExecutionOutcome, Status};
 

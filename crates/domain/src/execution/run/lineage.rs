@@ -56,7 +56,7 @@ impl LineageInput {
 }
 
 impl Run<'_> {
-    /// Records what a policy step reads: the inputs of the run and the referenced outputs of earlier steps.
+    /// Records the items that a policy step reads: the inputs of the run and the referenced outputs of earlier steps.
     pub(super) fn record_inputs(&mut self, step: &Step) {
         let mut items = vec![self.run_inputs()];
         items.extend(self.referenced_outputs(step));

@@ -87,9 +87,9 @@ fn redact_value(value: Value) -> Value {
     }
 }
 
-/// Removes the secrets from a text that has the form of an address: user information, the values of sensitive
-/// parameters, and the webhook paths of chat services. If the address contains a secret, the result has the spelling of
-/// a URL parser, because another spelling could hide the secret.
+/// Removes the secrets from an address. Secrets are user information, the values of sensitive parameters, and the
+/// webhook paths of chat services. If the address contains a secret, the result has the spelling of a URL parser,
+/// because another spelling could hide the secret.
 fn redact_address(text: &str) -> String {
     if let Ok(url) = Url::parse(text)
         && url.has_host()

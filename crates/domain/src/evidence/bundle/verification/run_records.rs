@@ -85,7 +85,7 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
     check_documents(report, predicate, &records);
 }
 
-/// If a person decided on the run, the bundle must also contain the earlier fact that closed the run, because that fact
+/// If a person decided on the run, the bundle must also contain the earlier fact that closed the run. That earlier fact
 /// contains the digest of the records.
 fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_>]) {
     let Some((end, earlier)) = closing_facts.split_last() else { return };
