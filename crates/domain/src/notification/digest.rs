@@ -10,9 +10,7 @@ pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
 /// The maximum time between the decisions about a batch of notifications and their commit. It is shorter than
 /// [`DIGEST_GRACE`], so that no line is added to a digest that was already sent.
 pub const MAX_BATCH_AGE: Duration = Duration::from_secs(30);
-/// The length of an hour, in microseconds.
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
-/// The length of a second, in microseconds.
 const SECOND_MICROS: i64 = 1_000_000;
 
 /// How often a person receives the notifications of one category outside the inbox.

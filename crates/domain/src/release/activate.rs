@@ -189,7 +189,6 @@ impl LaneSelection {
 
 /// A reassignment of lanes, with its effect on the rollout of the release.
 pub(super) struct LaneReassignment<'a> {
-    /// The lanes that change their holder.
     pub(super) lanes: &'a [Lane],
     /// The new holder; `None` empties the lanes.
     pub(super) holder: Option<ReleaseId>,

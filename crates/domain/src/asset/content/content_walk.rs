@@ -17,9 +17,7 @@ pub(in crate::asset) struct VisitedValue<'w, 'p> {
     pub(in crate::asset) schema: &'w Value,
     /// The schema at this position, after its `$ref` is followed.
     pub(in crate::asset) resolved: &'w Value,
-    /// The value within the content.
     pub(in crate::asset) value: &'w Value,
-    /// The JSON pointer to the value.
     pub(in crate::asset) pointer: &'p str,
 }
 

@@ -52,7 +52,6 @@ impl PublishedSchema {
         Some(Self { value, validator, parts: OnceLock::new() })
     }
 
-    /// The schema as a JSON value.
     pub(crate) const fn value(&self) -> &Value {
         &self.value
     }

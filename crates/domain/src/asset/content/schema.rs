@@ -43,7 +43,6 @@ pub const fn schema_text(kind: AssetKind) -> &'static str {
     }
 }
 
-/// The compiled JSON Schema of an asset kind.
 pub(super) fn compiled_schema(kind: AssetKind) -> Option<&'static PublishedSchema> {
     COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::compile(schema_text(kind))).as_ref()
 }

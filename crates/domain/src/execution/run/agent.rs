@@ -45,7 +45,6 @@ pub(super) struct Agent<'a> {
     transcribed: usize,
     tools: Vec<&'a BoundTool>,
     turns_left: u64,
-    /// The requested calls that are not executed yet.
     pending_calls: VecDeque<ToolCall>,
     active_call: Option<ActiveCall<'a>>,
 }
@@ -243,7 +242,6 @@ impl<'a> Run<'a> {
         self.agent.as_ref()?.active_call.as_ref()
     }
 
-    /// Calls the active tool with these arguments.
     pub(super) fn call_tool(&mut self, active_step: ActiveStep<'a>, arguments: Value) -> RunEffect {
         let ActiveStep { step, started_at } = active_step;
         let execution = self.run_input.execution_id;

@@ -39,7 +39,6 @@ pub(super) struct Interception<'a> {
     guardrail_state: GuardrailState,
     /// The index of the first hook that may process the value next.
     next_hook: usize,
-    /// The hook whose response is pending.
     pending_hook: Option<&'a Hook>,
     is_changed: bool,
     /// Whether a person must approve the value before the run uses it.
@@ -53,7 +52,6 @@ enum GuardrailState {
     Done,
 }
 
-/// The step that is executing.
 #[derive(Clone, Copy)]
 pub(super) struct ActiveStep<'a> {
     pub(super) step: &'a Step,

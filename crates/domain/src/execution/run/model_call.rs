@@ -40,7 +40,6 @@ impl PendingRequest {
 }
 
 impl<'a> Run<'a> {
-    /// Builds the completion request for a step.
     pub(super) fn completion_request(
         &mut self,
         step: &'a Step,

@@ -8,7 +8,6 @@ use crate::execution::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Converts a request to the payload of its hook.
 pub(super) fn to_hook_payload(request: &ModelRequest) -> Value {
     match &request.kind {
         RequestKind::Embedding(text) => json!({ "text": text }),

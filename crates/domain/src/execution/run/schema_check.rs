@@ -15,7 +15,6 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The result of a schema check.
 pub(super) type SchemaResult = Result<(), SchemaRejection>;
 
 /// A schema check that the driver executes on another thread, because it takes too long for a request thread.

@@ -7,7 +7,6 @@ use crate::{
     prompt::PromptRefusal,
 };
 
-/// The reason why a step failed.
 pub(super) enum StepFailure {
     /// A failure that the step's `on_failure` can catch.
     Failed(RunError),

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// The maximum depth of a schema with its references followed. It bounds the recursion of the compiler and the
 /// validator.
 pub(super) const MAX_DEPTH: usize = 128;
-/// The maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN_BYTES: usize = 512;
 /// The estimated memory of one node of a compiled schema, in bytes.
 const COMPILED_NODE_BYTES: u64 = 512;
@@ -44,7 +43,6 @@ pub(super) struct Cost {
     pub(super) size: u64,
     /// The number of patterns in the schema.
     pub(super) patterns: u64,
-    /// The nesting depth of the schema.
     depth: usize,
     /// The evaluations of one check.
     pub(super) check: Evaluations,
@@ -95,7 +93,6 @@ impl<'s> Meter<'s> {
         Self { root, targets: BTreeMap::new() }
     }
 
-    /// Measures a node at this nesting depth.
     pub(super) fn measure(&mut self, node: &'s Value, depth: usize) -> Result<Cost, EmbeddedRefusal> {
         if depth >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);

@@ -28,7 +28,6 @@ pub(super) struct ExtensionKeywordRules {
 }
 
 impl ExtensionKeywordRules {
-    /// Creates a check for the content of one version.
     pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }
     }
@@ -69,7 +68,6 @@ impl ExtensionKeywordRules {
         }
     }
 
-    /// Checks an embedded JSON Schema.
     pub(super) fn check_schema(&mut self, schema: &Value, pointer: &str, findings: &mut Violations) {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {

@@ -22,7 +22,6 @@ pub(super) enum Violation {
 }
 
 impl Violation {
-    /// The stable code of the violation.
     pub(super) const fn code(self) -> &'static str {
         match self {
             Self::MissingField => "missing_field",
