@@ -66,8 +66,7 @@ fn assert_properties_marked(node: &Value, path: &str) {
     }
 }
 
-/// Checks that no branch of a schema (`oneOf` and similar) contains another branch. Otherwise the traversal of a
-/// content could run forever.
+/// Checks that no branch of a schema (`oneOf` and similar) contains another. Otherwise a traversal might never end.
 fn assert_no_nested_branches(node: &Value, nested: bool, path: &str) {
     let Value::Object(members) = node else {
         node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, nested, path));
