@@ -178,7 +178,7 @@ pub struct LineageItem {
 pub struct LineageRow {
     /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// The origin of the item.
+    /// The source of the item, such as a prompt or a tool.
     pub origin: Origin,
     /// The role of the item in the step.
     pub influence_role: InfluenceRole,

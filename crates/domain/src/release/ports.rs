@@ -207,7 +207,7 @@ pub trait ReleaseArtifactStore: Send + Sync {
 /// Reads the releases that hold lanes and the results of their runs, for rollouts and rollback recommendations.
 #[async_trait]
 pub trait ServingReleaseStore: Send + Sync {
-    /// Counts the failures among the newest ended runs of a release. It counts at most `newest` runs.
+    /// Counts the newest ended runs of a release, at most `newest`, and the failures among them.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// Lists releases of all tenants that hold lanes, in a stable order from the release `after`.
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;

@@ -21,7 +21,7 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
     }
 }
 
-/// Checks that `revoked_at` is a valid time, and that it is present only if the contract is revoked.
+/// Checks that `revoked_at` is a valid time, and that it is present if and only if the contract is revoked.
 fn check_revocation(contract: &Value, findings: &mut Violations) {
     let pointer = "/access_contract/revoked_at";
     let revoked_at = contract.get("revoked_at").filter(|revoked_at| !revoked_at.is_null());
