@@ -5,7 +5,7 @@ use serde_json::Value;
 /// One on-behalf-of field. By these fields, a service names the principal for which it acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBehalfOfField {
-    /// `execution_mode`, which always has the value `on_behalf_of`.
+    /// `execution_mode`, which must have the value `on_behalf_of`.
     ExecutionMode,
     /// `actor_ref`, the reference to the principal.
     ActorRef,

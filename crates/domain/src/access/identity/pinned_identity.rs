@@ -60,7 +60,7 @@ impl ReplacedFields {
     /// A sign-in replaces groups and e-mail address, because it presents both.
     pub const BY_SIGN_IN: Self = Self { groups: true, email: true };
 
-    /// An access token replaces the groups if it lists them. It never replaces the e-mail address.
+    /// An access token replaces the groups if it has a groups claim. It never replaces the e-mail address.
     #[must_use]
     pub const fn by_access_token(groups: &GroupsClaim) -> Self {
         Self { groups: !matches!(groups, GroupsClaim::Absent), email: false }

@@ -202,7 +202,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"oid": "other", "azp": "app"}), IdentityKind::Person),
         (json!({"oid": "248"}), IdentityKind::Person),
         (json!({"oid": "248", "client_id": "app"}), IdentityKind::Person),
-        // Keycloak, whose user names have lower-case letters only.
+        // Keycloak, whose user names are in lower case.
         (json!({"preferred_username": "service-account-ci", "clientId": "ci"}), service("ci")),
         (json!({"preferred_username": "service-account-build-bot", "client_id": "Build-Bot"}), service("Build-Bot")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci", "azp": "ci"}), service("ci")),
