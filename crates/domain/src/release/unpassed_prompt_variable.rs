@@ -55,7 +55,7 @@ pub fn unpassed_variables(
     trigger: &[String],
 ) -> Vec<UnpassedVariable> {
     let Some(declared) = declared_inputs(interface, trigger) else { return Vec::new() };
-    // A chat always has these inputs, even if nothing declares them.
+    // A chat supplies these inputs, even if nothing declares them.
     let is_supplied = |name: &str| declared.contains(name) || CONVERSATION_INPUTS.contains(&name);
     let unpassed_of_step = |step: &PromptStep| {
         let missing = variables.iter().filter(|name| !is_supplied(name.as_str()) && !step.arguments.contains(name));
