@@ -1,4 +1,4 @@
-//! Actors, roles and permissions, and the check whether a caller may act on a resource.
+//! Access: actors, roles and permissions, and the check whether a caller may act on a resource.
 
 pub mod actor;
 pub mod delegation;
@@ -32,36 +32,36 @@ pub use role::{Role, Roles};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The authenticated sender of a request, with its permissions. Authentication builds this value before any operation
-/// runs.
+/// The sender of a request, with its permissions. Authentication builds this value before any operation runs.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The tenant that the request works in.
+    /// The tenant in which the request works.
     pub tenant: TenantId,
-    /// The actor.
+    /// The actor that sends the request.
     pub actor: ActorRef,
-    /// Groups that the actor belongs to, as `group:` references.
+    /// The groups to which the actor belongs, as `group:` references.
     pub groups: Vec<ActorRef>,
-    /// The grants of the caller's roles.
+    /// The permissions that the caller has through its roles.
     pub rights: Arc<Rights>,
-    /// The lanes that the caller's principal bindings select.
+    /// The lanes that principal bindings select for the caller.
     pub lanes: Arc<BoundLanes>,
-    /// The tenant's access revision at which `rights` and `lanes` were read.
+    /// The access revision of the tenant when `rights` and `lanes` were read.
     pub access_revision: Revision,
-    /// The request's identifier.
+    /// The identifier of the request.
     pub request_id: RequestId,
 }
 
-/// The scope in which equal actor names denote the same principal.
+/// Whether an actor name denotes the same principal in all tenants or in one tenant only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActorNameScope {
-    /// All tenants, as in local mode.
+    /// An actor name denotes the same principal in all tenants, as in local mode.
     Installation,
-    /// One tenant. `user:ada` of another tenant is a different principal, whose bindings do not apply.
+    /// An actor name denotes a principal of one tenant. `user:ada` of another tenant is another principal, whose
+    /// bindings do not apply.
     Tenant,
 }
 
-/// A stored grant of a role to a principal.
+/// A stored assignment of a role to a principal in one scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleBinding(pub(crate) RoleBindingRecord);
 
@@ -70,30 +70,30 @@ pub struct RoleBinding(pub(crate) RoleBindingRecord);
 pub struct RoleBindingRecord {
     /// The identifier of the binding.
     pub role_binding_id: RoleBindingId,
-    /// A user, group or service.
+    /// The user, group or service that has the role.
     pub principal: ActorRef,
-    /// The role.
+    /// The role that the principal has.
     pub role: Role,
     /// The scope in which the role applies.
     pub scope: GrantScope,
-    /// When the role was granted.
+    /// The time at which the role was assigned.
     pub created_at: Timestamp,
-    /// The granter.
+    /// The actor that assigned the role.
     pub created_by: ActorRef,
 }
 
 aggregate!(RoleBinding, RoleBindingRecord);
 
-/// The reason a role grant is refused.
+/// The reason why the assignment of a role is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GrantRefusal {
-    /// Only users, groups and services hold roles.
+    /// The principal is not a user, group or service, so it cannot have a role.
     #[error("only users, groups and services can hold roles")]
     Principal,
-    /// The role requires a wider scope.
+    /// The role cannot be confined to a scope this narrow.
     #[error("this role requires a wider scope")]
     ScopeTooNarrow,
-    /// The granter lacks a permission of the role.
+    /// The granter does not have this permission of the role in the scope.
     #[error("the granter lacks a permission of the role")]
     BeyondGranter(Permission),
 }
@@ -111,7 +111,7 @@ impl GrantRefusal {
 }
 
 impl Caller {
-    /// The principals whose grants apply to this caller: the actor and its groups.
+    /// The principals whose role bindings apply to this caller: the actor and its groups.
     #[must_use]
     pub fn principals(&self) -> Vec<ActorRef> {
         std::iter::once(&self.actor).chain(&self.groups).cloned().collect()
@@ -119,7 +119,7 @@ impl Caller {
 }
 
 impl RoleBinding {
-    /// Grants a role. The granter needs every permission of the role in the target scope.
+    /// Assigns a role to a principal. The granter needs every permission of the role in the same scope.
     ///
     /// # Errors
     /// When the principal cannot hold roles, the scope is too narrow for the role, or the granter lacks a permission.
@@ -154,7 +154,7 @@ impl RoleBinding {
         Ok(Change::create(next, fact))
     }
 
-    /// The audit fact for this grant or its revocation.
+    /// Builds the fact that this binding was created or revoked. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "role_binding", id: self.role_binding_id.uuid() };
@@ -172,66 +172,67 @@ impl RoleBinding {
     }
 }
 
-/// A caller's stored access: its grants, lanes and the access revision.
+/// The access of a caller as it is stored: grants, lanes, and the access revision at which they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalAccess {
-    /// The tenant of the caller.
+    /// The tenant in which the caller has this access.
     pub tenant: TenantId,
-    /// Whether the caller or one of its groups ever held a role, in any tenant.
+    /// Whether any tenant ever had a role binding for the caller or one of its groups.
     pub ever_bound: bool,
-    /// The caller's grants in the tenant, and its platform-wide grants.
+    /// The grants of the caller in the tenant, and its platform-wide grants.
     pub grants: Vec<Grant>,
-    /// The lanes that the caller's principal bindings in the tenant select.
+    /// The lanes that principal bindings in the tenant select for the caller.
     pub lanes: Vec<LaneBinding>,
-    /// The tenant's access revision at the time of reading.
+    /// The access revision of the tenant when the access was read.
     pub access_revision: Revision,
 }
 
-/// Stores role bindings.
+/// Stores role bindings, and loads the access of callers.
 #[async_trait]
 pub trait AccessStore: Send + Sync {
-    /// Loads the access of an actor and its groups in a tenant. If `tenant` is `None`, the actor's bindings select
-    /// the tenant; the default tenant has precedence. Returns `None` when the tenant does not exist.
+    /// Loads the access of an actor and its groups in a tenant. If `tenant` is `None`, the role bindings of the actor
+    /// determine the tenant, and the default tenant has precedence. Returns `None` if the tenant does not exist.
     async fn load_principal(
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
         name_scope: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError>;
-    /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
-    /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected
-    /// tenants.
+    /// Reads the access revision of a tenant. While it is unchanged, every result of [`Self::load_principal`] for this
+    /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
-    /// Resolves a workload or workspace and its enclosing scopes; `None` when the tenant has no such resource.
+    /// Finds the position of the resource that a scope names, with all enclosing scopes; `None` if the tenant has no
+    /// such resource.
     async fn resolve_scope(
         &self,
         scope: TenantScope,
         grant: &GrantScope,
     ) -> Result<Option<ResourcePosition>, StoreError>;
-    /// The role bindings of `principals` in the tenant, oldest first. With [`ActorNameScope::Installation`], the result
-    /// includes platform-wide bindings.
+    /// Lists the role bindings of `principals` in a tenant, oldest first. With [`ActorNameScope::Installation`], the
+    /// list includes platform-wide bindings.
     async fn bindings_of(
         &self,
         scope: TenantScope,
         principals: &[ActorRef],
         name_scope: ActorNameScope,
     ) -> Result<Vec<RoleBinding>, StoreError>;
-    /// Loads one role binding.
+    /// Finds one role binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
-    /// Lists the tenant's bindings, newest first, optionally of one workspace.
+    /// Lists one page of a tenant's role bindings, newest first. With a workspace, the page contains only bindings for
+    /// that workspace.
     async fn list(
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         page: PageRequest,
     ) -> Result<Page<RoleBinding>, StoreError>;
-    /// Stores a grant and increments the access revision.
+    /// Stores a role binding and increments the access revision.
     async fn commit_grant(
         &self,
         scope: TenantScope,
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Revokes a grant and increments the access revision.
+    /// Deletes a role binding and increments the access revision.
     async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError>;
 }

@@ -1,4 +1,4 @@
-//! Assets and their immutable versions.
+//! Assets (governed configuration objects) and their immutable versions.
 
 pub mod artifact_integrity;
 pub mod artifact_maintenance;
@@ -30,16 +30,16 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Lifecycle state of an asset.
+/// The lifecycle of an asset: whether releases may bind its versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifecycle {
-    /// Not yet available to releases.
+    /// Releases cannot bind its versions yet.
     Draft,
     /// Releases can bind its versions.
     Active,
-    /// Releases cannot add bindings to its versions; existing bindings remain valid.
+    /// Releases cannot bind its versions anew; existing bindings remain valid.
     Retired,
-    /// Terminal state.
+    /// The asset accepts no versions and no bindings, and its state can no longer change.
     Archived,
 }
 
@@ -47,7 +47,7 @@ impl Lifecycle {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Draft, Self::Active, Self::Retired, Self::Archived];
 
-    /// The spelling on the wire.
+    /// The wire form, such as `draft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,13 +58,13 @@ impl Lifecycle {
         }
     }
 
-    /// Parses the wire spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// The states to which an asset in this state can change. `Archived` is terminal.
+    /// The states to which an asset in this state can change. No state follows `Archived`.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -74,7 +74,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether new versions may be added.
+    /// Whether an asset in this state accepts new versions.
     #[must_use]
     pub const fn accepts_versions(self) -> bool {
         match self {
@@ -84,17 +84,17 @@ impl Lifecycle {
     }
 }
 
-/// Ownership tier of an asset.
+/// Whether an asset belongs to a workspace or to Fairway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OwnershipTier {
-    /// Owned by a workspace.
+    /// A workspace created the asset and owns it.
     Workspace,
-    /// Ships with Fairway and is visible everywhere.
+    /// The asset ships with Fairway, and every workspace sees it.
     PlatformBuiltin,
 }
 
 impl OwnershipTier {
-    /// The spelling on the wire.
+    /// The wire form, such as `workspace`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -103,55 +103,55 @@ impl OwnershipTier {
         }
     }
 
-    /// Parses the wire spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Workspace, Self::PlatformBuiltin].into_iter().find(|tier| tier.as_str() == text)
     }
 }
 
-/// A governed configuration object; its versions contain the content.
+/// A governed configuration object of one kind. Its versions contain the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asset(pub(crate) AssetRecord);
 
 /// The fields of [`Asset`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetRecord {
-    /// Identifier.
+    /// The identifier of the asset.
     pub asset_id: AssetId,
-    /// Slug, unique in the tenant across all kinds.
+    /// The slug of the asset, which is unique in the tenant across all kinds.
     pub slug: Slug,
-    /// Kind of the content of its versions.
+    /// The kind of content that the versions have.
     pub kind: AssetKind,
-    /// Owner.
+    /// The team or user that owns the asset.
     pub owner_ref: OwnerRef,
-    /// Lifecycle state.
+    /// Whether releases may bind the versions.
     pub lifecycle: Lifecycle,
-    /// Ownership tier.
+    /// Whether the asset belongs to a workspace or to Fairway.
     pub ownership_tier: OwnershipTier,
-    /// Workspace that created the asset.
+    /// The workspace that created the asset.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace at creation time. The asset is visible from workspaces of this namespace.
+    /// The namespace of that workspace at the creation. All workspaces of this namespace see the asset.
     pub namespace_id: NamespaceId,
-    /// Creation time.
+    /// The time at which the asset was created.
     pub created_at: Timestamp,
-    /// Actor that created the asset.
+    /// The actor that created the asset.
     pub created_by: ActorRef,
-    /// Change counter; every change increments it.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(Asset, AssetRecord);
 
-/// Human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
+/// The label of a version for people, such as `v2`. It matches `[A-Za-z0-9._-]{1,64}` and is unique in its asset.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VersionLabel(String);
 
 impl VersionLabel {
-    /// Maximum length, in characters.
+    /// The maximum length of a label, in characters.
     pub const MAX_CHARS: usize = 64;
 
-    /// Parses an untrusted text; `None` if it does not match the pattern.
+    /// Parses an untrusted text as a label; `None` if it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -178,69 +178,69 @@ impl Serialize for VersionLabel {
     }
 }
 
-/// One immutable version, as stored.
+/// One immutable version of an asset, as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetVersion {
-    /// Identifier.
+    /// The identifier of the version.
     pub asset_version_id: AssetVersionId,
-    /// Asset that the version belongs to.
+    /// The asset to which the version belongs.
     pub asset_id: AssetId,
-    /// Label.
+    /// The label of the version, which is unique in the asset.
     pub version_label: VersionLabel,
-    /// Text of the canonical bytes, identical to the artifact.
+    /// The canonical form of the content. The artifact contains the same bytes.
     pub canonical: String,
-    /// Path of the artifact.
+    /// The path at which the artifact store has the canonical bytes.
     pub artifact_ref: ArtifactPath,
-    /// BLAKE3 checksum of the canonical bytes.
+    /// The BLAKE3 checksum of the canonical bytes.
     pub checksum: Checksum,
-    /// Change note; `None` when absent or erased.
+    /// The author's reason for the version; `None` if it is absent or erased.
     pub change_note: Option<Note>,
-    /// Creation time.
+    /// The time at which the version was created.
     pub created_at: Timestamp,
-    /// Actor that created the version.
+    /// The actor that created the version.
     pub created_by: ActorRef,
 }
 
-/// A version about to be stored.
+/// A version that is about to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewVersion {
-    /// Identifier.
+    /// The identifier of the version.
     pub asset_version_id: AssetVersionId,
-    /// Asset that the version belongs to.
+    /// The asset to which the version belongs.
     pub asset_id: AssetId,
-    /// Requested label; with `None` the store assigns the next `vN` at commit.
+    /// The requested label. If it is `None`, the store assigns the next `vN` at the commit.
     pub version_label: Option<VersionLabel>,
-    /// Canonical bytes and checksum.
+    /// The canonical form of the content, with its checksum.
     pub canonical: Canonical,
-    /// Source text from which the content was parsed, if the source is stored (a flow's YAML).
+    /// The text from which the content was parsed, if that text is stored too (the YAML of a flow).
     pub source_text: Option<String>,
-    /// Change note.
+    /// The author's reason for the version, if any.
     pub change_note: Option<Note>,
-    /// Assets that the content refers to.
+    /// The references in the content to other assets.
     pub references: Vec<AssetReference>,
-    /// Path of the artifact.
+    /// The path at which the artifact store has the canonical bytes.
     pub artifact_ref: ArtifactPath,
-    /// Creation time.
+    /// The time at which the version was created.
     pub created_at: Timestamp,
-    /// Actor that created the version.
+    /// The actor that created the version.
     pub created_by: ActorRef,
 }
 
-/// Validated content of a new version, ready to be stored.
+/// The validated content of a new version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionContent {
-    /// Canonical bytes and checksum.
+    /// The canonical form of the content, with its checksum.
     pub canonical: Canonical,
-    /// Source text from which the content was parsed, if the source is stored.
+    /// The text from which the content was parsed, if that text is stored too.
     pub source_text: Option<String>,
-    /// Change note.
+    /// The author's reason for the version, if any.
     pub change_note: Option<Note>,
-    /// Assets that the content refers to.
+    /// The references in the content to other assets.
     pub references: Vec<AssetReference>,
 }
 
 impl From<Canonical> for VersionContent {
-    /// Content without source text, change note or references.
+    /// Creates content without source text, change note or references.
     fn from(canonical: Canonical) -> Self {
         Self { canonical, source_text: None, change_note: None, references: Vec::new() }
     }
@@ -270,21 +270,21 @@ impl NewVersion {
     }
 }
 
-/// Why an operation on an asset is refused.
+/// The reason why an operation on an asset is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AssetRefusal {
-    /// An archived asset accepts no versions.
+    /// The asset is archived, so it accepts no versions.
     #[error("the asset is archived")]
     Archived,
-    /// The requested state does not follow the current one.
+    /// The asset cannot change from its current state to the requested one.
     #[error("the current state does not lead to the requested state")]
     InvalidTransition {
-        /// Current state.
+        /// The current state of the asset.
         from: Lifecycle,
-        /// Requested state.
+        /// The state that the request names.
         attempted: Lifecycle,
     },
-    /// A grant accepts only users, groups and services as principals.
+    /// The principal of a grant is not a user, group or service.
     #[error("a grant requires a user, a group or a service as its principal")]
     InvalidPrincipal,
 }
@@ -301,25 +301,25 @@ impl AssetRefusal {
     }
 }
 
-/// Input of [`Asset::create`].
+/// The data from which an asset is created.
 #[derive(Clone, Debug)]
 pub struct NewAsset {
-    /// Identifier.
+    /// The identifier of the asset.
     pub asset_id: AssetId,
-    /// Slug.
+    /// The slug, which must be unused in the tenant.
     pub slug: Slug,
-    /// Kind.
+    /// The kind of content that the versions will have.
     pub kind: AssetKind,
-    /// Owner.
+    /// The team or user that owns the asset.
     pub owner_ref: OwnerRef,
-    /// Workspace that creates the asset.
+    /// The workspace that creates the asset.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace.
+    /// The namespace of that workspace.
     pub namespace_id: NamespaceId,
 }
 
 impl Asset {
-    /// Creates an active asset.
+    /// Creates an active asset that belongs to a workspace.
     pub fn create(new: NewAsset, stamp: &Stamp) -> Change<Self> {
         Self::of_tier(new, OwnershipTier::Workspace, stamp)
     }
@@ -348,8 +348,7 @@ impl Asset {
         Change::create(next, fact)
     }
 
-    /// Moves the asset to another lifecycle state. When the store archives an asset, it also checks whether a release
-    /// still binds the asset.
+    /// Changes the lifecycle of the asset. The store refuses the archiving of an asset that a release still uses.
     ///
     /// # Errors
     /// Returns [`AssetRefusal::InvalidTransition`] when the requested state does not follow the current one.
@@ -364,7 +363,7 @@ impl Asset {
         Ok(Change::replace(next, self.revision, fact))
     }
 
-    /// Adds a version. The caller has validated its content against the rules of the kind.
+    /// Creates a version of this asset. The caller has checked the content against the rules of the kind.
     ///
     /// # Errors
     /// Returns [`AssetRefusal::Archived`] when the asset is archived.
@@ -386,7 +385,7 @@ impl Asset {
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 
-    /// Creates a flow: an asset with its first version, recorded as one fact.
+    /// Creates a flow: an asset and its first version, recorded as one fact.
     pub fn create_flow(
         new: NewAsset,
         id: AssetVersionId,
@@ -407,7 +406,7 @@ impl Asset {
         self.ownership_tier == OwnershipTier::PlatformBuiltin
     }
 
-    /// Whether the asset is visible from the workspaces of a namespace.
+    /// Whether the workspaces of this namespace see the asset without a grant.
     #[must_use]
     pub fn is_visible_from(&self, namespace: Option<NamespaceId>) -> bool {
         match self.ownership_tier {
@@ -422,7 +421,7 @@ impl Asset {
 }
 
 impl AssetVersion {
-    /// Parses the content as a JSON value.
+    /// Parses the canonical form of the content.
     ///
     /// # Errors
     /// Returns an error when the stored text is not valid JSON, which only a damaged database can cause.

@@ -1,4 +1,4 @@
-//! Evidence of an execution: its governance chain, policy decisions and artifacts, as they were when it ran.
+//! Evidence of a run: its governance chain, policy decisions and artifacts, as they were when the run was executed.
 
 pub mod bundle;
 pub mod graph;
@@ -19,25 +19,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// A snapshot of a release's governance chain: the release with its workload, bindings, references and approvals.
-/// Later changes of owner, slug or state do not alter the snapshot.
+/// The governance chain of a release: release, workload, bindings, references and approvals. It is a snapshot, so later
+/// changes of owner, slug or state do not alter it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GovernanceChain {
-    /// The release.
+    /// The release that the run executed.
     pub release: ChainRelease,
-    /// The workload.
+    /// The workload of the release.
     pub workload: ChainWorkload,
-    /// The bound versions.
+    /// The versions that the release binds, each with its role.
     pub bindings: Vec<ChainBinding>,
-    /// The resolved references of the bound contents. Each version occurs once, with its asset kind as role. Chains
-    /// of older versions of Fairway have no references.
+    /// The versions that bound contents reference. Each version occurs once, with its asset kind as role. Chains of
+    /// older versions of Fairway contain no references.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<ChainBinding>,
-    /// The approvals.
+    /// The approvals of the release.
     pub approvals: Vec<ChainApproval>,
 }
 
-/// The release of a chain.
+/// The release in a governance chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainRelease {
     /// The identifier of the release.
@@ -48,53 +48,53 @@ pub struct ChainRelease {
     pub lifecycle_state: String,
 }
 
-/// The workload of a chain.
+/// The workload in a governance chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainWorkload {
     /// The identifier of the workload.
     pub workload_id: WorkloadId,
     /// The slug of the workload.
     pub slug: String,
-    /// The owner.
+    /// The owner of the workload at the time of the snapshot.
     pub owner_ref: String,
 }
 
-/// One binding of a chain.
+/// One bound or referenced version in a governance chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainBinding {
-    /// The role in which the release binds the version.
+    /// The role of a binding, or the asset kind of a referenced version.
     pub role: String,
-    /// The bound version.
+    /// The bound or referenced version.
     pub asset_version_id: AssetVersionId,
-    /// The asset's slug.
+    /// The slug of the version's asset.
     pub asset_slug: String,
 }
 
-/// One approval of a chain. Its note is erasable and stored separately.
+/// One approval in a governance chain. Its note is stored separately, so that it can be erased.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainApproval {
     /// The identifier of the approval.
     pub approval_id: ApprovalId,
-    /// The approver.
+    /// The actor who approved the release.
     pub approved_by: String,
     /// When the release was approved.
     pub approved_at: Timestamp,
 }
 
-/// BLAKE3 of a chain's canonical JSON.
+/// The BLAKE3 digest of a governance chain's canonical JSON.
 pub type SnapshotDigest = [u8; 32];
 
-/// A stored chain, shared by all runs of the same release state.
+/// A governance chain in stored form. All runs of the same release state share it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceSnapshot {
-    /// The digest that runs refer to.
+    /// The digest by which runs refer to the governance chain.
     pub digest: SnapshotDigest,
-    /// Canonical JSON of the chain.
+    /// The canonical JSON of the governance chain.
     pub body: String,
 }
 
 impl GovernanceChain {
-    /// The chain of the release that a run executes.
+    /// The governance chain of a release and its workload.
     #[must_use]
     pub fn for_release(release: &Release, workload: &Workload) -> Self {
         let digest = release.bindings_digest();
@@ -143,36 +143,36 @@ impl GovernanceChain {
         }
     }
 
-    /// The chain in its stored form.
+    /// Converts the governance chain to its stored form.
     #[must_use]
     pub fn to_snapshot(&self) -> EvidenceSnapshot {
-        // Strings, identifiers and times always have a canonical form.
+        // A governance chain contains only strings, identifiers and times, which always have a canonical form.
         let body = serde_json_canonicalizer::to_string(self).unwrap_or_default();
         EvidenceSnapshot { digest: blake3::hash(body.as_bytes()).into(), body }
     }
 }
 
-/// A stored policy decision.
+/// A policy decision of a run, as the store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordedDecision {
     /// The identifier of the decision.
     pub decision_id: DecisionId,
-    /// The outcome.
+    /// Whether the policy allowed or denied the run, or allowed it with obligations.
     pub outcome: Outcome,
-    /// The reason code.
+    /// The reason code of the deciding rule.
     pub reason_code: String,
-    /// The obligations that the decision imposes.
+    /// The names of the obligations that the decision imposes.
     pub obligations: Vec<String>,
-    /// The rules that matched.
+    /// The identifiers of the rules that matched.
     pub rules: Vec<String>,
-    /// The rules that could not be evaluated.
+    /// The rules that could not be evaluated, each with the reason.
     pub failed_rules: Vec<FailedRule>,
     /// When the policy was evaluated.
     pub evaluated_at: Timestamp,
 }
 
 impl RecordedDecision {
-    /// Converts a decision into its stored form.
+    /// Converts a policy decision to its stored form.
     #[must_use]
     pub fn from_decision(decision_id: DecisionId, decision: &PolicyDecision, evaluated_at: Timestamp) -> Self {
         Self {
@@ -187,32 +187,32 @@ impl RecordedDecision {
     }
 }
 
-/// The kind of the artifact that records a model call: its route, attempts, tokens and cost.
+/// The kind of the evidence artifact for a model call: its route, attempts, tokens and cost.
 pub const PROVIDER_CALL: &str = "provider_call";
 
-/// The kind of the artifact that records a knowledge base query. The query text is its payload.
+/// The kind of the evidence artifact for a knowledge base query. The text of the query is its payload.
 pub const RETRIEVAL_EVENT: &str = "retrieval_event";
 
-/// An evidence artifact. Its body contains only codes, counts and digests. Payloads are stored separately, so that
-/// they can be erased.
+/// A document about a part of a run, such as a model call. Its body contains only codes, counts and digests. Texts are
+/// a separate payload, so that they can be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceArtifact {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The kind of the document, such as `provider_call`.
+    /// The kind of the artifact, such as `provider_call`.
     pub kind: &'static str,
-    /// The path of the document in the artifact store.
+    /// The path of the artifact in the artifact store.
     pub storage_ref: ArtifactPath,
-    /// The document.
+    /// The body of the artifact: codes, counts and digests.
     pub body: Map<String, Value>,
-    /// The text of the model call or query that the document describes, if any.
+    /// The texts of the model call, tool call or query that the artifact describes, if any.
     pub payload: Option<Payload>,
     /// When the artifact was created.
     pub created_at: Timestamp,
 }
 
 impl EvidenceArtifact {
-    /// The document as it is stored.
+    /// The body as the JSON text that is stored.
     #[must_use]
     pub fn body_text(&self) -> String {
         // Serialization of a JSON object cannot fail.
@@ -220,83 +220,84 @@ impl EvidenceArtifact {
     }
 }
 
-/// An evidence artifact as stored, without its payload.
+/// An evidence artifact as read from the store, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredEvidenceArtifact {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The kind of the artifact.
+    /// The kind of the artifact, such as `provider_call`.
     pub artifact_kind: String,
-    /// The stored text: a JSON object of codes, counts and digests.
+    /// The stored body: a JSON object of codes, counts and digests.
     pub body: String,
 }
 
-/// The stored evidence of one execution.
+/// All stored evidence of one run, as one reader may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceRecord {
-    /// The execution.
+    /// The stored run to which the evidence belongs.
     pub execution: Execution,
-    /// The chain as of the run.
+    /// The governance chain under which the run was executed.
     pub chain: GovernanceChain,
-    /// Digest of the input.
+    /// The salted BLAKE3 digest of the run's inputs.
     pub input_digest: [u8; 32],
-    /// Digest of the output, if any.
+    /// The salted BLAKE3 digest of the run's answer; `None` without an answer.
     pub output_digest: Option<[u8; 32]>,
     /// The erasure that removed the texts of the run, if any.
     pub erasure: Option<RunErasure>,
     /// Every policy decision of the run, oldest first.
     pub decisions: Vec<RecordedDecision>,
-    /// Fulfilled obligations and their times.
+    /// The names of the fulfilled obligations, each with the time of its fulfilment.
     pub fulfilled: Vec<(String, Timestamp)>,
-    /// Documents, oldest first.
+    /// The evidence artifacts of the run, oldest first.
     pub artifacts: Vec<ArtifactRow>,
-    /// Knowledge base queries, oldest first: the retrieval events among the artifacts.
+    /// The knowledge base queries of the run, oldest first. Each is one of the evidence artifacts.
     pub retrievals: Vec<RetrievalRow>,
-    /// Whether any approval of the release has a note.
+    /// Whether an approval of the release has a note.
     pub has_notes: bool,
-    /// The approval notes that exist and that the reader may see. The caller loads them after the record.
+    /// The notes of approvals that are still stored and that the reader may see. The caller loads them after the
+    /// record.
     pub notes: Vec<(ApprovalId, String)>,
-    /// Whether notes and query texts are withheld from this reader.
+    /// Whether notes and query texts are hidden from this reader.
     pub notes_withheld: bool,
 }
 
-/// A document in the evidence view.
+/// An evidence artifact in a list, without its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArtifactRow {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The kind of the document.
+    /// The kind of the artifact, such as `provider_call`.
     pub artifact_kind: String,
-    /// The path of the document in the artifact store.
+    /// The path of the artifact in the artifact store.
     pub storage_ref: String,
     /// When the artifact was created.
     pub created_at: Timestamp,
 }
 
-/// A knowledge base query in the evidence view.
+/// A knowledge base query of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalRow {
-    /// The artifact that records the query.
+    /// The evidence artifact that records the query.
     pub artifact_id: ArtifactId,
-    /// The knowledge base.
+    /// The asset of the queried knowledge base.
     pub asset: AssetId,
     /// The query text, if it is still stored and the reader may see it.
     pub query: Option<String>,
-    /// The number of retrieved chunks.
+    /// The number of chunks that the query retrieved.
     pub chunks: u32,
     /// When the query was made.
     pub at: Timestamp,
 }
 
 impl EvidenceRecord {
-    /// The strictest decision of the run. Among equally strict decisions, the latest counts, because its input is the
-    /// most complete.
+    /// The strictest policy decision of the run. Among equally strict decisions, the latest one counts, because it was
+    /// made with the most complete input.
     #[must_use]
     pub fn strictest_decision(&self) -> Option<&RecordedDecision> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 
-    /// The obligations of the run: those that any of its decisions imposed, even if a later decision denied the run.
+    /// The obligations that any decision of the run imposed, even if a later decision denied the run.
     #[must_use]
     pub fn obligations(&self) -> Vec<ImposedObligation> {
         let mut imposed: Vec<ImposedObligation> = Vec::new();
@@ -320,26 +321,26 @@ impl EvidenceRecord {
     }
 }
 
-/// An obligation imposed on a run.
+/// An obligation that policy decisions imposed on a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImposedObligation {
-    /// The name of the obligation.
+    /// The name of the obligation, such as `redact_output`.
     pub name: String,
     /// When the obligation was fulfilled; `None` while it is unfulfilled.
     pub fulfilled_at: Option<Timestamp>,
-    /// The decisions that imposed the obligation.
+    /// The policy decisions that imposed the obligation.
     pub decisions: Vec<DecisionId>,
 }
 
-/// An evidence artifact with its content.
+/// An evidence artifact with its body and payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArtifactWithContent {
-    /// The artifact.
+    /// The artifact without its content.
     pub artifact: ArtifactRow,
-    /// The document: codes, counts and digests.
+    /// The body of the artifact: codes, counts and digests.
     pub body: Map<String, Value>,
-    /// The payload, if it is still stored.
+    /// The payload; `None` if it was erased, never existed or is hidden from this reader.
     pub payload: Option<Value>,
-    /// Whether the payload is withheld from this reader.
+    /// Whether the payload is hidden from this reader.
     pub payload_withheld: bool,
 }

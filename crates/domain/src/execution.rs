@@ -1,4 +1,4 @@
-//! Executions: runs of a workload, from acceptance to their single end.
+//! Executions: the stored records of runs of a workload. Each run is accepted once and ends once.
 
 pub mod dispatch;
 pub mod http_call;
@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// The status of an execution.
+/// The status of an execution, from the queue to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
     /// The run is queued for a worker.
@@ -50,7 +50,7 @@ pub enum Status {
     Failed,
     /// A policy denied the run.
     Denied,
-    /// The run was cancelled.
+    /// An actor cancelled the run, or its workload was stopped.
     Cancelled,
     /// It is unknown whether an external effect of the run took place.
     Unknown,
@@ -69,7 +69,7 @@ impl Status {
         Self::Unknown,
     ];
 
-    /// The wire form.
+    /// The wire form, such as `queued`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Status {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
@@ -100,7 +100,7 @@ impl Status {
     }
 }
 
-/// The outcome of an execution.
+/// The outcome of an ended execution. It distinguishes a timeout from other failures, which the status does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExecutionOutcome {
     /// The run ended with an answer.
@@ -109,7 +109,7 @@ pub enum ExecutionOutcome {
     Failure,
     /// A policy denied the run.
     Denied,
-    /// The run was cancelled.
+    /// An actor cancelled the run, or its workload was stopped.
     Cancelled,
     /// The run exceeded its deadline.
     Timeout,
@@ -122,7 +122,7 @@ impl ExecutionOutcome {
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Failure, Self::Denied, Self::Cancelled, Self::Timeout, Self::Unknown];
 
-    /// The wire form.
+    /// The wire form, such as `success`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl ExecutionOutcome {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
@@ -154,13 +154,13 @@ pub struct RunError {
 }
 
 impl RunError {
-    /// An error without a prompt offset.
+    /// Creates an error that refers to no position in the prompt.
     #[must_use]
     pub fn new(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: message.to_owned(), offset: None }
     }
 
-    /// The code, if the caller can correct the error with a different request.
+    /// The error code, if the caller can avoid the error with a different request; otherwise `None`.
     #[must_use]
     pub fn caller_error_code(&self) -> Option<&'static str> {
         const CODES: [&str; 8] = [
@@ -177,17 +177,17 @@ impl RunError {
     }
 }
 
-/// A payload with a salt. After an erasure of both, the digest reveals nothing about the body.
+/// JSON text with a random salt. After both are erased, the stored digest reveals nothing about the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
-    /// Canonical JSON, shared between the run and the statements that store it.
+    /// The canonical JSON text, shared between the run and the statements that store it.
     pub body: Arc<str>,
-    /// 16 random bytes.
+    /// The random salt, which prevents guessing the text from its digest.
     pub salt: [u8; 16],
 }
 
 impl Payload {
-    /// BLAKE3 of salt and body.
+    /// The BLAKE3 hash of the salt followed by the JSON text.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
@@ -206,41 +206,40 @@ pub fn digest_text(digest: &[u8; 32]) -> String {
 /// An accepted or denied run, as the accept commit stores it.
 #[derive(Clone, Debug)]
 pub struct Acceptance {
-    /// The run.
+    /// The identifier of the new run.
     pub execution_id: ExecutionId,
-    /// The workload.
+    /// The workload that the run executes.
     pub workload_id: WorkloadId,
-    /// The workspace.
+    /// The workspace to which the workload belongs.
     pub workspace_id: WorkspaceId,
-    /// The release.
+    /// The release that serves the run.
     pub release_id: ReleaseId,
-    /// The environment.
+    /// The environment in which the release serves.
     pub environment: Slug,
-    /// The lane.
+    /// The lane on which the release serves the run.
     pub lane: Lane,
-    /// The submitter.
+    /// The actor to whom the run is attributed.
     pub submitter: ActorRef,
-    /// The governance chain as of acceptance.
+    /// The digest of the governance chain at the time of acceptance.
     pub snapshot: SnapshotDigest,
-    /// The policy decision.
+    /// The policy decision that admits or denies the run.
     pub decision: RecordedDecision,
-    /// The inputs.
+    /// The inputs of the run, as JSON with a salt.
     pub inputs: Payload,
     /// The request context for the worker that executes the run.
     pub request_context: dispatch::RequestContext,
-    /// The time of acceptance.
+    /// The time at which the run was accepted.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
-    /// Access that admits the run in addition to the submitter's own rights.
+    /// A share link, result token or trusted service that gives access in addition to the submitter's own rights.
     pub delegated_access: DelegatedAccess,
 }
 
-/// Access to a run other than by the submitter's own rights: by a share link, by a result token, or through a trusted
-/// service.
+/// Access to a run by other means than the submitter's own rights: a share link, a result token or a trusted service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DelegatedAccess {
-    /// The share link. The accept commit counts one use of the link.
+    /// The share link that admits the run. The accept commit counts one use of the link.
     pub share_link: Option<ShareLinkId>,
     /// The hash of the token with which an anonymous submitter reads the run.
     pub result_token: Option<TokenHash>,
@@ -249,7 +248,7 @@ pub struct DelegatedAccess {
 }
 
 impl Acceptance {
-    /// A copy without the input text, for a statement that does not store the inputs.
+    /// Copies the acceptance without the text of the inputs, for a statement that does not store the inputs.
     #[must_use]
     pub fn without_inputs(&self) -> Self {
         Self {
@@ -292,7 +291,7 @@ pub enum Admission {
         lease_for: Duration,
         /// The time until the run's deadline, by the database's clock.
         deadline_in: Duration,
-        /// The acceptance fact.
+        /// The fact that the run was accepted.
         fact: Box<Fact>,
     },
     /// The run is queued for a worker.
@@ -307,29 +306,29 @@ pub enum Admission {
 /// The end of a run, as the finish commit stores it.
 #[derive(Clone, Debug)]
 pub struct FinishRecord {
-    /// The run.
+    /// The identifier of the run that ends.
     pub execution_id: ExecutionId,
     /// The fencing token of the run's lease.
     pub lease: Uuid,
-    /// The new status.
+    /// The status of the run after the commit.
     pub status: Status,
     /// The outcome of the run, or the outcome of its steps if the answer awaits review.
     pub outcome: ExecutionOutcome,
-    /// The time limit of a required review. With a review, the run has not ended yet.
+    /// The period in which a required review must take place. With a review, the run has not ended yet.
     pub review_timeout: Option<Duration>,
-    /// The error, if there is no answer.
+    /// The error of the run; `None` if the run has an answer.
     pub error: Option<RunError>,
-    /// The answer, if any.
+    /// The answer of the run; `None` if it ends without one.
     pub output: Option<Payload>,
     /// The records of the run's steps, in order.
     pub steps: Vec<StepRecord>,
-    /// Policy decisions that were made during the run.
+    /// The policy decisions that were made during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// Evidence artifacts.
+    /// The evidence artifacts that the steps of the run produced.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// The lineage of the run's steps.
+    /// The items that the steps of the run read, with their origins.
     pub lineage: Vec<LineageItem>,
-    /// Fulfilled obligations and their times.
+    /// The fulfilled obligations, each with the time of its fulfilment.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The last progress record, with the events that no earlier record contains; `None` without such events.
     pub progress: Option<progress::ProgressRecord>,
@@ -337,16 +336,16 @@ pub struct FinishRecord {
     pub writeback: Option<Writeback>,
     /// When the run ended.
     pub finished_at: Timestamp,
-    /// The fact of the end.
+    /// The audit fact that records the end of the run.
     pub fact: Fact,
 }
 
-/// The record of one step: names, codes and times, never payloads.
+/// The record of one ended step of a run. It contains names, codes and times, never payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepRecord {
-    /// The step's id in the flow.
+    /// The identifier of the step in the flow.
     pub step_id: String,
-    /// The type of the step.
+    /// The type of the step, such as `llm_call`.
     pub step_type: &'static str,
     /// The error code, if the step failed.
     pub failure: Option<String>,
@@ -354,12 +353,12 @@ pub struct StepRecord {
     pub duration: Duration,
 }
 
-/// A stored step record.
+/// The record of one ended step, as read from the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepRow {
-    /// The step's id in the flow.
+    /// The identifier of the step in the flow.
     pub step_id: String,
-    /// The type of the step.
+    /// The type of the step, such as `llm_call`.
     pub step_type: String,
     /// The error code, if the step failed.
     pub failure: Option<String>,
@@ -370,22 +369,22 @@ pub struct StepRow {
 /// The identifiers of a run that its facts contain.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRef<'a> {
-    /// The run.
+    /// The identifier of the run.
     pub execution_id: ExecutionId,
-    /// The workload.
+    /// The workload that the run executes.
     pub workload_id: WorkloadId,
-    /// The workspace.
+    /// The workspace to which the workload belongs.
     pub workspace_id: WorkspaceId,
-    /// The release.
+    /// The release that serves the run.
     pub release_id: ReleaseId,
-    /// The environment.
+    /// The environment in which the release serves.
     pub environment: &'a Slug,
-    /// Digest of the inputs.
+    /// The salted BLAKE3 digest of the run's inputs.
     pub input_digest: [u8; 32],
 }
 
 impl RunRef<'_> {
-    /// The fact that the run ended.
+    /// Builds the fact that the run ended, with its outcome and error code.
     #[must_use]
     pub fn ended_fact(
         &self,
@@ -401,7 +400,7 @@ impl RunRef<'_> {
             "output_digest": output_digest,
         });
         let categories: &[NotificationCategory] = match outcome {
-            // A person must resolve an unknown outcome, so the fact notifies people.
+            // This fact notifies people, because a person must resolve an unknown outcome.
             ExecutionOutcome::Failure | ExecutionOutcome::Timeout | ExecutionOutcome::Unknown => {
                 &[NotificationCategory::Executions]
             }
@@ -411,7 +410,7 @@ impl RunRef<'_> {
         self.fact(FactKind::ExecutionEnded, detail, stamp).with_notification_categories(categories.iter().copied())
     }
 
-    /// The fact that a policy denied the run.
+    /// Builds the fact that a policy denied the run.
     #[must_use]
     pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": ExecutionOutcome::Denied.as_str(), "reason_code": decision.reason_code });
@@ -431,38 +430,38 @@ impl RunRef<'_> {
     }
 }
 
-/// A stored execution.
+/// A stored run with its status, outcome and answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Execution {
     /// The identifier of the execution.
     pub execution_id: ExecutionId,
-    /// The workload.
+    /// The workload that the run executes.
     pub workload_id: WorkloadId,
-    /// The workspace.
+    /// The workspace to which the workload belongs.
     pub workspace_id: WorkspaceId,
-    /// The release.
+    /// The release that serves the run.
     pub release_id: ReleaseId,
-    /// The environment.
+    /// The environment in which the release serves.
     pub environment: Slug,
-    /// The lane.
+    /// The lane on which the release serves the run.
     pub lane: Lane,
-    /// The submitter.
+    /// The actor to whom the run is attributed.
     pub submitter: ActorRef,
     /// The service that acts on the submitter's behalf.
     pub delegate: Option<ActorRef>,
-    /// The status.
+    /// The current status of the run.
     pub status: Status,
-    /// The outcome, once known.
+    /// The outcome of the run; `None` until it is known.
     pub outcome: Option<ExecutionOutcome>,
-    /// The error, if there is no answer.
+    /// The error of the run; `None` if the run has an answer or has not ended.
     pub error: Option<RunError>,
-    /// The answer, if it is still stored.
+    /// The answer as JSON text; `None` if the run has no answer or the answer was erased.
     pub output: Option<Arc<str>>,
-    /// The reason code of the admission decision.
+    /// The reason code of the policy decision that admitted or denied the run.
     pub reason_code: String,
     /// When the run was accepted.
     pub started_at: Timestamp,
-    /// When the run ended.
+    /// When the run ended; `None` until its end.
     pub finished_at: Option<Timestamp>,
 }
 

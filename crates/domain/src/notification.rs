@@ -1,9 +1,9 @@
-//! Notifications: which person receives which committed fact on which channels, and records of suppressed
-//! notifications.
+//! Notifications: the recipients of a committed fact, the channels on which they receive it, and the records of
+//! suppressed notifications.
 //!
-//! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people,
-//! [`recipient`] the people, and [`preference`] the channels. [`projection`] combines the three into inbox rows
-//! and suppressed decisions.
+//! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people, [`recipient`]
+//! selects the people, and [`preference`] selects the channels. [`projection`] combines these decisions into inbox
+//! rows, deliveries and suppressed decisions.
 
 pub mod announcement;
 pub mod backlog;
@@ -24,22 +24,23 @@ pub mod recipient;
 pub mod rule;
 pub mod text;
 
-/// A channel of delivery. Each tenant decides which of its own systems the chat and paging channels represent.
+/// A channel on which a person or a destination receives notifications. Each tenant decides which of its systems the
+/// chat and paging channels represent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
-    /// The inbox in the portal.
+    /// The inbox in the portal, which needs no address.
     Portal,
-    /// E-mail.
+    /// E-mail to a person or to a shared mailbox.
     Email,
-    /// The first team chat.
+    /// The first of the three team chats.
     ChatA,
-    /// The second team chat.
+    /// The second of the three team chats.
     ChatB,
-    /// The third team chat.
+    /// The third of the three team chats.
     ChatC,
-    /// The on-call pager.
+    /// The pager of the people on call.
     Paging,
-    /// A webhook. Its requests are signed if the destination has a secret.
+    /// An HTTP request to a webhook. The request is signed if the destination has a secret.
     Webhook,
 }
 
@@ -62,14 +63,14 @@ impl Channel {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|channel| channel.as_str() == text)
     }
 
-    /// Whether the channel is enabled for a person without own preferences whose role has no default profile. Only
-    /// the inbox is.
+    /// Whether the channel is on for a person without preferences, if no role of the person has a default. Only the
+    /// inbox is.
     #[must_use]
     pub const fn is_enabled_by_default(self) -> bool {
         match self {
@@ -82,11 +83,11 @@ impl Channel {
 /// The urgency of a notification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// The notification is for information.
+    /// The notification informs and demands no action.
     Info,
-    /// The notification needs attention.
+    /// The notification demands attention.
     Warning,
-    /// The notification needs immediate action.
+    /// The notification demands immediate action.
     Critical,
 }
 
@@ -94,7 +95,7 @@ impl Severity {
     /// Every severity.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The wire form.
+    /// The wire form, such as `info`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,7 +105,7 @@ impl Severity {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|severity| severity.as_str() == text)
@@ -115,13 +116,13 @@ impl Severity {
 /// and environments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
-    /// Preferences for workloads and environments have no effect.
+    /// Preferences for workloads and environments have no effect, and there are no digests or announcements.
     Standard,
-    /// Preferences of all scopes have effect.
+    /// Preferences of all scopes have an effect, and there are digests and announcements.
     Advanced,
 }
 
-/// A required notification setting of the tenant is off.
+/// The request needs a notification setting that is off in the tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
 pub struct RequiredSettingOff(pub Setting);
@@ -129,14 +130,14 @@ pub struct RequiredSettingOff(pub Setting);
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
-    /// Whether facts produce notifications.
+    /// The setting that decides whether facts cause notifications.
     Notifications,
-    /// Whether the advanced tier is on.
+    /// The setting that selects the advanced tier.
     AdvancedTier,
 }
 
 impl Setting {
-    /// The name of the setting in `detail.setting`.
+    /// The name of the setting, which an error response contains as `detail.setting`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

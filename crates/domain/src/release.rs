@@ -1,4 +1,4 @@
-//! Releases: exact versions that are bound to a workload in one environment, then reviewed, approved and deployed
+//! Releases: exact versions, bound to a workload in one environment. A release is reviewed, approved and then activated
 //! on lanes.
 
 pub mod activate;
@@ -38,20 +38,20 @@ pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
 use review::ReviewerVerdict;
 use serde_json::json;
 
-/// The names of the release states.
+/// The states of a release, without their data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateName {
-    /// Bindings can change.
+    /// The bindings of the release can change.
     Draft,
-    /// Bindings are frozen, and the release awaits verdicts of reviewers.
+    /// The bindings are frozen, and the release awaits the verdicts of reviewers.
     ReviewReady,
-    /// The release can be activated.
+    /// Enough reviewers approved the release, so it can be activated.
     Approved,
     /// The release holds at least one lane.
     Active,
-    /// The release held lanes, and other releases replaced it on all of them.
+    /// The release lost its last lane to another release or by a rollback. A rollback can return lanes to it.
     Superseded,
-    /// The release has ended permanently.
+    /// The release has ended permanently and can take no lane.
     Retired,
 }
 
@@ -60,7 +60,7 @@ impl StateName {
     pub const ALL: [Self; 6] =
         [Self::Draft, Self::ReviewReady, Self::Approved, Self::Active, Self::Superseded, Self::Retired];
 
-    /// The wire form.
+    /// The wire form, such as `draft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,47 +73,47 @@ impl StateName {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
-/// The state of a release, with the data specific to it.
+/// The state of a release, with the bindings digest to which it applies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Bindings can change.
+    /// The bindings of the release can change.
     Draft,
-    /// Bindings are frozen, and the release awaits verdicts of reviewers.
+    /// The bindings are frozen, and the release awaits the verdicts of reviewers.
     ReviewReady {
-        /// The digest under review.
+        /// The bindings digest that reviewers see.
         digest: BindingsDigest,
     },
-    /// The release can be activated.
+    /// Enough reviewers approved the release, so it can be activated.
     Approved {
-        /// The approved digest.
+        /// The bindings digest that reviewers approved.
         digest: BindingsDigest,
     },
     /// The release holds at least one lane.
     Active {
-        /// The approved digest, under which the release runs.
+        /// The bindings digest that reviewers approved, and under which the release serves.
         digest: BindingsDigest,
     },
-    /// The release held lanes, and other releases replaced it on all of them.
+    /// The release lost its last lane to another release or by a rollback. A rollback can return lanes to it.
     Superseded {
-        /// The digest under which the release ran.
+        /// The bindings digest under which the release served.
         digest: BindingsDigest,
     },
-    /// The release has ended permanently.
+    /// The release has ended permanently and can take no lane.
     Retired {
-        /// The digest of the frozen bindings; `None` if the release was retired as a draft.
+        /// The bindings digest; `None` if the release was retired as a draft.
         digest: Option<BindingsDigest>,
     },
 }
 
 impl State {
-    /// The name of the state.
+    /// The name of the state, without its data.
     #[must_use]
     pub const fn name(&self) -> StateName {
         match self {
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// The digest of the frozen bindings; `None` if the bindings are not frozen.
+    /// The bindings digest of the state; `None` if the bindings are not frozen.
     #[must_use]
     pub const fn digest(&self) -> Option<&BindingsDigest> {
         match self {
@@ -139,8 +139,8 @@ impl State {
         }
     }
 
-    /// Builds the state from its stored name and digest; `None` if the digest is missing or not allowed for the
-    /// state.
+    /// Builds a state from its stored name and digest. Returns `None` if the state requires a digest that is missing,
+    /// or allows none.
     #[must_use]
     pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
         match (name, digest) {
@@ -156,22 +156,22 @@ impl State {
     }
 }
 
-/// A version that a release binds in a role, with the data that the rules of releases need.
+/// A version that a release binds, with the data that the rules of releases read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
     /// The identifier of the binding.
     pub binding_id: BindingId,
-    /// The role, which is the kind of the bound asset.
+    /// The role of the version, which is the kind of its asset.
     pub role: AssetKind,
-    /// The bound version.
+    /// The identifier of the bound version.
     pub asset_version_id: AssetVersionId,
-    /// The checksum of the version.
+    /// The checksum of the bound version.
     pub checksum: Checksum,
-    /// The label of the version.
+    /// The label of the bound version, such as `v2`.
     pub version_label: VersionLabel,
-    /// The asset of the version.
+    /// The asset to which the version belongs.
     pub asset_id: AssetId,
-    /// The asset's slug.
+    /// The slug of the asset.
     pub asset_slug: Slug,
     /// The time at which the version was bound.
     pub created_at: Timestamp,
@@ -179,29 +179,29 @@ pub struct Binding {
     pub created_by: ActorRef,
 }
 
-/// A version that can be bound, with the data that the rules of bindings need.
+/// A version that a draft may bind, with the data that the rules of bindings read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BindableVersion {
-    /// The version to bind.
+    /// The identifier of the version.
     pub asset_version_id: AssetVersionId,
     /// The checksum of the version.
     pub checksum: Checksum,
-    /// The label of the version.
+    /// The label of the version, such as `v2`.
     pub version_label: VersionLabel,
-    /// The asset of the version.
+    /// The asset to which the version belongs.
     pub asset_id: AssetId,
-    /// The asset's slug.
+    /// The slug of the asset.
     pub asset_slug: Slug,
-    /// The asset's kind.
+    /// The kind of the asset, which is the role of the binding.
     pub kind: AssetKind,
-    /// The asset's lifecycle state.
+    /// The lifecycle of the asset, which must permit new bindings.
     pub lifecycle: Lifecycle,
 }
 
-/// The maximum number of bindings of a release. Each read of a release loads all bindings, and each run uses them.
+/// The maximum number of bindings of a release. It is bounded, because each read of a release loads all bindings.
 pub const MAX_BINDINGS: usize = 100;
 
-/// Exact versions for one workload in one environment.
+/// Exact versions for one workload in one environment, with the verdicts on them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release(pub(crate) ReleaseRecord);
 
@@ -214,15 +214,15 @@ pub struct ReleaseRecord {
     pub workload_id: WorkloadId,
     /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The environment: a slug such as `dev`.
+    /// The slug of the environment, such as `dev`.
     pub environment: Slug,
     /// The lanes on which the release can be activated.
     pub target_lane: TargetLane,
-    /// The state of the release.
+    /// The current state, with its bindings digest.
     pub state: State,
     /// The policy bundle asset that the release must bind, if the author named one.
     pub policy_bundle_id: Option<AssetId>,
-    /// The release that this release first replaced on a lane, if any.
+    /// The release whose lane this release took first, if any.
     pub supersedes_release_id: Option<ReleaseId>,
     /// The latest rollout of the release, if any.
     pub rollout: Option<Rollout>,
@@ -230,8 +230,7 @@ pub struct ReleaseRecord {
     pub rollback_advised: bool,
     /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
-    /// The resolved references of the bound contents. It is empty in drafts, whose references are not resolved
-    /// yet.
+    /// The resolved references of the bound contents; empty in a draft, whose references are not resolved yet.
     pub references: Vec<FrozenReference>,
     /// The verdicts on the release, oldest first.
     pub approvals: Vec<ReviewerVerdict>,
@@ -247,7 +246,7 @@ pub struct ReleaseRecord {
 
 aggregate!(Release, ReleaseRecord);
 
-/// The data of a new release.
+/// The data from which a release draft is created.
 #[derive(Clone, Debug)]
 pub struct NewRelease {
     /// The identifier of the release.
@@ -256,7 +255,7 @@ pub struct NewRelease {
     pub workload_id: WorkloadId,
     /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The environment of the release.
+    /// The slug of the environment.
     pub environment: Slug,
     /// The lanes on which the release can be activated.
     pub target_lane: TargetLane,
@@ -265,7 +264,7 @@ pub struct NewRelease {
 }
 
 impl Release {
-    /// Creates a release in the state draft.
+    /// Creates a release draft without bindings.
     pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
         let next = Self(ReleaseRecord {
             release_id: new.release_id,
@@ -291,11 +290,11 @@ impl Release {
         Change::create(next, fact)
     }
 
-    /// Binds a version.
+    /// Binds a version to the draft in its role.
     ///
     /// # Errors
-    /// If the release is not a draft, the role does not match or is already bound, the asset is not active, or the
-    /// release has the maximum number of bindings.
+    /// If the release is not a draft, the role does not match or is already bound, or the asset is not active. Also if
+    /// the release has the maximum number of bindings.
     pub fn bind(
         &self,
         binding_id: BindingId,
@@ -341,7 +340,7 @@ impl Release {
         Ok(Change::replace(next, self.revision, fact))
     }
 
-    /// Removes a binding.
+    /// Removes a binding from the draft.
     ///
     /// # Errors
     /// If the release is not a draft, or has no such binding.
@@ -363,8 +362,8 @@ impl Release {
         Ok(Change::replace(next, self.revision, fact))
     }
 
-    /// The states to which the release can change. An active release can also be activated on lanes that it does
-    /// not hold.
+    /// The states to which the release can change. An active release can be activated again, on target lanes that it
+    /// does not hold.
     #[must_use]
     pub fn valid_transitions(&self, deployment: &Deployment) -> Vec<StateName> {
         match self.state.name() {
@@ -378,8 +377,8 @@ impl Release {
         }
     }
 
-    /// A copy of the release with these references frozen, as if it were under review. Callers use it to measure
-    /// the run plan before the decision.
+    /// A copy of the release with these frozen references, as a review would show it. Callers measure the run plan of
+    /// the copy before the submission.
     #[must_use]
     pub fn with_frozen_references(&self, references: Vec<FrozenReference>) -> Self {
         Self(ReleaseRecord { references, ..self.0.clone() })
@@ -432,7 +431,7 @@ impl Release {
 
     fn with_state(&self, state: State, stamp: &Stamp) -> Self {
         let references = match state {
-            // INVARIANT: a release has resolved references if and only if its bindings are frozen.
+            // INVARIANT: a release has resolved references only while its bindings are frozen.
             State::Draft => Vec::new(),
             State::ReviewReady { .. }
             | State::Approved { .. }
@@ -462,7 +461,7 @@ impl Release {
             "to": target.name().as_str(),
             "bindings_digest": target.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
-        // The submission of a release requests verdicts, so its fact notifies reviewers.
+        // The submission of a release asks for verdicts, so its fact notifies reviewers.
         let category = matches!(target, State::ReviewReady { .. }).then_some(NotificationCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_notification_categories(category)

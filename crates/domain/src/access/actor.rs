@@ -1,31 +1,31 @@
-//! References to actors: `user:ada`, `service:ci`.
+//! References to actors, such as `user:ada` or `service:ci`.
 
 use crate::{id::ShareLinkId, slug::Slug};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Maximum length of the name of an actor or owner, in bytes.
+/// The maximum length of an actor's or owner's name, in bytes.
 pub(super) const MAX_NAME: usize = 127;
 
 /// The kind of an actor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ActorKind {
-    /// A person.
+    /// A person, such as `user:ada`.
     User,
-    /// A group of people.
+    /// A group of people, such as `group:support`.
     Group,
     /// A program with its own credentials.
     Service,
-    /// A component of Fairway.
+    /// A component of Fairway, such as `system:sequencer`.
     System,
     /// The holder of a share link.
     ShareLink,
-    /// An unauthenticated caller.
+    /// A caller without an identity.
     Anonymous,
 }
 
 impl ActorKind {
-    /// The prefix of a reference to this kind, before the colon.
+    /// The prefix of references to actors of this kind, before the colon.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ pub struct ActorRef {
     name: String,
 }
 
-/// The text is not a valid actor or owner reference.
+/// The text is not a reference to an actor or owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected a reference such as `user:ada`")]
 pub struct ActorRefusal;
@@ -60,13 +60,13 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 impl ActorRef {
-    /// Maximum length of a reference to a user, group or service, in characters.
+    /// The maximum length of a reference to a user, group or service, in characters.
     pub const MAX_PRINCIPAL_CHARS: usize = "service:".len() + MAX_NAME;
 
-    /// Maximum length of a reference of any kind, in characters.
+    /// The maximum length of a reference to an actor of any kind, in characters.
     pub const MAX_CHARS: usize = "share_link:".len() + MAX_NAME;
 
-    /// Parses an untrusted text.
+    /// Parses an untrusted text as an actor reference.
     ///
     /// # Errors
     /// When the text is not a valid reference.
@@ -89,45 +89,46 @@ impl ActorRef {
         Ok(Self { kind, name: name.to_owned() })
     }
 
-    /// The unauthenticated actor.
+    /// The actor of callers without an identity.
     #[must_use]
     pub const fn anonymous() -> Self {
         Self { kind: ActorKind::Anonymous, name: String::new() }
     }
 
-    /// The default user of a local server.
+    /// The actor of local mode for requests that name no other actor.
     #[must_use]
     pub fn local() -> Self {
         Self { kind: ActorKind::User, name: "local".to_owned() }
     }
 
-    /// A component of Fairway, identified by a fixed name.
+    /// The actor for a component of Fairway with this fixed name.
     #[must_use]
     pub fn system(name: &'static str) -> Self {
         Self { kind: ActorKind::System, name: name.to_owned() }
     }
 
-    /// The holder of a share link.
+    /// The actor for the holder of this share link.
     #[must_use]
     pub fn share_link(id: ShareLinkId) -> Self {
         Self { kind: ActorKind::ShareLink, name: id.to_string() }
     }
 
-    /// The actor for an issuer's subject that has no usable name claim. `digest` is lower-case hexadecimal.
+    /// The actor for a subject without a usable name claim. `digest` is a digest of issuer and subject in lower-case
+    /// hexadecimal.
     pub(crate) fn of_subject(kind: ActorKind, digest: &str) -> Self {
         Self { kind, name: format!("sub-{digest}") }
     }
 
     /// The reference to this actor while it works in another tenant: the name, `@`, and the slug of its home tenant,
-    /// such as `user:ada@acme`. The suffix is necessary because names are unique within one tenant only. Identities of
-    /// the other tenant cannot have such a name. `None` if the name would be too long.
+    /// such as `user:ada@acme`. The suffix is necessary, because actor names are unique only within a tenant. No
+    /// identity of the other tenant can have such a name. `None` if the name would be too long.
     #[must_use]
     pub fn visiting_from(&self, home_tenant: &Slug) -> Option<Self> {
         let name = format!("{}@{home_tenant}", self.name);
         is_name(&name).then_some(Self { kind: self.kind, name })
     }
 
-    /// The actor and its home tenant, if [`Self::visiting_from`] created the name.
+    /// The actor and its home tenant, if [`Self::visiting_from`] built this reference.
     #[must_use]
     pub fn visitor_home(&self) -> Option<(Self, Slug)> {
         let (name, home_tenant) = self.name.rsplit_once('@')?;
@@ -135,7 +136,7 @@ impl ActorRef {
         is_name(name).then(|| (Self { kind: self.kind, name: name.to_owned() }, home_tenant))
     }
 
-    /// The kind of the actor.
+    /// The kind of the actor, such as user or service.
     #[must_use]
     pub const fn kind(&self) -> ActorKind {
         self.kind

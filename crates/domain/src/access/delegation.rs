@@ -1,4 +1,4 @@
-//! Delegation: a trusted service acts for the principal that the on-behalf-of fields of its request name.
+//! Delegation: a trusted service submits a run for the principal that the on-behalf-of fields of its request name.
 //!
 //! Source: specification, execution; contract, section 12.
 
@@ -9,31 +9,31 @@ use super::{
 use crate::offered_tool::BuiltinTool;
 use serde_json::Value;
 
-/// The only valid value of `execution_mode`.
+/// The only valid value of the field `execution_mode`.
 const ON_BEHALF_OF: &str = "on_behalf_of";
 
-/// Whether a client may act on behalf of other principals.
+/// Whether a client may act for other principals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DelegationTrust {
-    /// The client may act on behalf of other principals.
+    /// The client may act for other principals.
     Trusted,
     /// The client may act for itself only.
     Untrusted,
 }
 
-/// Reason to refuse the on-behalf-of fields of a request.
+/// The reason why a request with on-behalf-of fields is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DelegationRefusal {
-    /// The client may not send the fields.
+    /// The client is not trusted to act for other principals.
     UntrustedClient,
-    /// These fields are missing, malformed or contradict other fields. All four are required together.
+    /// These fields are missing, malformed or inconsistent with other fields. A request must have all four fields.
     InvalidFields(Vec<OnBehalfOfField>),
-    /// The tool would act with the rights of the service instead of those of the principal.
+    /// The called tool would act with the rights of the service instead of the rights of the principal.
     UnsupportedTool,
 }
 
 impl OnBehalfOfFields {
-    /// The principal that the fields name; `None` if the request has none of these fields.
+    /// The principal for which the service acts; `None` if the request has none of the fields.
     ///
     /// # Errors
     /// When the client is not a delegating service, or a field is missing or invalid.
@@ -70,8 +70,8 @@ impl OnBehalfOfFields {
     }
 }
 
-/// Checks that a built-in tool can act on behalf of `subject`. Only a run can belong to another principal; the other
-/// tools would read with the rights of the service.
+/// Checks that a built-in tool can act for the principal `subject`. Only a run can belong to another principal; the
+/// other tools would read with the rights of the service.
 ///
 /// # Errors
 /// When a subject is given and the tool does not start a run.

@@ -1,7 +1,7 @@
-//! Identities from access tokens: the port that verifies tokens, and the rules for their headers and claims
-//! (RFC 9068, RFC 8725).
+//! Identities from access tokens: the port that verifies tokens, and the rules for token headers and claims (RFC 9068,
+//! RFC 8725).
 //!
-//! The rules are pure functions. They run before the signature check, so that a malformed token causes neither
+//! The rules are pure functions that run before the check of the signature. Therefore a malformed token causes neither
 //! cryptographic work nor network requests.
 
 mod claims;
@@ -21,10 +21,10 @@ use crate::{slug::Slug, time::Timestamp};
 use async_trait::async_trait;
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Verifies bearer access tokens.
+/// The port that verifies bearer access tokens.
 #[async_trait]
 pub trait IdentityProvider: Send + Sync {
-    /// The identity of a valid token.
+    /// Verifies a token and returns the identity that it proves.
     ///
     /// # Errors
     /// [`TokenRefusal::Invalid`] for a token that must not be accepted, and [`TokenRefusal::Unavailable`] while the
@@ -32,27 +32,27 @@ pub trait IdentityProvider: Send + Sync {
     async fn verify(&self, token: &str) -> Result<Arc<VerifiedIdentity>, TokenRefusal>;
 }
 
-/// The identity that a verified token proves. `issuer` and `subject` together identify the person or service; no
-/// other claim does. `Debug` output omits every value.
+/// The identity that a verified token proves. Only `issuer` and `subject` together identify the person or service.
+/// `Debug` output omits every value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedIdentity {
-    /// The configured issuer, which equals the token's `iss`.
+    /// The configured issuer, which equals the claim `iss` of the token.
     pub issuer: String,
-    /// The token's `sub`, unique within the issuer.
+    /// The claim `sub` of the token, which is unique within the issuer.
     pub subject: String,
-    /// A person or a service.
+    /// Whether the subject is a person or a service.
     pub kind: IdentityKind,
-    /// The value of the configured name claim.
+    /// The value of the claim that is configured as name claim, if the token has it.
     pub name: Option<String>,
-    /// The groups of the subject.
+    /// The groups that the token lists for the subject.
     pub groups: GroupsClaim,
-    /// The tenant that the token names.
+    /// The tenant that the token names, if the configuration has a tenant claim.
     pub tenant: TenantClaim,
-    /// The e-mail address, if the issuer states that the address is verified.
+    /// The e-mail address, if the issuer states that it verified the address.
     pub email: Option<String>,
-    /// When the token expires, without leeway.
+    /// The time at which the token expires, without leeway.
     pub expires_at: Timestamp,
-    /// The only tenant of the issuer's subjects, if the configuration binds the issuer to one.
+    /// The tenant to which the configuration binds all subjects of the issuer, if any.
     pub bound_tenant: Option<Slug>,
 }
 
@@ -62,57 +62,57 @@ impl fmt::Debug for VerifiedIdentity {
     }
 }
 
-/// The kind of a subject.
+/// Whether a subject is a person or a service.
 #[derive(Clone, PartialEq, Eq)]
 pub enum IdentityKind {
-    /// A person.
+    /// The subject is a person.
     Person,
-    /// A client that acts for itself, by the client credentials grant.
+    /// The subject is a client that acts for itself (client credentials grant).
     Service {
-        /// The client's identifier at the issuer.
+        /// The identifier of the client at the issuer.
         client_id: String,
     },
 }
 
-/// The groups claim of a token.
+/// The groups that a token lists for its subject.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GroupsClaim {
     /// The token has no groups claim.
     Absent,
-    /// All groups of the subject, in the token's order.
+    /// The token lists all groups of the subject, in this order.
     Listed(Vec<String>),
-    /// The subject has more groups than a token can contain. They must be read from the issuer; an empty list would
-    /// be wrong.
+    /// The subject has more groups than the token can list. The groups must be read from the issuer, because an empty
+    /// list would be wrong.
     Overage {
-        /// The claim source of the groups, if the token names one.
+        /// The claim source of the groups; `None` if the token names none.
         source: Option<ClaimSource>,
     },
 }
 
-/// The address at which an issuer offers claims that a token omits (`_claim_sources`, OpenID Connect Core 5.6.2).
+/// The address at which an issuer offers claims that a token omits (`_claim_sources`, OpenID Connect Core, 5.6.2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClaimSource {
-    /// The address.
+    /// The URL of the claim source.
     pub endpoint: String,
-    /// The bearer token for requests to the address, if the claim source requires one.
+    /// The bearer token that the claim source requires, if any.
     pub access_token: Option<String>,
 }
 
-/// The tenant claim of a token.
+/// The tenant that a token names for its subject.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TenantClaim {
     /// The configuration names no tenant claim.
     NotConfigured,
-    /// The configured claim is absent, or is not a string.
+    /// The configured tenant claim is absent or not a string.
     Missing {
-        /// The name of the claim.
+        /// The name of the configured tenant claim.
         claim: String,
     },
-    /// The token names a tenant. The tenant may not exist.
+    /// The token names a tenant, which may not exist.
     Named {
-        /// The name of the claim.
+        /// The name of the configured tenant claim.
         claim: String,
-        /// The value of the claim, a tenant's slug.
+        /// The value of the claim: the slug of a tenant.
         tenant: String,
     },
 }
@@ -120,13 +120,13 @@ pub enum TenantClaim {
 /// The reason why a token proves no identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenRefusal {
-    /// The token must not be accepted. Responses contain no reason; the reason is for logs.
+    /// The token must not be accepted. The reason goes to logs, never into responses.
     #[error("the access token is not valid")]
     Invalid(InvalidToken),
-    /// The issuer's keys cannot be read, and no known key has the token's key identifier.
+    /// The keys of the issuer cannot be read, and no cached key has the token's key identifier.
     #[error("the keys of the token's issuer are not available")]
     Unavailable {
-        /// The time until the keys are fetched again.
+        /// The time until the server tries to fetch the keys again.
         retry_after: Duration,
     },
 }
@@ -143,66 +143,66 @@ pub enum InvalidToken {
     /// The token has more than [`MAX_TOKEN_BYTES`] bytes.
     #[error("the token is too long")]
     TooLong,
-    /// The token is not a JWS in compact serialization: three parts in base64url without padding, of which the first
-    /// two are JSON objects without duplicate members.
+    /// The token is not a JWS in compact serialization. Such a token has three parts in base64url without padding, and
+    /// the first two are JSON objects without duplicate members.
     #[error("the token is not a signed token in compact form")]
     Malformed,
-    /// The header has a member that embeds or locates a key, is critical, or belongs to encryption.
+    /// The header has a member that embeds or locates a key, that is critical, or that belongs to encryption.
     #[error("the token's header has a forbidden member")]
     ForbiddenHeader,
-    /// The algorithm is not RS256, PS256, ES256 or EdDSA.
+    /// The algorithm of the signature is not RS256, PS256, ES256 or EdDSA.
     #[error("the token's algorithm is not allowed")]
     Algorithm,
-    /// The type is not that of an access token.
+    /// The header type (`typ`) does not belong to the expected kind of token.
     #[error("the token's type is not that of an access token")]
     Type,
-    /// The key identifier is absent, empty, too long, or not a string.
+    /// The key identifier (`kid`) is absent, empty, too long or not a string.
     #[error("the token has no usable key identifier")]
     KeyId,
-    /// The issuer is absent or not configured.
+    /// The issuer (`iss`) is absent or not configured.
     #[error("the token's issuer is not configured")]
     Issuer,
-    /// The audience does not contain the configured audience.
+    /// The audience (`aud`) of the token does not contain the configured audience.
     #[error("the token is for another audience")]
     Audience,
-    /// The token's only audience is the portal's client, so it is not an access token for this server.
+    /// The only audience of the token is the portal's client, so the token is not an access token for this server.
     #[error("the token is for the portal's client alone")]
     PortalOnly,
-    /// A claim shows that the token was issued for another use, for example as an ID token, a logout token or a
-    /// security event token.
+    /// A claim shows that the token was issued for another use, such as an ID token, a logout token or a security event
+    /// token.
     #[error("the token is for another use")]
     OtherPurpose,
-    /// The ID token does not repeat the nonce of the sign-in.
+    /// The ID token does not contain the nonce of this sign-in.
     #[error("the ID token belongs to another sign-in: its nonce is missing or differs")]
     Nonce,
-    /// The subject is absent, not a string, or too long.
+    /// The subject (`sub`) is absent, not a string or too long.
     #[error("the token has no usable subject")]
     Subject,
-    /// A claim has a value of a wrong type.
+    /// The value of a claim has a wrong type.
     #[error("a claim of the token has a wrong type")]
     ClaimType,
-    /// The expiry is absent, or a time is not a number of seconds within the years 1970 to 9999.
+    /// The expiry is absent, or a time in the token is not a number of seconds within the years 1970 to 9999.
     #[error("a time of the token is absent or not a number in range")]
     Time,
     /// The token has expired.
     #[error("the token has expired")]
     Expired {
-        /// How long ago, by this server's clock, in whole seconds.
+        /// The time since the expiry by this server's clock, in whole seconds.
         seconds_ago: u64,
     },
     /// The token is not valid yet.
     #[error("the token is not valid yet")]
     NotYetValid {
-        /// How far in the future its validity begins, by this server's clock, in whole seconds.
+        /// The time until the validity begins by this server's clock, in whole seconds.
         seconds_ahead: u64,
     },
-    /// The issuer has no key with the token's key identifier.
+    /// The issuer has no key with the key identifier of the token.
     #[error("the issuer has no such key")]
     UnknownKey,
-    /// The key does not belong to the token's algorithm.
+    /// The key of the issuer belongs to another algorithm than the token's signature.
     #[error("the key is for another algorithm")]
     KeyAlgorithm,
-    /// The signature is wrong.
+    /// The signature does not match the token and the key.
     #[error("the signature is wrong")]
     Signature,
 }
@@ -234,8 +234,8 @@ impl InvalidToken {
         }
     }
 
-    /// For a token that has expired or is not valid yet: the seconds between this server's clock and the token's
-    /// validity. Logs and administrators need this number, because differing clocks are the usual cause.
+    /// The seconds between this server's clock and the validity of the token, if the token has expired or is not valid
+    /// yet. Logs show this number, because clocks that differ are the usual cause.
     #[must_use]
     pub const fn seconds_outside_validity(self) -> Option<u64> {
         match self {

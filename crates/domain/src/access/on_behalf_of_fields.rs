@@ -1,17 +1,17 @@
-//! The on-behalf-of fields of a request, which [`super::delegation`] checks.
+//! The on-behalf-of fields of a request. [`super::delegation`] checks them.
 
 use serde_json::Value;
 
-/// A field of a request with which a service names the principal that it acts for.
+/// One on-behalf-of field. By these fields, a service names the principal for which it acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBehalfOfField {
-    /// `execution_mode`: the fixed value `on_behalf_of`.
+    /// `execution_mode`, which must have the value `on_behalf_of`.
     ExecutionMode,
-    /// `actor_ref`: the principal.
+    /// `actor_ref`, the reference to the principal.
     ActorRef,
-    /// `actor_type`: the kind of the principal.
+    /// `actor_type`, the kind of the principal.
     ActorType,
-    /// `actor_auth_mode`: the identity mode of the server.
+    /// `actor_auth_mode`, the authentication mode of the server.
     ActorAuthMode,
 }
 
@@ -19,7 +19,7 @@ impl OnBehalfOfField {
     /// Every field.
     pub const ALL: [Self; 4] = [Self::ExecutionMode, Self::ActorRef, Self::ActorType, Self::ActorAuthMode];
 
-    /// The name on the wire.
+    /// The name of the field in the request.
     #[must_use]
     pub const fn field_name(self) -> &'static str {
         match self {
@@ -31,15 +31,15 @@ impl OnBehalfOfField {
     }
 }
 
-/// The on-behalf-of fields of a request. A present member counts with any value, including null.
+/// The values of a request's on-behalf-of fields. A field counts as present with any value, including null.
 #[derive(Clone, Debug, Default)]
 pub struct OnBehalfOfFields {
-    /// `execution_mode`.
+    /// The value of `execution_mode`; `None` if the field is absent.
     pub execution_mode: Option<Value>,
-    /// `actor_ref`.
+    /// The value of `actor_ref`; `None` if the field is absent.
     pub actor_ref: Option<Value>,
-    /// `actor_type`.
+    /// The value of `actor_type`; `None` if the field is absent.
     pub actor_type: Option<Value>,
-    /// `actor_auth_mode`.
+    /// The value of `actor_auth_mode`; `None` if the field is absent.
     pub actor_auth_mode: Option<Value>,
 }

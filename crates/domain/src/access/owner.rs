@@ -1,4 +1,4 @@
-//! References to the owners of assets and workloads: `team:support`, `user:ada`.
+//! References to the owners of assets and workloads, such as `team:support` or `user:ada`.
 
 use super::actor::{ActorRefusal, MAX_NAME, is_name};
 use serde::{Serialize, Serializer};
@@ -9,10 +9,10 @@ use std::fmt;
 pub struct OwnerRef(String);
 
 impl OwnerRef {
-    /// Maximum length, in characters.
+    /// The maximum length of a reference, in characters.
     pub const MAX_CHARS: usize = "team:".len() + MAX_NAME;
 
-    /// Parses an untrusted text.
+    /// Parses an untrusted text as a reference to a team or a user.
     ///
     /// # Errors
     /// When the text names neither a team nor a user.
@@ -23,7 +23,7 @@ impl OwnerRef {
         }
     }
 
-    /// The reference as text.
+    /// The reference as text, such as `team:support`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! Permissions and sets of permissions.
+//! Permissions, and sets of them.
 
 use serde::{Serialize, Serializer};
 
@@ -66,12 +66,12 @@ impl Serialize for Permission {
     }
 }
 
-/// A set of permissions.
+/// A set of permissions, as one bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Permissions(u64);
 
 impl Permissions {
-    /// The set of the given permissions.
+    /// Creates the set of these permissions.
     #[must_use]
     pub const fn of(list: &[Permission]) -> Self {
         let mut bits = 0;
@@ -83,7 +83,7 @@ impl Permissions {
         Self(bits)
     }
 
-    /// The union of both sets.
+    /// The permissions that at least one of the two sets contains.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -1,4 +1,4 @@
-//! Principal bindings: the principals of a workload and the lane that serves each.
+//! Principal bindings: the principals that may use a workload, and the lane that serves each of them.
 
 use super::{ActorKind, ActorRef};
 use crate::{
@@ -15,20 +15,20 @@ use async_trait::async_trait;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// A principal bound to a workload.
+/// A principal that is bound to a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalBinding(pub(crate) PrincipalBindingRecord);
 
 /// The fields of [`PrincipalBinding`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalBindingRecord {
-    /// The identifier of the binding. It is stable across lane changes.
+    /// The identifier of the binding, which stays the same when the lane changes.
     pub principal_binding_id: PrincipalBindingId,
-    /// The workload.
+    /// The workload to which the principal is bound.
     pub workload_id: WorkloadId,
-    /// A user, group or service; bound to a workload at most once.
+    /// The user, group or service. A workload has at most one binding for each principal.
     pub principal: ActorRef,
-    /// The lane that serves the principal; `None` selects no lane.
+    /// The lane that serves the principal; `None` if the binding selects no lane.
     pub lane: Option<Lane>,
     /// When the principal was bound.
     pub created_at: Timestamp,
@@ -38,13 +38,13 @@ pub struct PrincipalBindingRecord {
     pub updated_at: Timestamp,
     /// The actor that last changed the binding.
     pub updated_by: ActorRef,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(PrincipalBinding, PrincipalBindingRecord);
 
-/// The principal kind cannot be bound.
+/// A principal of this kind cannot be bound to a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("only users, groups and services can be bound to workloads")]
 pub struct PrincipalRefusal;
@@ -58,7 +58,7 @@ impl PrincipalRefusal {
 }
 
 impl PrincipalBinding {
-    /// Binds a principal that is not yet bound to the workload.
+    /// Binds a principal to a workload to which it is not bound yet.
     ///
     /// # Errors
     /// When the principal is not a user, group or service.
@@ -88,7 +88,7 @@ impl PrincipalBinding {
         Ok(Change::create(next, fact))
     }
 
-    /// Replaces the lane.
+    /// Replaces the lane that the binding selects.
     pub fn rebind(&self, workload: &Workload, lane: Option<Lane>, stamp: &Stamp) -> Change<Self> {
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(PrincipalBindingRecord {
@@ -102,7 +102,7 @@ impl PrincipalBinding {
         Change::replace(next, self.revision, fact)
     }
 
-    /// The audit fact for this binding or its removal.
+    /// Builds the fact that this binding was created, changed or removed. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, workload: &Workload, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "principal_binding", id: self.principal_binding_id.uuid() };
@@ -115,24 +115,24 @@ impl PrincipalBinding {
     }
 }
 
-/// A lane that a principal binding selects, as loaded for a caller.
+/// A lane that a principal binding selects, as the store loads it for a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneBinding {
-    /// The caller or one of its groups.
+    /// The bound principal: the caller or one of its groups.
     pub principal: ActorRef,
-    /// The workload.
+    /// The workload to which the principal is bound.
     pub workload_id: WorkloadId,
-    /// The lane.
+    /// The lane that the binding selects.
     pub lane: Lane,
 }
 
-/// The lanes that a caller's own bindings and its groups' bindings select, by workload.
+/// The lane of each workload that the bindings of a caller and its groups select.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BoundLanes(BTreeMap<WorkloadId, Lane>);
 
 impl BoundLanes {
-    /// Selects a lane for each workload. The actor's own binding overrides the bindings of its groups. Among the
-    /// groups' bindings, the most restrictive lane applies.
+    /// Selects the lane of each workload. The binding of the actor itself overrides the bindings of its groups. Among
+    /// the groups' bindings, the most restrictive lane wins.
     #[must_use]
     pub fn from_bindings(actor: &ActorRef, bindings: Vec<LaneBinding>) -> Self {
         let (own_bindings, group_bindings): (Vec<_>, Vec<_>) =
@@ -148,14 +148,14 @@ impl BoundLanes {
         Self(lanes)
     }
 
-    /// An estimate of the heap memory of the lanes, in bytes.
+    /// The estimated heap memory of the lanes, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         // A B-tree node has space for eleven entries and contains six on average.
         self.0.len().saturating_mul(2 * size_of::<(WorkloadId, Lane)>())
     }
 
-    /// The lane that the bindings select for the caller in a workload.
+    /// The lane that the bindings select for the caller in this workload, if any.
     #[must_use]
     pub fn lane(&self, workload: WorkloadId) -> Option<Lane> {
         self.0.get(&workload).copied()
@@ -172,7 +172,7 @@ pub trait PrincipalBindingStore: Send + Sync {
         workload: WorkloadId,
         principal: &ActorRef,
     ) -> Result<Option<PrincipalBinding>, StoreError>;
-    /// A page of a workload's bindings, newest first.
+    /// Lists one page of a workload's bindings, newest first.
     async fn list(
         &self,
         scope: TenantScope,
@@ -186,7 +186,7 @@ pub trait PrincipalBindingStore: Send + Sync {
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Removes a binding if it is unchanged since it was read, and increments the access revision.
+    /// Deletes a binding if it is unchanged since it was read, and increments the access revision.
     async fn commit_removal(
         &self,
         scope: TenantScope,

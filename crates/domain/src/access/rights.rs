@@ -1,4 +1,4 @@
-//! Grants, the scopes to which they are confined, and the permission check.
+//! Role grants, the scopes in which they apply, and the permission check.
 
 use super::{
     permission::{Permission, Permissions},
@@ -8,26 +8,26 @@ use super::{
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;
 
-/// The scope in which a grant applies.
+/// The scope in which a role grant applies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GrantScope {
-    /// In every tenant.
+    /// The grant applies in every tenant.
     Platform,
-    /// In one tenant.
+    /// The grant applies in one tenant.
     Tenant(TenantId),
-    /// In the workspaces of one namespace.
+    /// The grant applies in all workspaces of one namespace.
     Namespace(NamespaceId),
-    /// In one workspace.
+    /// The grant applies in one workspace.
     Workspace(WorkspaceId),
-    /// For one workload.
+    /// The grant applies to one workload.
     Workload(WorkloadId),
 }
 
 impl GrantScope {
-    /// The wire forms of all scope kinds.
+    /// The wire forms of all kinds of scopes.
     pub const KINDS: [&str; 5] = ["platform", "tenant", "namespace", "workspace", "workload"];
 
-    /// The wire form of the scope's kind.
+    /// The wire form of the scope's kind, such as `workspace`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl GrantScope {
         }
     }
 
-    /// The identifier of the resource to which the grant is confined; `None` for the platform.
+    /// The identifier of the resource that the scope names; `None` for the platform.
     #[must_use]
     pub const fn reference(&self) -> Option<Uuid> {
         match self {
@@ -51,8 +51,8 @@ impl GrantScope {
         }
     }
 
-    /// Builds a scope from its kind and the identifier of its resource; `None` for an unknown kind, or an identifier
-    /// that is missing or unexpected.
+    /// Builds a scope from its kind and the identifier of its resource. Returns `None` if the kind is unknown, or the
+    /// identifier is missing or unexpected.
     #[must_use]
     pub fn from_parts(kind: &str, reference: Option<Uuid>) -> Option<Self> {
         match (kind, reference) {
@@ -66,20 +66,20 @@ impl GrantScope {
     }
 }
 
-/// A role with its permissions, confined to a scope.
+/// A role with its permissions, in one scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// The role.
+    /// The role that is granted.
     pub role: Role,
-    /// The effective permissions: those of the role, except in tests, which grant individual permissions.
+    /// The permissions of the grant: those of the role, or single permissions in tests.
     pub permissions: Permissions,
     /// The scope in which the grant applies.
     pub scope: GrantScope,
-    /// The origin of the grant.
+    /// The source from which the server derived the grant.
     pub source: GrantSource,
 }
 
-/// The origin of a grant.
+/// The source from which the server derives a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantSource {
     /// A role binding, or a built-in rule of the server.
@@ -89,7 +89,7 @@ pub enum GrantSource {
 }
 
 impl GrantSource {
-    /// The wire form; `None` for a role binding or a rule of the server.
+    /// The wire form of the source; `None` for a role binding or a built-in rule.
     #[must_use]
     pub const fn as_wire(self) -> Option<&'static str> {
         match self {
@@ -100,45 +100,45 @@ impl GrantSource {
 }
 
 impl Grant {
-    /// A grant with the role's own permissions.
+    /// Creates a grant with the permissions of the role.
     #[must_use]
     pub const fn of_role(role: Role, scope: GrantScope) -> Self {
         Self { role, permissions: role.permissions(), scope, source: GrantSource::BindingOrRule }
     }
 
-    /// The grant of an administrator whom the configuration names.
+    /// Creates the grant of an administrator that the configuration names.
     #[must_use]
     pub const fn of_bootstrap_admin() -> Self {
         Self { source: GrantSource::BootstrapAdmins, ..Self::of_role(Role::PlatformAdmin, GrantScope::Platform) }
     }
 }
 
-/// An actor's grants.
+/// All grants of an actor, against which permissions are checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     grants: Vec<Grant>,
 }
 
 impl Rights {
-    /// Combines the given grants.
+    /// Creates the rights that consist of these grants.
     #[must_use]
     pub const fn new(grants: Vec<Grant>) -> Self {
         Self { grants }
     }
 
-    /// The grants.
+    /// All grants of the actor.
     #[must_use]
     pub fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// Whether any grant that covers the position includes the permission.
+    /// Whether a grant that covers the position includes the permission.
     #[must_use]
     pub fn allow(&self, permission: Permission, position: &ResourcePosition) -> bool {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && position.is_within(&grant.scope))
     }
 
-    /// An estimate of the heap memory of the grants, in bytes.
+    /// The estimated heap memory of the grants, in bytes.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
         self.grants.capacity().saturating_mul(size_of::<Grant>())
@@ -150,8 +150,8 @@ impl Rights {
         self.grants.is_empty()
     }
 
-    /// The only workspace that the grants name, if they name exactly one and no wider scope. Grants for single
-    /// workloads are ignored.
+    /// The only workspace in which the actor has grants. `None` if the grants name several workspaces or a wider scope.
+    /// Grants for single workloads do not count.
     #[must_use]
     pub fn sole_workspace(&self) -> Option<WorkspaceId> {
         let mut sole_workspace = None;
@@ -169,14 +169,14 @@ impl Rights {
         sole_workspace
     }
 
-    /// The roles that apply at the position.
+    /// The roles of the grants that cover the position.
     #[must_use]
     pub fn roles_at(&self, position: &ResourcePosition) -> Roles {
         self.grants.iter().filter(|grant| position.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
-    /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant.
-    /// Lists filter by these scopes.
+    /// The scopes in which the actor has a permission; `None` if a grant covers the whole tenant. Lists contain only
+    /// resources in these scopes.
     #[must_use]
     pub fn visible_scopes(&self, permission: Permission) -> Option<VisibleScopes> {
         let mut visible_scopes = VisibleScopes::default();
@@ -192,7 +192,7 @@ impl Rights {
     }
 }
 
-/// The scopes to which a permission of a caller is confined. Lists show only resources in these scopes.
+/// The scopes in which a caller has a permission. Lists contain only resources in these scopes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VisibleScopes {
     /// The namespaces in which the permission applies.

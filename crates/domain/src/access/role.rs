@@ -1,11 +1,11 @@
-//! The built-in roles, each of which is a set of permissions.
+//! The built-in roles. Each role is a set of permissions.
 
 use super::{
     permission::{Permission, Permissions},
     rights::GrantScope,
 };
 
-/// The built-in roles.
+/// A built-in role. The variants are ordered from the narrowest to the widest role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Reads assets, workloads, releases and runs.
@@ -81,7 +81,7 @@ const WORKSPACE_ADMIN: Permissions = RUNTIME_USER
 const TENANT_ADMIN: Permissions = WORKSPACE_ADMIN.union(Permissions::of(&[P::TenantManage]));
 const PLATFORM_ADMIN: Permissions = Permissions::of(Permission::ALL);
 
-/// A set of roles.
+/// A set of roles, as one bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Roles(u16);
 
@@ -92,7 +92,7 @@ impl Roles {
         self.0 & (1 << (role as u16)) != 0
     }
 
-    /// The intersection of both sets.
+    /// The roles that both sets contain.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -130,7 +130,7 @@ impl Role {
         Self::PlatformAdmin,
     ];
 
-    /// The wire form.
+    /// The wire form, such as `viewer`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -146,13 +146,13 @@ impl Role {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// The permissions of the role.
+    /// The permissions that the role includes.
     #[must_use]
     pub const fn permissions(self) -> Permissions {
         match self {
@@ -168,7 +168,8 @@ impl Role {
         }
     }
 
-    /// Whether the role can be bound at that scope; administrator roles cannot be confined to a scope below their own.
+    /// Whether the role can be assigned in this scope. An administrator role cannot be confined to a scope below its
+    /// own.
     #[must_use]
     pub const fn may_be_bound_at(self, scope: &GrantScope) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Browser sessions. The session cookie contains a secret, and the server stores only its hash.
+//! Browser sessions. The cookie of a session contains a secret, and the server stores only the hash of the cookie.
 
 use crate::{
     access::ActorRef,
@@ -16,40 +16,40 @@ use sha2::{Digest as _, Sha256};
 use std::{fmt, time::Duration};
 use uuid::Uuid;
 
-/// The length of a tenant identifier, in hex digits.
+/// The number of hexadecimal digits of the tenant identifier in a cookie.
 const TENANT_HEX_DIGITS: usize = 32;
-/// Context strings of the key derivation (BLAKE3) from a session's secret, one for each use.
+/// The context strings for BLAKE3 key derivation. Each use of a session's secret has its own string.
 const CSRF_CONTEXT: &str = "fairway 2026-11-27 session csrf token";
 const SEALING_CONTEXT: &str = "fairway 2026-11-27 session sealed tokens";
 
-/// The time limits of a session.
+/// The configured time limits of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionLifetime {
-    /// The maximum time between two requests.
+    /// The maximum time between two requests of the session.
     pub idle: Duration,
     /// The maximum time since the sign-in.
     pub total: Duration,
 }
 
-/// The maximum age of a session's groups before the server reads them again from the identity provider. The contract
-/// permits at most 10 minutes.
+/// The maximum age of a session's groups, after which the server reads them again from the identity provider. The
+/// contract permits at most 10 minutes.
 pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
-/// A server's exclusive claim to renew a session.
+/// The exclusive right of one server to renew a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RenewalClaim {
-    /// The session.
+    /// The session that the server renews.
     pub session_id: SessionId,
-    /// The identifier of the claim.
+    /// The identifier that distinguishes this claim from later ones.
     pub renewal_id: RenewalId,
 }
 
-/// The lifetime of a renewal claim. It exceeds the timeouts of all provider requests of a renewal, so that two
+/// The time for which a renewal claim is valid. It exceeds the timeouts of all provider requests of a renewal, so two
 /// servers never use the same refresh token at once.
 pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
-/// The minimum time between two records of the use of a session.
+/// The minimum time between two writes that record the use of a session.
 pub const USE_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The value of a session cookie: `<tenant in hex>_<43 characters of base64url>`. `Debug` output omits it.
+/// The value of a session cookie: `<tenant in hexadecimal>_<43 characters of base64url>`. `Debug` output omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionToken {
     tenant: TenantId,
@@ -63,13 +63,13 @@ impl fmt::Debug for SessionToken {
 }
 
 impl SessionToken {
-    /// Creates a token of a tenant from 32 unpredictable bytes.
+    /// Creates the token of a new session from 32 unpredictable bytes.
     #[must_use]
     pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
         Self { tenant, text: format!("{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
     }
 
-    /// Parses a cookie; `None` for invalid or non-canonical text.
+    /// Parses the value of a cookie; `None` for an invalid or non-canonical text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (tenant, encoded_secret) = text.split_at_checked(TENANT_HEX_DIGITS)?;
@@ -78,26 +78,26 @@ impl SessionToken {
         Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
     }
 
-    /// The tenant in the token.
+    /// The tenant that the cookie names.
     #[must_use]
     pub const fn tenant(&self) -> TenantId {
         self.tenant
     }
 
-    /// The hash under which the server stores the session.
+    /// The hash by which the server finds the session.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::new(Sha256::digest(&self.text).into())
     }
 
-    /// The plain token, for the cookie.
+    /// The plain value, for the cookie only.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.text
     }
 
-    /// The CSRF token, which every state-changing request must repeat in a header. Another site can make a browser
-    /// send the cookie, but it cannot read this token.
+    /// The CSRF token of the session, which every request that changes state must repeat in a header. Another site can
+    /// make a browser send the cookie, but cannot read this token.
     #[must_use]
     pub fn csrf_token(&self) -> String {
         URL_SAFE_NO_PAD.encode(blake3::derive_key(CSRF_CONTEXT, self.text.as_bytes()))
@@ -109,30 +109,29 @@ impl SessionToken {
         blake3::hash(text.as_bytes()) == blake3::hash(self.csrf_token().as_bytes())
     }
 
-    /// The encryption key for the provider tokens that the server stores with the session.
+    /// The key that encrypts the provider tokens that the server stores with the session.
     #[must_use]
     pub fn sealing_key(&self) -> [u8; 32] {
         blake3::derive_key(SEALING_CONTEXT, self.text.as_bytes())
     }
 }
 
-/// A session to create. The store sets the session's times by the database's clock. `Debug` output omits persons and
-/// tokens.
+/// A session to store. The database's clock determines its times. `Debug` output omits persons and tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// The identifier of the session.
     pub session_id: SessionId,
-    /// The pinned identity.
+    /// The pinned identity of the person.
     pub identity_id: IdentityId,
-    /// The actor.
+    /// The actor name of the person.
     pub actor: ActorRef,
     /// The display name of the person.
     pub display_name: String,
-    /// The groups that the identity provider named.
+    /// The groups of the person, as the identity provider listed them.
     pub groups: Vec<ActorRef>,
-    /// The identity provider's own identifier of the session.
+    /// The identifier that the identity provider gave to the session, if any.
     pub issuer_session: Option<String>,
-    /// Tokens of the identity provider, encrypted under [`SessionToken::sealing_key`].
+    /// The tokens of the identity provider, encrypted under [`SessionToken::sealing_key`].
     pub sealed_tokens: Vec<u8>,
 }
 
@@ -143,7 +142,7 @@ impl fmt::Debug for NewSession {
 }
 
 impl NewSession {
-    /// The fact of the sign-in.
+    /// Builds the fact that the person signed in.
     #[must_use]
     pub fn started_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
@@ -151,14 +150,14 @@ impl NewSession {
     }
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionEnd {
     /// The person signed out.
     SignedOut,
-    /// The identity provider ended the session.
+    /// The identity provider demanded the end of the session.
     ByProvider,
-    /// The identity provider no longer issues tokens for the session.
+    /// The identity provider no longer renews the tokens of the session.
     Refused,
 }
 
@@ -174,28 +173,28 @@ impl SessionEnd {
     }
 }
 
-/// A stored session at the time of a read. `Debug` output omits persons and tokens.
+/// A stored session as it was at the time of the read. `Debug` output omits persons and tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSnapshot {
     /// The identifier of the session.
     pub session_id: SessionId,
-    /// The actor.
+    /// The actor name of the person.
     pub actor: ActorRef,
-    /// The issuer of the identity.
+    /// The issuer of the person's identity.
     pub issuer: String,
-    /// The subject at the issuer.
+    /// The subject of the person at the issuer.
     pub subject: String,
     /// The display name of the person.
     pub display_name: String,
-    /// The groups that the identity provider named.
+    /// The groups of the person, as the identity provider listed them.
     pub groups: Vec<ActorRef>,
-    /// Encrypted tokens of the identity provider.
+    /// The tokens of the identity provider, encrypted under [`SessionToken::sealing_key`].
     pub sealed_tokens: Vec<u8>,
-    /// The end of the session's total lifetime.
+    /// The time at which the session expires, regardless of its use.
     pub expires_at: Timestamp,
     /// Whether the session was ended or has expired.
     pub has_ended: bool,
-    /// The time since the last recorded use.
+    /// The time since the last use that was recorded.
     pub unused_for: Duration,
     /// The time since the groups were read from the identity provider.
     pub groups_age: Duration,
@@ -208,21 +207,22 @@ impl fmt::Debug for SessionSnapshot {
 }
 
 impl SessionSnapshot {
-    /// Whether the server serves requests of the session.
+    /// Whether the session may still be used.
     #[must_use]
     pub fn is_live(&self, lifetime: SessionLifetime) -> bool {
-        // Uses are recorded once per interval, so the last use may be later than recorded by up to one interval.
+        // Uses are recorded at most once in each interval, so the real last use can be up to one interval later.
         !self.has_ended && self.unused_for < lifetime.idle.saturating_add(USE_RECORD_INTERVAL)
     }
 
-    /// The fact of the session's end. Its actor is the person, even if the identity provider ended the session.
+    /// Builds the fact that the session ended. Its actor is the person, even if the identity provider ended the
+    /// session.
     #[must_use]
     pub fn ended_fact(&self, end: SessionEnd, stamp: &Stamp) -> Fact {
         ended_fact(self.session_id, &self.actor, end, stamp)
     }
 }
 
-/// The fact of the end of a session. Its actor is the person, even if the identity provider ended the session.
+/// Builds the fact that a session ended. Its actor is the person, even if the identity provider ended the session.
 #[must_use]
 pub fn ended_fact(session_id: SessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
     let stamp = Stamp { actor: actor.clone(), ..stamp.clone() };
@@ -233,12 +233,12 @@ const fn subject(session_id: SessionId) -> Subject {
     Subject { kind: "session", id: session_id.uuid() }
 }
 
-/// The sessions that a logout at the identity provider ends. `Debug` output omits the identifiers.
+/// The sessions that a logout token ends. `Debug` output omits the identifiers.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LogoutTarget {
-    /// One session of the provider (`sid`).
+    /// The session with this identifier of the identity provider (`sid`).
     IssuerSession(String),
-    /// Every session of a subject.
+    /// Every session of this subject.
     Subject(String),
 }
 
@@ -251,21 +251,21 @@ impl fmt::Debug for LogoutTarget {
     }
 }
 
-/// A session that a logout ends.
+/// A session that a logout token ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveSession {
-    /// The tenant.
+    /// The tenant to which the session belongs.
     pub tenant: TenantId,
-    /// The session.
+    /// The identifier of the session.
     pub session_id: SessionId,
-    /// The actor.
+    /// The actor name of the person.
     pub actor: ActorRef,
 }
 
-/// Stores sessions.
+/// Stores browser sessions.
 #[async_trait]
 pub trait SessionStore: Send + Sync {
-    /// Reads a session by the hash of its cookie.
+    /// Finds a session by the hash of its cookie.
     async fn find(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SessionSnapshot>, StoreError>;
     /// Stores a new session.
     async fn commit_new(
@@ -276,22 +276,22 @@ pub trait SessionStore: Send + Sync {
         lifetime: SessionLifetime,
         fact: Fact,
     ) -> Result<(), CommitError>;
-    /// Records the use of a session, unless a use was recorded within the last [`USE_RECORD_INTERVAL`].
+    /// Records the use of a session, unless the last record is newer than [`USE_RECORD_INTERVAL`].
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
     /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
-    /// the session's encrypted tokens; `None` if another claim is valid, or the session was renewed or ended
+    /// the encrypted tokens of the session. `None` if another claim is valid, or the session was renewed or ended
     /// meanwhile.
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Replaces the tokens of a session before the renewal is complete. Does nothing if the session has ended or
-    /// another server has claimed it since.
+    /// Replaces the tokens of a session while its renewal continues. Does nothing if the session has ended or another
+    /// server has claimed the renewal since.
     async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
-    /// Replaces a session's groups and tokens with new ones from the identity provider, and ends the claim. Does
-    /// nothing if the session has ended or another server has claimed it since.
+    /// Stores new groups and tokens of a session, and ends the renewal claim. Does nothing if the session has ended or
+    /// another server has claimed the renewal since.
     async fn renew(
         &self,
         scope: TenantScope,
@@ -299,13 +299,13 @@ pub trait SessionStore: Send + Sync {
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
-    /// Ends a claim whose renewal failed.
+    /// Ends the claim of a renewal that failed.
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError>;
-    /// Ends a session; [`CommitError::Stale`] when it has ended already.
+    /// Ends a session. Fails with [`CommitError::Stale`] if it has already ended.
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
-    /// The sessions that a logout ends, of every tenant.
+    /// Lists the sessions of all tenants that a logout token ends.
     async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError>;
-    /// Deletes sessions that ended or expired more than a day ago; returns their number.
+    /// Deletes sessions that ended or expired more than a day ago, and returns their number.
     async fn delete_expired(&self) -> Result<u64, StoreError>;
 }
 

@@ -1,5 +1,4 @@
-//! The port to the identity providers that sign people in with a browser, and its values (OpenID Connect Core 1.0,
-//! authorization code flow).
+//! The port to identity providers for sign-ins with a browser (OpenID Connect Core 1.0, authorization code flow).
 
 use super::identity::{InvalidToken, VerifiedIdentity};
 use crate::{access::session::LogoutTarget, time::Timestamp};
@@ -7,23 +6,23 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// An issuer that browsers can sign in with.
+/// An issuer that people can choose for a sign-in with a browser.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignInIssuer {
     /// The issuer identifier (`iss`).
     pub issuer: String,
-    /// The display name of the issuer.
+    /// The name of the issuer that the sign-in page shows.
     pub name: String,
 }
 
-/// The values of one sign-in that its callback must repeat. `Debug` output omits them.
+/// The random values of one sign-in, which its callback must match. `Debug` output omits them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignInAttempt {
-    /// Binds the callback to the browser that started the sign-in.
+    /// The value that binds the callback to the browser that started the sign-in.
     pub state: String,
-    /// Binds the ID token to the sign-in.
+    /// The value that binds the ID token to this sign-in.
     pub nonce: String,
-    /// Binds the authorization code to the sign-in (PKCE, RFC 7636).
+    /// The value that binds the authorization code to this sign-in (PKCE, RFC 7636).
     pub pkce_verifier: String,
 }
 
@@ -33,12 +32,12 @@ impl fmt::Debug for SignInAttempt {
     }
 }
 
-/// Tokens of the identity provider, which a session stores encrypted. `Debug` output omits them.
+/// The tokens of the identity provider that a session stores encrypted. `Debug` output omits them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ProviderTokens {
-    /// The token for the renewal of the identity, if the provider issued one.
+    /// The token that renews the identity, if the provider issued one.
     pub refresh_token: Option<String>,
-    /// The ID token, which identifies the provider's session at sign-out.
+    /// The ID token, by which the provider recognizes its own session at sign-out.
     pub id_token: String,
 }
 
@@ -48,20 +47,20 @@ impl fmt::Debug for ProviderTokens {
     }
 }
 
-/// A person whose identity an identity provider proved. `Debug` output omits the values.
+/// A person whose identity the identity provider proved. `Debug` output omits the values.
 #[derive(Clone)]
 pub struct SignedInPerson {
-    /// The identity.
+    /// The verified identity of the person.
     pub identity: VerifiedIdentity,
-    /// The display name of the person.
+    /// The display name of the person, if the provider supplied one.
     pub display_name: Option<String>,
-    /// The provider's own identifier of the session.
+    /// The identifier that the provider gave to its own session, if any.
     pub issuer_session: Option<String>,
-    /// Tokens of the provider.
+    /// The tokens of the provider, for the session to store.
     pub tokens: ProviderTokens,
-    /// When the provider issued the ID token, by its own clock.
+    /// The time at which the provider issued the ID token, by the provider's clock.
     pub issued_at: Option<Timestamp>,
-    /// All claims of the ID token and of userinfo, for a test sign-in by an administrator.
+    /// All claims of the ID token and the userinfo response, for the test sign-in of an administrator.
     pub claims: Map<String, Value>,
 }
 
@@ -71,15 +70,15 @@ impl fmt::Debug for SignedInPerson {
     }
 }
 
-/// The provider's response to a refresh token. The provider may reject the earlier refresh token from now on, so the
-/// caller stores the new one before any step that can fail. `Debug` output omits the values.
+/// The response of the provider to a refresh token. The provider may reject the earlier refresh token from now on.
+/// Therefore the caller stores the new one before any step that can fail. `Debug` output omits the values.
 #[derive(Clone)]
 pub struct RenewedTokens {
-    /// The tokens to store: the new refresh token, and the earlier, verified ID token.
+    /// The tokens to store: the new refresh token, and the earlier ID token, which is verified.
     pub tokens: ProviderTokens,
     /// The new ID token, if the provider issued one. It is not verified yet.
     pub id_token: Option<String>,
-    /// The access token for the provider's userinfo endpoint, which returns the claims of the person.
+    /// The access token for the userinfo endpoint of the provider, which returns the person's claims.
     pub access_token: String,
 }
 
@@ -89,37 +88,37 @@ impl fmt::Debug for RenewedTokens {
     }
 }
 
-/// A verified logout of an identity provider (OpenID Connect Back-Channel Logout 1.0).
+/// A logout that an identity provider demands by a verified logout token (OpenID Connect Back-Channel Logout 1.0).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderLogout {
-    /// The issuer.
+    /// The issuer of the logout token.
     pub issuer: String,
     /// The sessions to end.
     pub target: LogoutTarget,
 }
 
-/// The reason why a sign-in fails. No variant contains data from a token or from the provider.
+/// The reason why a sign-in failed. No variant contains data of a token or of the provider.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SignInError {
     /// The issuer is not configured for sign-in with a browser.
     #[error("this issuer is not configured for sign-in")]
     UnknownIssuer,
-    /// The provider does not respond, or responds with a server error.
+    /// The provider did not respond, or responded with a server error.
     #[error("the identity provider does not answer")]
     Unavailable,
-    /// The provider refuses the authorization code, the refresh token or the access token.
+    /// The provider rejected the authorization code, the refresh token or the access token.
     #[error("the identity provider refused the request")]
     Refused,
-    /// The discovery document lacks a required address, or a response of the provider is malformed.
+    /// The discovery document lacks a required address, or another response of the provider is malformed.
     #[error("the identity provider sent an unusable response")]
     Malformed,
-    /// The provider refuses the portal's client or the grants and scopes that the client requests.
+    /// The provider rejected the portal's client, or the grants and scopes that the client requested.
     #[error("the identity provider refuses the client of the portal")]
     Client,
-    /// The secret of the client cannot be read.
+    /// The server cannot read the secret of the portal's client.
     #[error("the secret of the sign-in client cannot be read")]
     ClientSecret,
-    /// A token of the provider is invalid.
+    /// The provider issued a token that is invalid for this reason.
     #[error("the identity provider issued an invalid token: {0}")]
     Token(#[from] InvalidToken),
 }
@@ -139,7 +138,8 @@ impl SignInError {
         }
     }
 
-    /// The result of [`InvalidToken::seconds_outside_validity`]; `None` for errors that concern no token.
+    /// The seconds between this server's clock and the validity of the token; `None` for an error that concerns no
+    /// token's validity.
     #[must_use]
     pub const fn seconds_outside_validity(&self) -> Option<u64> {
         match self {
@@ -154,16 +154,16 @@ impl SignInError {
     }
 }
 
-/// Signs people in with the configured identity providers.
+/// The port that signs people in with the configured identity providers.
 #[async_trait]
 pub trait SignInProvider: Send + Sync {
-    /// The issuers that browsers can sign in with, in the order of the configuration.
+    /// The issuers that people can choose for a sign-in, in the order of the configuration.
     fn issuers(&self) -> &[SignInIssuer];
 
     /// Creates random values for a new sign-in.
     fn new_attempt(&self) -> SignInAttempt;
 
-    /// The provider's address to which the browser is redirected for the sign-in.
+    /// Builds the address of the provider to which the browser is redirected for the sign-in.
     async fn authorization_url(
         &self,
         issuer: &str,
@@ -171,9 +171,9 @@ pub trait SignInProvider: Send + Sync {
         attempt: &SignInAttempt,
     ) -> Result<String, SignInError>;
 
-    /// Exchanges the code of a callback for the person's identity. `named_issuer` is the issuer that the callback
-    /// names (RFC 9207): it must equal `issuer`, and it is required if the issuer's metadata announces this
-    /// parameter.
+    /// Exchanges the authorization code of a callback for the identity of the person. `named_issuer` is the issuer that
+    /// the callback names (RFC 9207). It must equal `issuer`, and it is required if the metadata of the issuer
+    /// announces it.
     async fn exchange_code(
         &self,
         issuer: &str,
@@ -183,22 +183,24 @@ pub trait SignInProvider: Send + Sync {
         named_issuer: Option<&str>,
     ) -> Result<SignedInPerson, SignInError>;
 
-    /// Exchanges the refresh token for new tokens; [`SignInError::Refused`] when the provider has ended the session.
+    /// Exchanges a refresh token for new tokens. Fails with [`SignInError::Refused`] if the provider has ended the
+    /// session.
     async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError>;
 
-    /// Reads the person's identity again from renewed tokens.
+    /// Reads the identity of the person again with renewed tokens.
     async fn reread_identity(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
 
-    /// The address at which the provider ends its own session; `None` if the provider offers no such address.
+    /// Builds the address at which the provider ends its own session; `None` if the provider offers none.
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;
 
-    /// Verifies a logout token.
+    /// Verifies a logout token, and returns the sessions that it ends.
     async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError>;
 
-    /// Encrypts `plaintext` under `key`; `None` on failure. `purpose` is authenticated, so that a ciphertext for one
-    /// use is invalid for another.
+    /// Encrypts `plaintext` under `key`; `None` on failure. `purpose` is authenticated, so a ciphertext for one purpose
+    /// is invalid for another.
     fn seal(&self, key: &[u8; 32], purpose: &str, plaintext: &[u8]) -> Option<Vec<u8>>;
 
-    /// Decrypts a result of [`Self::seal`]; `None` if it was encrypted for another purpose or key, or was changed.
+    /// Decrypts a result of [`Self::seal`]; `None` if it was changed, or encrypted for another purpose or under another
+    /// key.
     fn unseal(&self, key: &[u8; 32], purpose: &str, ciphertext: &[u8]) -> Option<Vec<u8>>;
 }

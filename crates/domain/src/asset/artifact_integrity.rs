@@ -1,5 +1,5 @@
-//! Integrity of stored artifacts. Bytes from the artifact store are accessible only after a comparison with the
-//! recorded checksum or content.
+//! Integrity of stored artifacts: bytes from the artifact store can be read only after a comparison with a recorded
+//! checksum or content.
 
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
@@ -11,33 +11,34 @@ use crate::{
 use serde_json::json;
 use std::fmt;
 
-/// Bytes as the artifact store returned them. They are accessible only by a comparison, so that no caller uses
-/// unverified bytes.
+/// Bytes as the artifact store returned them. Only a comparison gives access to them, so that no caller uses unverified
+/// bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnverifiedBytes(Content);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Content {
-    /// At most the expected number of bytes.
+    /// The object has at most the expected number of bytes.
     Whole(Vec<u8>),
-    /// More bytes than expected; the store did not read them.
+    /// The object has more bytes than expected, and the store did not read them.
     TooLong,
 }
 
 impl UnverifiedBytes {
-    /// Wraps bytes that a store returned.
+    /// Wraps the bytes that a store returned.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(Content::Whole(bytes))
     }
 
-    /// An object with more bytes than expected. Such an object fails every comparison, so its bytes need not be read.
+    /// Represents an object with more bytes than expected. Every comparison with it fails, so the store need not read
+    /// it.
     #[must_use]
     pub const fn too_long() -> Self {
         Self(Content::TooLong)
     }
 
-    /// Returns the bytes if their BLAKE3 checksum equals the expected one.
+    /// Returns the bytes if their BLAKE3 checksum is the expected one.
     ///
     /// # Errors
     /// Returns [`IntegrityDefect::Different`] for every other checksum.
@@ -48,8 +49,8 @@ impl UnverifiedBytes {
         }
     }
 
-    /// Returns the tile of a transparency log if the root of its bytes equals `root`, which the log's tree has for
-    /// this tile.
+    /// Parses the bytes as a tile of a transparency log. Returns the tile if its root is `root`, the root that the
+    /// log's tree has at this position.
     ///
     /// # Errors
     /// Returns [`IntegrityDefect::Different`] for every other content.
@@ -61,8 +62,8 @@ impl UnverifiedBytes {
         .ok_or(IntegrityDefect::Different)
     }
 
-    /// Returns the tile that these bytes represent, unverified. Callers may only compare the tile with another, as an
-    /// audit does to find where a log differs.
+    /// Parses the bytes as a tile without verification. Callers may only compare the tile with another one, as an audit
+    /// does to find the first difference of two logs.
     #[must_use]
     pub fn unverified_tile(self, tile: TileCoordinate) -> Option<FullTile> {
         match self.0 {
@@ -71,7 +72,7 @@ impl UnverifiedBytes {
         }
     }
 
-    /// Whether these bytes equal the expected bytes.
+    /// Whether the object has exactly these bytes.
     #[must_use]
     pub fn is_equal_to(&self, expected: &[u8]) -> bool {
         matches!(&self.0, Content::Whole(bytes) if bytes == expected)
@@ -87,18 +88,17 @@ impl fmt::Debug for UnverifiedBytes {
     }
 }
 
-/// How a stored artifact fails verification.
+/// The reason why a stored artifact fails its verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntegrityDefect {
-    /// The store has no object at the path of an existing row. An eventually consistent store may report this
-    /// temporarily.
+    /// The store has no object at a path that a row names. An eventually consistent store can report this temporarily.
     Missing,
-    /// The store has other bytes at the path: truncated, damaged, too many, or those of another object.
+    /// The store has other bytes at the path: too few, too many, damaged ones, or those of another object.
     Different,
 }
 
 impl IntegrityDefect {
-    /// The stable code in facts and log lines.
+    /// The stable code of the defect, which facts and log lines contain.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -108,40 +108,41 @@ impl IntegrityDefect {
     }
 }
 
-/// The record that an artifact belongs to.
+/// The asset version or the release document to which an artifact belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArtifactOwner {
-    /// Artifact of an asset version.
+    /// The artifact is the content of an asset version.
     Version {
-        /// The asset.
+        /// The asset to which the version belongs.
         asset_id: AssetId,
-        /// The version.
+        /// The version whose content the artifact is.
         asset_version_id: AssetVersionId,
     },
-    /// Document of a release.
+    /// The artifact is a document of a release.
     Release {
-        /// The release.
+        /// The release that the document is about.
         release_id: ReleaseId,
-        /// The document.
+        /// The identifier of the document.
         artifact_id: ArtifactId,
     },
 }
 
-/// A stored artifact does not match its checksum.
+/// A stored artifact is missing or does not match its checksum.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a stored artifact does not match its checksum")]
 pub struct IntegrityMismatch {
-    /// Record that the artifact belongs to.
+    /// The version or document to which the artifact belongs.
     pub owner: ArtifactOwner,
-    /// Expected checksum.
+    /// The checksum that the row of the artifact records.
     pub expected: Checksum,
-    /// Defect.
+    /// The reason why the verification failed.
     pub defect: IntegrityDefect,
 }
 
 impl IntegrityMismatch {
-    /// Builds the fact of the mismatch. It is an incident, because a damaged artifact can affect runs, and a
-    /// compliance finding. It omits the checksum of the stored bytes, which may belong to another tenant's object.
+    /// Builds the fact of the mismatch. The fact is an incident, because a damaged artifact can affect runs, and it is
+    /// a compliance finding. It omits the checksum of the stored bytes, because they may belong to an object of another
+    /// tenant.
     #[must_use]
     pub fn fact(&self, workspace: WorkspaceId, stamp: &Stamp) -> Fact {
         let (checksum, defect) = (self.expected.as_str(), self.defect.as_str());
@@ -163,14 +164,14 @@ impl IntegrityMismatch {
 }
 
 impl AssetVersion {
-    /// Length of the version's artifact in bytes.
+    /// The length of the version's artifact, in bytes.
     #[must_use]
     pub const fn artifact_len(&self) -> usize {
         self.canonical.len()
     }
 
-    /// Returns the artifact's bytes if they match the version's checksum. `stored` is `None` when the store has no
-    /// object at the path.
+    /// Returns the bytes of the artifact if they match the checksum of the version. `stored` is `None` if the store has
+    /// no object at the path.
     ///
     /// # Errors
     /// Returns the mismatch if the artifact is missing or its checksum differs.
@@ -185,7 +186,7 @@ impl AssetVersion {
 }
 
 impl NewVersion {
-    /// The mismatch of a version whose path already contains other bytes.
+    /// The mismatch that a store reports when the path of a new version already has other bytes.
     #[must_use]
     pub fn path_conflict(&self) -> IntegrityMismatch {
         IntegrityMismatch {

@@ -1,4 +1,4 @@
-//! The port of the artifact store, which stores immutable objects under paths.
+//! The port to the artifact store, which keeps immutable objects under paths.
 
 use super::artifact_integrity::UnverifiedBytes;
 use crate::{
@@ -11,57 +11,58 @@ use serde::{Serialize, Serializer};
 use std::{error::Error, fmt};
 use uuid::Uuid;
 
-/// Relative path in the artifact store. INVARIANT: only this type builds paths, from identifiers and constants. A path
-/// therefore cannot escape the store or contain an external name.
+/// A relative path in the artifact store. INVARIANT: only this type builds paths, from identifiers and constants.
+/// Therefore a path cannot leave the store or contain a name from outside.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArtifactPath(String);
 
 impl ArtifactPath {
-    /// Path of a version's content.
+    /// The path of a version's content.
     #[must_use]
     pub fn of_version(asset: AssetId, version: AssetVersionId) -> Self {
         Self(format!("{}/{asset}/{version}/content.json", Self::VERSION_PREFIX))
     }
 
-    /// Path of an evidence document of a run.
+    /// The path of an evidence artifact of a run.
     #[must_use]
     pub fn of_evidence(execution: ExecutionId, artifact: ArtifactId, name: &'static str) -> Self {
         Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
     }
 
-    /// Path of a full tile of a tenant's transparency log.
+    /// The path of a full tile of a tenant's transparency log.
     #[must_use]
     pub fn of_log_tile(tenant: TenantId, tile: TileCoordinate) -> Self {
         Self(format!("{}/{tenant}/tile/{}/{}", Self::LOG_PREFIX, tile.level, tile.index_path()))
     }
 
-    /// Path of the object that contains the identifier of the installation that owns the store.
+    /// The path of the object that names the installation to which the store belongs.
     #[must_use]
     pub fn of_installation() -> Self {
         Self("installation".to_owned())
     }
 
-    /// Parses a path that [`Self::of_version`] can create; `None` for every other path.
+    /// Parses the path of a version's content; `None` for any other path.
     #[must_use]
     pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
         let (asset, file) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
         let version = file.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
             (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
-        // `try_parse` accepts several spellings of an identifier. The comparison accepts only the canonical one.
+        // `try_parse` accepts several spellings of an identifier, so the comparison with the canonical path is
+        // necessary.
         (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
     }
 
-    /// Prefix of the paths of all version contents.
+    /// The prefix of the paths of all version contents.
     pub const VERSION_PREFIX: &str = "assets";
 
-    /// Prefix of the paths of all evidence documents.
+    /// The prefix of the paths of all evidence artifacts.
     pub const EVIDENCE_PREFIX: &str = "evidence";
 
-    /// Prefix of the paths of all tiles of transparency logs.
+    /// The prefix of the paths of all tiles of transparency logs.
     pub const LOG_PREFIX: &str = "logs";
 
-    /// The path as text.
+    /// The path as text, relative to the root of the store.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -80,56 +81,54 @@ impl Serialize for ArtifactPath {
     }
 }
 
-/// Outcome of [`ArtifactStore::put_if_absent`].
+/// The result of [`ArtifactStore::put_if_absent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutOutcome {
-    /// The store had no object at the path and wrote the bytes.
+    /// The path was unused, and the store wrote the bytes.
     Created,
-    /// The store already contained the same bytes.
+    /// The path already had the same bytes.
     AlreadyExists,
 }
 
-/// Failure of the artifact store. It is logged and never shown to callers.
+/// The reason why an operation of the artifact store failed. It goes to logs and never to callers.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// The store is unreachable or too slow.
+    /// The store could not be reached or did not respond in time.
     #[error("the artifact store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The path already contains other bytes, which are immutable.
+    /// The path already has other bytes, and stored bytes never change.
     #[error("the path already holds other bytes")]
     Conflict,
 }
 
-/// An object in the store.
+/// An object in the artifact store, as a list contains it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredObject {
-    /// Path of the object. It may have a form that no [`ArtifactPath`] has.
+    /// The path of the object. It may have a form that no [`ArtifactPath`] has.
     pub path: String,
-    /// Time at which the object was stored, by the store's clock.
+    /// The time at which the object was stored, by the store's clock.
     pub put_at: Timestamp,
 }
 
-/// Incremental listing of the objects in the store.
+/// A list of the objects in the store, read in portions.
 #[async_trait]
 pub trait ObjectListing: Send {
-    /// Returns the next objects, at most `limit`; an empty list at the end.
+    /// Returns the next objects, at most `limit`. An empty list means that there are no more.
     async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
 }
 
-/// Store of immutable objects: version contents, evidence documents, tiles of transparency logs, and the identifier of
-/// the installation.
+/// Stores immutable objects: contents of versions, evidence artifacts, tiles of transparency logs, and the identifier
+/// of the installation.
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
-    /// Stores bytes at an unused path; the bytes are durable when the method returns.
+    /// Stores bytes at an unused path. The bytes are durable when the method returns.
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError>;
-    /// Reads the bytes at a path for the caller to verify; `None` without an object. `expected_len` is the recorded
-    /// length in bytes. For a longer object the result is [`UnverifiedBytes::too_long`]; the store reads at most one
-    /// byte beyond that length.
+    /// Reads the bytes at a path for verification; `None` if there is no object. `expected_len` is the recorded length
+    /// in bytes. For a longer object, the store reads at most one byte more and returns [`UnverifiedBytes::too_long`].
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
-    /// Lists the objects below a prefix incrementally. The result may contain objects that Fairway did not store.
+    /// Lists the objects under a prefix in portions. The list can contain objects that Fairway did not store.
     fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
-    /// Removes an object; succeeds also when the object does not exist. Callers may remove only objects that no row
-    /// names.
+    /// Removes an object, and succeeds if there is none. Callers may only remove objects that no row names.
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
     /// Checks that the store responds.
     async fn ready(&self) -> Result<(), ArtifactError>;

@@ -1,7 +1,7 @@
-//! Canonical form of content (RFC 8785) and its checksum.
+//! The canonical form of content (RFC 8785) and its checksum.
 //!
-//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A number that
-//! canonicalization would round is refused.
+//! Contents with equal meaning have equal canonical bytes, and the checksum covers these bytes. Content with a number
+//! that the canonical form would round is refused.
 
 mod serializer;
 
@@ -11,35 +11,35 @@ use serde_json::Value;
 use serializer::{InvalidPath, PathStep};
 use std::fmt;
 
-/// Prefix of every checksum.
+/// The prefix of every checksum, which names the algorithm.
 const PREFIX: &str = "blake3:";
 
-/// Canonical bytes of content, with their checksum.
+/// The canonical form of content, with its checksum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Canonical {
     text: String,
     checksum: Checksum,
 }
 
-/// Reasons why a value has no canonical form.
+/// The reason why one value has no canonical form.
 enum Defect {
     IntegerOutOfRange,
     NulInText,
 }
 
-/// Why content has no canonical form.
+/// The reason why content has no canonical form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CanonicalRefusal {
-    /// The magnitude of an integer exceeds 2^53 - 1. Parsers that use doubles would round it.
+    /// An integer is larger than 2^53 - 1 or smaller than its negative. Parsers that use doubles would round it.
     #[error("an integer is beyond 2^53 - 1")]
     IntegerOutOfRange {
-        /// JSON pointer to the number.
+        /// The JSON pointer to the number.
         pointer: String,
     },
     /// A text or a key contains a NUL character, which PostgreSQL cannot store.
     #[error("a text contains a NUL character")]
     NulInText {
-        /// JSON pointer to the text, or to the member with the key.
+        /// The JSON pointer to the text, or to the member with the key.
         pointer: String,
     },
 }
@@ -65,7 +65,7 @@ impl CanonicalRefusal {
         }
     }
 
-    /// JSON pointer to the invalid value; empty for the whole document.
+    /// The JSON pointer to the invalid value; empty for the whole content.
     #[must_use]
     pub fn pointer(&self) -> &str {
         match self {
@@ -75,49 +75,50 @@ impl CanonicalRefusal {
 }
 
 impl Canonical {
-    /// Canonicalizes `content` (RFC 8785).
+    /// Converts content to its canonical form (RFC 8785).
     ///
     /// # Errors
     /// Returns an error when canonicalization or storage would change a number or a text of the content.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        // Reserving the length avoids repeated copies, because content may contain megabytes of text.
+        // The length is reserved in advance, because content can have megabytes of text and growth would copy it
+        // repeatedly.
         let mut text = String::with_capacity(serializer::estimate_length(content));
         serializer::write(content, &mut text).map_err(CanonicalRefusal::from_path)?;
         let checksum = Checksum::blake3_of(text.as_bytes());
         Ok(Self { text, checksum })
     }
 
-    /// The canonical bytes.
+    /// The bytes of the canonical form, which are UTF-8.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.text.as_bytes()
     }
 
-    /// The canonical bytes as text.
+    /// The canonical form as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The checksum of the bytes.
+    /// The checksum of the canonical bytes.
     #[must_use]
     pub const fn checksum(&self) -> &Checksum {
         &self.checksum
     }
 }
 
-/// A checksum: `blake3:` and 64 lower-case hexadecimal digits.
+/// A BLAKE3 checksum as text: `blake3:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Checksum(String);
 
 impl Checksum {
-    /// Computes the BLAKE3 checksum of `bytes`.
+    /// Computes the BLAKE3 checksum of these bytes.
     #[must_use]
     pub fn blake3_of(bytes: &[u8]) -> Self {
         Self(format!("{PREFIX}{}", blake3::hash(bytes).to_hex()))
     }
 
-    /// Parses a stored checksum; `None` when the text has another form.
+    /// Parses a stored checksum; `None` if the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
@@ -125,7 +126,7 @@ impl Checksum {
         (digits.len() == 64 && is_hexadecimal).then(|| Self(text.to_owned()))
     }
 
-    /// The 32 bytes of the digest, without the prefix.
+    /// The 32 bytes of the checksum, without the prefix.
     #[must_use]
     pub fn bytes(&self) -> [u8; 32] {
         let digits = self.0.strip_prefix(PREFIX).unwrap_or_default();
@@ -133,7 +134,7 @@ impl Checksum {
         blake3::Hash::from_hex(digits).map_or([0; 32], Into::into)
     }
 
-    /// The checksum as text.
+    /// The checksum as text, with the prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -210,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Generates JSON documents whose keys have characters below and above the surrogate range.
+    /// Generates JSON documents whose keys have characters below and above the range of surrogates.
     fn document() -> impl Strategy<Value = Value> {
         let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
         let leaf = prop_oneof![

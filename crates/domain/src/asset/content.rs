@@ -1,6 +1,6 @@
-//! Validation of version content: the JSON Schema of its kind, then the rules that a schema cannot express.
+//! The validation of a version's content: first the JSON Schema of its kind, then rules that a schema cannot express.
 //!
-//! Validation also parses the content into types, so that later code does not interpret JSON again.
+//! The validation also parses the content into types, so that later code does not interpret JSON again.
 
 pub(super) mod content_walk;
 pub mod embedded_schema;
@@ -45,17 +45,18 @@ pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 
-/// Maximum number of values in one content; members and items count at every depth.
+/// The maximum number of values in the content of one version. Members and items at every depth count.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Whether content of the kind may contain patterns or schemas, which a run plan compiles. Policy bundles have an
-/// estimate of their own.
+/// Whether content of this kind can contain patterns or schemas, which a run plan compiles. Policy bundles have their
+/// own estimate.
 #[must_use]
 pub const fn may_contain_patterns(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
 }
 
-/// Estimated memory of the content's patterns and schemas once compiled, in bytes. The estimate compiles nothing.
+/// The estimated memory of the content's patterns and schemas after compilation, in bytes. The estimate compiles
+/// nothing.
 #[must_use]
 pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     let schema_bytes = |holder: &Value, names: &[&str]| {
@@ -73,32 +74,32 @@ pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     if may_contain_patterns(kind) { schema_bytes(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
-/// Parsed content, by kind.
+/// The content of a version, parsed by its kind.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CheckedContent {
-    /// A prompt template.
+    /// The content is a prompt template.
     PromptTemplate(PromptTemplate),
-    /// A model policy, or a legacy configuration converted to one.
+    /// The content is a model policy, or a legacy configuration that was converted to one.
     ModelPolicy(ModelPolicy),
-    /// A policy bundle, compiled.
+    /// The content is a policy bundle, and its rules are compiled.
     PolicyBundle(CompiledPolicy),
-    /// A flow.
+    /// The content is a flow.
     Flow(Flow),
-    /// A sovereignty profile.
+    /// The content is a sovereignty profile.
     Sovereignty(SovereigntyProfile),
-    /// A tool.
+    /// The content is a tool definition.
     Tool(Box<Tool>),
-    /// Content of any other kind, which consumers read as JSON.
+    /// The content has another kind, and its users read it as JSON.
     Untyped,
 }
 
-/// Why content is refused.
+/// The reason why content is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ContentRefusal {
-    /// Every problem in the content.
+    /// The content has these problems.
     #[error("the content does not satisfy the schema or the rules of its kind")]
     Invalid(Vec<ContentProblem>),
-    /// A malformed token in a prompt template.
+    /// The prompt template contains a malformed token.
     #[error(transparent)]
     Prompt(PromptRefusal),
 }
@@ -114,7 +115,7 @@ impl ContentRefusal {
     }
 }
 
-/// Validates the content of a new version of the given kind.
+/// Checks and parses the content of a new version of this kind.
 ///
 /// # Errors
 /// Returns every problem with its JSON pointer; a malformed token of a prompt template is returned alone.
@@ -126,7 +127,7 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     truncate_problems(read_new(kind, content))
 }
 
-/// Limits the problems of a refusal, because one content can have thousands of them.
+/// Shortens the list of problems in a refusal, because the content of one version can have thousands.
 fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
     checked.map_err(|refusal| match refusal {
         ContentRefusal::Invalid(mut problems) => {
@@ -137,15 +138,15 @@ fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<
     })
 }
 
-/// Parses new content. For a policy bundle it also checks the rules that apply to new versions only.
+/// Parses the content of a new version. For a policy bundle, it also checks the rules that apply to new versions only.
 fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let checked = parse_existing(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
             policy.new_version_problems(content)
         } else {
-            // The parser reports only errors that prevent evaluation. This check reports all errors in the bundle's
-            // rules.
+            // The parser stops at errors that prevent an evaluation. This check finds all errors in the rules of the
+            // bundle.
             CompiledPolicy::rule_problems(content)
         };
         if !problems.is_empty() {
@@ -155,8 +156,8 @@ fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
     checked
 }
 
-/// Reads the content of an existing version. The version passed the schema, the rules and the policy tests of its
-/// creation time, and it is immutable. A server with stricter rules can therefore still run active releases and roll
+/// Parses the content of an existing version without the checks for new ones. The version passed the checks of its
+/// creation time, and it is immutable. Therefore a server with stricter checks still runs active releases and rolls
 /// back to earlier ones (specification: versioning).
 ///
 /// # Errors
@@ -205,7 +206,7 @@ fn parse_flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
     Flow::from_content(content).map_err(|problems| problems.into_iter().map(to_problem).collect())
 }
 
-/// Problems that the schema and the rules report, without duplicates.
+/// The problems that the schema and the rules find, without duplicates.
 fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if exceeds_value_limit(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
@@ -213,30 +214,30 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let Some(published) = schema::compiled_schema(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
-    // The size check runs before the validator, which would visit and report every entry of an oversized collection.
+    // The validator would visit and report every entry of an oversized list or map, so their sizes are checked first.
     let oversized = oversized_collection::oversized_collections(kind, content);
     if !oversized.is_empty() {
         return oversized;
     }
     let mut problems = published.find_problems(content);
-    // A full list of problems skips the rules. They could not add a problem, and the truncated list may lack the
-    // report of an oversized value whose patterns the rules would then compile.
+    // A full list of problems needs no further ones. It may also lack the report of an oversized value, whose patterns
+    // the rules would then compile.
     if problems.len() >= problem::MAX_PROBLEMS {
         return problems;
     }
     let refused_pointers: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    // Overlong content is refused in any case. Its patterns are not compiled, because that could take seconds.
+    // Content above a size bound is refused in any case, so its patterns are not compiled. That could take seconds.
     let is_within_bounds = !problems.iter().any(validator_problems::reports_excess_length);
     let mut violations = rule::find_violations(kind, content, is_within_bounds);
-    // Parsers report further problems, but refused content is never parsed later. They run here, so that the report
-    // is complete.
+    // Refused content is not parsed later. Therefore the parsers run here, so that the refusal contains their problems
+    // too.
     let is_refused = !problems.is_empty() || !violations.is_empty();
     if is_refused && is_within_bounds && kind == AssetKind::PolicyBundle {
         violations.extend(CompiledPolicy::rule_problems(content));
     } else if is_refused && kind == AssetKind::OrchestrationFlow {
         violations.extend(parse_flow(content).err().unwrap_or_default());
     }
-    // A schema problem hides rule problems at the same pointer.
+    // A problem of the schema hides the problems of rules at the same pointer.
     let mut reported = BTreeSet::new();
     violations.retain(|problem| {
         !refused_pointers.contains(&problem.pointer) && reported.insert((problem.pointer.clone(), problem.code))
@@ -246,7 +247,7 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     problems
 }
 
-/// Whether the content has more than `limit` values. Counting stops at the limit.
+/// Whether the content has more than `limit` values. The count stops at the limit.
 fn exceeds_value_limit(content: &Value, limit: usize) -> bool {
     let mut pending = vec![content];
     let mut visited_count = 0_usize;

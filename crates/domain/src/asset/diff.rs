@@ -1,41 +1,40 @@
-//! Differences between two versions: a JSON Patch (RFC 6902) for programs, lines of text for people.
+//! Differences between two versions: a JSON Patch (RFC 6902) for programs, and lines of text for people.
 //!
-//! Both outputs are bounded. A patch can be many times larger than its document, because a long key above many
-//! changed values is repeated in each operation. The traversal that writes the lines therefore estimates the memory
-//! of the patch. Beyond [`MAX_PATCH_BYTES`] the patch is one operation that replaces the whole document.
+//! Both outputs are bounded. A patch can be many times larger than its document, because each operation repeats the
+//! path of its value. Therefore the traversal that writes the lines estimates the memory of the patch. Beyond
+//! [`MAX_PATCH_BYTES`], the patch is one operation that replaces the whole document.
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::fmt::Write as _;
 
-/// Maximum memory of the operations of a patch, in bytes.
+/// The maximum memory of a patch's operations, in bytes.
 const MAX_PATCH_BYTES: usize = 4 << 20;
-/// Estimated memory of an operation without its path and value, in bytes.
+/// The estimated memory of one operation without its path and value, in bytes.
 const OPERATION_BYTES: usize = 128;
-/// Estimated memory of a value with its heap allocation, and additional memory of an object's first map node, in
-/// bytes.
+/// The estimated memory of a value with its heap allocation, and of the first map node of an object, in bytes.
 const VALUE_BYTES: usize = 48;
 const MAP_NODE_BYTES: usize = 640;
-/// Maximum length of the readable lines, in bytes.
+/// The maximum length of the lines for people, in bytes.
 const MAX_READABLE_BYTES: usize = 256 << 10;
-/// Maximum length of one value in a line, in characters.
+/// The maximum length of a value in one line, in characters.
 const MAX_VALUE_CHARS: usize = 2_000;
-/// Maximum number of lines of a text that is compared line by line; the comparison takes quadratic time.
+/// The maximum number of lines in a text that is compared line by line, because that comparison takes quadratic time.
 const MAX_COMPARED_LINES: usize = 1_000;
 
-/// The differences between two versions.
+/// The differences between two versions, for programs and for people.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VersionDiff {
-    /// Operations that turn the first content into the second.
+    /// The operations that turn the first content into the second one.
     pub patch: json_patch::Patch,
-    /// The changes for people: one line for each change (`+` added, `-` removed, `~` changed), each with its JSON
-    /// pointer.
+    /// The changes for people. Each change is one line with its JSON pointer, and starts with `+` (added), `-`
+    /// (removed) or `~` (changed).
     pub readable: String,
-    /// Estimated memory of the patch in bytes, which exceeds its text.
+    /// The estimated memory of the patch in bytes. It exceeds the length of its text.
     pub patch_bytes: usize,
 }
 
-/// Compares two contents. The contents are passed by value, so that a patch that replaces the document needs no copy.
+/// Compares two contents. They are passed by value, so that a patch that replaces the whole document needs no copy.
 #[must_use]
 pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut writer = DiffWriter::default();
@@ -58,7 +57,7 @@ fn replace_document(to: Value) -> json_patch::Patch {
     json_patch::Patch(vec![json_patch::PatchOperation::Replace(replace)])
 }
 
-/// Estimated memory of a copy of the value, in bytes.
+/// The estimated memory of a copy of this value, in bytes.
 fn estimate_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
@@ -72,12 +71,12 @@ fn estimate_bytes(value: &Value) -> usize {
     }
 }
 
-/// The lines written so far, and the current position in the document.
+/// The lines so far, and the current position in the document.
 #[derive(Default)]
 struct DiffWriter {
     text: String,
     pointer: String,
-    /// Estimated memory of the patch so far, in bytes.
+    /// The estimated memory of the patch so far, in bytes.
     patch_bytes: usize,
     is_truncated: bool,
 }
@@ -114,7 +113,7 @@ impl DiffWriter {
         }
     }
 
-    /// Runs `visit_member` at the position of a member, then restores the position.
+    /// Moves the position to a member, calls `visit_member`, and moves the position back.
     fn with_member(&mut self, key: &str, visit_member: impl FnOnce(&mut Self)) {
         let parent_length = self.pointer.len();
         self.pointer.push('/');
@@ -123,7 +122,7 @@ impl DiffWriter {
         self.pointer.truncate(parent_length);
     }
 
-    /// Writes one line and counts its patch operation with the value that the operation carries.
+    /// Writes one line, and adds the memory of its patch operation. `value` is the value in that operation.
     fn write_change(&mut self, sign: char, value: Option<&Value>, describe: impl FnOnce() -> String) {
         let operation_bytes =
             OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(value.map_or(0, estimate_bytes));
@@ -134,7 +133,7 @@ impl DiffWriter {
         }
     }
 
-    /// Compares a text of several lines, line by line.
+    /// Compares a text with several lines, line by line.
     fn write_text_changes(&mut self, old: &str, new: &str, new_value: &Value) {
         if old.lines().count().max(new.lines().count()) > MAX_COMPARED_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
@@ -166,7 +165,7 @@ fn has_lines(text: &str) -> bool {
     text.contains('\n')
 }
 
-/// Renders a value in one line, truncated to the maximum width before it is written.
+/// Renders a value in one line, and cuts it at the maximum length before it is written.
 fn render_value(value: &Value) -> String {
     match value {
         Value::String(text) => {
@@ -180,7 +179,7 @@ fn render_value(value: &Value) -> String {
     }
 }
 
-/// The first characters of a text, up to the maximum width.
+/// The first [`MAX_VALUE_CHARS`] characters of a text.
 fn excerpt(text: &str) -> &str {
     text.char_indices().nth(MAX_VALUE_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }

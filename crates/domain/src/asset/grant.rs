@@ -1,4 +1,4 @@
-//! Grants: read access to an asset beyond its namespace.
+//! Asset grants: read access to an asset for principals and workspaces outside its namespace.
 
 use super::{Asset, AssetRefusal};
 use crate::{
@@ -13,38 +13,38 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Recipient of a grant.
+/// The principal or workspace that receives a grant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Grantee {
-    /// A user, a group or a service, from any workspace.
+    /// A user, group or service, in whichever workspace it works.
     Principal(ActorRef),
     /// Every principal that may view the assets of this workspace, and every release of a workload in it.
     Workspace(WorkspaceId),
 }
 
-/// Read access to an asset for a grantee outside the asset's namespace. A grant never permits changes.
+/// Read access to an asset for a principal or workspace outside its namespace. A grant never permits changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetGrant(pub(crate) AssetGrantRecord);
 
 /// The fields of [`AssetGrant`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetGrantRecord {
-    /// Identifier.
+    /// The identifier of the grant.
     pub grant_id: AssetGrantId,
-    /// Granted asset.
+    /// The asset that becomes visible.
     pub asset_id: AssetId,
-    /// Recipient.
+    /// The principal or workspace that receives the access.
     pub grantee: Grantee,
-    /// Creation time.
+    /// The time at which the grant was created.
     pub created_at: Timestamp,
-    /// Actor that created the grant.
+    /// The actor that created the grant.
     pub created_by: ActorRef,
 }
 
 aggregate!(AssetGrant, AssetGrantRecord);
 
 impl AssetGrant {
-    /// Grants read access to an asset.
+    /// Creates a grant of read access to an asset.
     ///
     /// # Errors
     /// Returns [`AssetRefusal::InvalidPrincipal`] when the principal is not a user, a group or a service.
@@ -73,7 +73,7 @@ impl AssetGrant {
         Ok(Change::create(next, fact))
     }
 
-    /// The fact that records the creation or revocation of this grant.
+    /// Builds the fact that this grant was created or revoked. `kind` says which.
     #[must_use]
     pub fn fact(&self, kind: FactKind, asset: &Asset, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset_grant", id: self.grant_id.uuid() };
@@ -88,7 +88,7 @@ impl AssetGrant {
     }
 }
 
-/// Stores grants.
+/// Stores asset grants.
 #[async_trait]
 pub trait AssetGrantStore: Send + Sync {
     /// Finds one grant of an asset.
@@ -98,10 +98,10 @@ pub trait AssetGrantStore: Send + Sync {
         asset: AssetId,
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError>;
-    /// Lists an asset's grants, newest first.
+    /// Lists one page of an asset's grants, newest first.
     async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest)
     -> Result<Page<AssetGrant>, StoreError>;
-    /// Whether the asset is granted to one of the principals, or to a workspace in the given scopes.
+    /// Whether a grant of the asset names one of these principals, or a workspace within these scopes.
     async fn is_granted(
         &self,
         scope: TenantScope,
@@ -111,7 +111,7 @@ pub trait AssetGrantStore: Send + Sync {
     ) -> Result<bool, StoreError> {
         Ok(!self.granted_assets(scope, &[asset], principals, visible_scopes).await?.is_empty())
     }
-    /// The subset of the assets that is granted to one of the principals, or to a workspace in the given scopes.
+    /// Selects the assets for which a grant names one of these principals, or a workspace within these scopes.
     async fn granted_assets(
         &self,
         scope: TenantScope,
@@ -119,15 +119,15 @@ pub trait AssetGrantStore: Send + Sync {
         principals: &[ActorRef],
         visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError>;
-    /// Whether a grant of any asset names one of the principals.
+    /// Whether a grant of any asset names one of these principals.
     async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
-    /// Stores a grant.
+    /// Stores a new grant.
     async fn commit_grant(
         &self,
         scope: TenantScope,
         change: Change<AssetGrant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Revokes a grant.
+    /// Deletes a grant.
     async fn commit_revocation(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError>;
 }

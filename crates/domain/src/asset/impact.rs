@@ -1,4 +1,4 @@
-//! Impact analysis: the releases that bind a version of an asset, directly or through referring assets.
+//! Impact analysis: the releases that bind a version of an asset, directly or through assets that reference it.
 
 use super::{Asset, VersionLabel};
 use crate::{
@@ -10,69 +10,69 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// A reference target: an asset at any version, or at some of its versions.
+/// An asset whose references are searched: any version of it, or some versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReferenceTarget {
-    /// Slug of the asset, as references name it.
+    /// The slug by which references name the asset.
     pub slug: Slug,
-    /// Labels of the versions to find; `None` for all. A reference without a label may resolve to any version, so it
-    /// always matches.
+    /// The labels of the searched versions; `None` for all versions. A reference without a label always matches,
+    /// because it can resolve to any version.
     pub labels: Option<Vec<VersionLabel>>,
 }
 
-/// A version whose content refers to a target.
+/// A version whose content contains a matching reference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Referrer {
-    /// Asset of the referring version.
+    /// The asset to which the referring version belongs.
     pub asset: Asset,
-    /// Referring version.
+    /// The identifier of the referring version.
     pub asset_version_id: AssetVersionId,
-    /// Label of the referring version.
+    /// The label of the referring version.
     pub version_label: VersionLabel,
-    /// Slug that the reference names.
+    /// The slug in the reference.
     pub target_slug: Slug,
-    /// Label that the reference names, if any.
+    /// The version label in the reference, if it has one.
     pub target_label: Option<VersionLabel>,
-    /// JSON pointer to the reference.
+    /// The JSON pointer to the reference within the content.
     pub pointer: String,
 }
 
-/// The versions for which a reverse lookup searches. A release matches if it binds at least one of them.
+/// The versions whose releases are searched. A release matches if it binds at least one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingTarget<'a> {
-    /// Any version of this asset.
+    /// All versions of this asset.
     Asset(AssetId),
-    /// These versions.
+    /// Exactly these versions.
     Versions(&'a [AssetVersionId]),
 }
 
-/// A release that binds a matching version.
+/// A release that binds one of the searched versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundRelease {
-    /// Identifier.
+    /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// State.
+    /// The state of the release.
     pub state: StateName,
-    /// Environment.
+    /// The environment of the release.
     pub environment: Slug,
-    /// Workload.
+    /// The workload that the release serves.
     pub workload_id: WorkloadId,
     /// Slug of the workload.
     pub workload_slug: Slug,
-    /// Workspace of the workload.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace.
+    /// The namespace of that workspace.
     pub namespace_id: NamespaceId,
-    /// Bound version.
+    /// The version that the release binds.
     pub asset_version_id: AssetVersionId,
     /// Label of the bound version.
     pub version_label: VersionLabel,
 }
 
-/// Reverse lookups of references and bindings.
+/// Finds the versions and releases that depend on an asset.
 #[async_trait]
 pub trait ImpactStore: Send + Sync {
-    /// Versions that refer to one of the targets and are not in `excluded`, newest first, at most `limit`.
+    /// Lists versions that refer to one of the targets and are not in `excluded`, newest first, at most `limit`.
     async fn referrers(
         &self,
         scope: TenantScope,
@@ -80,7 +80,7 @@ pub trait ImpactStore: Send + Sync {
         excluded: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError>;
-    /// Releases that bind a matching version, newest first, at most `limit`; one row for each binding.
+    /// Lists releases that bind a searched version, newest first, at most `limit` rows. Each binding is one row.
     async fn binding_releases(
         &self,
         scope: TenantScope,

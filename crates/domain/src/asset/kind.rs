@@ -1,54 +1,54 @@
-//! Kinds of governed assets. A release binds an asset in the role of its kind.
+//! The kinds of assets. The kind is also the role in which a release binds an asset.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Kind of an asset. The wire spellings are part of the API and never change.
+/// The kind of an asset. The wire forms are part of the API and never change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AssetKind {
-    /// Instructions of a model call.
+    /// The instructions for a model call.
     PromptTemplate,
-    /// Documents for retrieval, with their access rules.
+    /// Documents for retrieval, with the rules of access to them.
     KnowledgeBase,
-    /// Permitted routes to models, with call parameters.
+    /// The permitted routes to models, with call parameters.
     ModelPolicy,
-    /// Legacy form of a model policy, which releases may still bind.
+    /// The legacy form of a model policy, which releases may still bind.
     ModelConfig,
-    /// Rules that decide whether a run may proceed.
+    /// The rules that decide whether a run may proceed.
     PolicyBundle,
-    /// Tool that a model may call.
+    /// A tool that a model may call.
     ToolDefinition,
-    /// Handler of an event of a run, such as a model call or the end of the run.
+    /// A handler for an event of a run, such as a model call or the end of the run.
     HookDefinition,
-    /// Server that provides tools.
+    /// A server that provides tools by the Model Context Protocol.
     McpServer,
     /// Instructions and files for one task.
     Skill,
     /// Instructions with tools, budgets and sub-agents.
     Agent,
-    /// Steps of a run.
+    /// The steps of a run and their order.
     OrchestrationFlow,
-    /// Settings of the memory that a conversation keeps between turns.
+    /// The settings of the memory that a conversation keeps between turns.
     Memory,
     /// Examples and thresholds for the evaluation of a release.
     EvaluationSuite,
-    /// Detectors for inputs and outputs.
+    /// The detectors that check inputs and outputs of runs.
     GuardrailConfig,
-    /// Settings of a connection to another system.
+    /// The settings of a connection to another system.
     ConnectorDefinition,
-    /// Permitted data locations and providers.
+    /// The permitted locations and providers of data.
     SovereigntyProfile,
-    /// Requirements and risk class of a workload.
+    /// The requirements and the risk class of a workload.
     WorkloadProfile,
-    /// Isolation limits of executed code.
+    /// The limits of the sandbox in which scripts run.
     SandboxProfile,
-    /// Runtime settings of a flow or an agent: resources, permissions and stop conditions.
+    /// The runtime settings of a flow or an agent: resources, permissions and stop conditions.
     WorkloadHarness,
 }
 
 impl AssetKind {
-    /// Every kind, in the order of the public list.
+    /// Every kind, in the order in which the API lists them.
     pub const ALL: [Self; 19] = [
         Self::PromptTemplate,
         Self::KnowledgeBase,
@@ -71,7 +71,7 @@ impl AssetKind {
         Self::WorkloadHarness,
     ];
 
-    /// The spelling on the wire.
+    /// The wire form, such as `prompt_template`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -97,13 +97,13 @@ impl AssetKind {
         }
     }
 
-    /// The kind with exactly this wire spelling.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Whether a newer kind supersedes this one. Assets of a legacy kind can still be created and bound.
+    /// Whether a newer kind replaces this one. Assets of a legacy kind can still be created and bound.
     #[must_use]
     pub const fn is_legacy(self) -> bool {
         match self {
@@ -129,7 +129,7 @@ impl AssetKind {
         }
     }
 
-    /// Whether a release may bind several assets of this kind. Of other kinds, a release binds at most one asset.
+    /// Whether a release may bind several assets of this kind. It binds at most one asset of any other kind.
     #[must_use]
     pub const fn allows_many_bindings(self) -> bool {
         match self {

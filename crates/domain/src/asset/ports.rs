@@ -1,4 +1,4 @@
-//! Storage ports of assets and versions.
+//! The ports that store assets and their versions.
 
 use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, kind::AssetKind};
 use crate::{
@@ -12,73 +12,74 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// Visibility scope of a list of assets.
+/// The assets that a list may contain, because the caller sees them.
 #[derive(Clone, Debug)]
 pub enum AssetVisibility {
-    /// All assets of the tenant.
+    /// The caller sees all assets of the tenant.
     Tenant,
-    /// Assets visible from one workspace.
+    /// The caller sees the assets that one workspace sees.
     FromWorkspace {
-        /// Namespace of that workspace; all its assets are visible.
+        /// The namespace of the workspace, all of whose assets are visible.
         namespace: NamespaceId,
-        /// The workspace, if the viewer may see assets granted to it.
+        /// The workspace, if the caller may see the assets that are granted to it.
         workspace: Option<WorkspaceId>,
-        /// The viewer's principals; assets granted to them are visible too.
+        /// The principals of the caller, which see the assets that are granted to them.
         principals: Vec<ActorRef>,
     },
-    /// Assets of some namespaces and workspaces.
+    /// The caller sees the assets of several namespaces and workspaces.
     InScopes {
-        /// Visible namespaces and workspaces.
+        /// The namespaces and workspaces whose assets are visible.
         scopes: VisibleScopes,
-        /// The viewer's principals; assets granted to them are visible too.
+        /// The principals of the caller, which see the assets that are granted to them.
         principals: Vec<ActorRef>,
     },
 }
 
-/// Filter of an asset list.
+/// The conditions of a list of assets. An asset must meet all that are set.
 #[derive(Clone, Debug)]
 pub struct AssetFilter {
-    /// Visibility scope.
+    /// Only assets that the caller sees.
     pub visibility: AssetVisibility,
-    /// Only this kind.
+    /// Only assets of this kind.
     pub kind: Option<AssetKind>,
-    /// Only this lifecycle state.
+    /// Only assets in this lifecycle state.
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// A release that binds a version of an asset and is neither superseded nor retired. It prevents archiving of the
-/// asset.
+/// A release that prevents the archiving of an asset, because it binds a version of the asset and is neither superseded
+/// nor retired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockingRelease {
-    /// Identifier.
+    /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// State.
+    /// The state of the release.
     pub state: StateName,
-    /// Workload.
+    /// The workload that the release serves.
     pub workload_id: WorkloadId,
     /// Slug of the workload.
     pub workload_slug: Slug,
-    /// Workspace of the workload.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace.
+    /// The namespace of that workspace.
     pub namespace_id: NamespaceId,
-    /// Environment.
+    /// The environment of the release.
     pub environment: Slug,
 }
 
-/// Stores assets and their lifecycle.
+/// Stores assets and their lifecycle states.
 #[async_trait]
 pub trait AssetStore: Send + Sync {
-    /// Finds one asset.
+    /// Finds one asset by its identifier.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
-    /// Lists assets, newest first.
+    /// Lists one page of assets, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &AssetFilter,
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError>;
-    /// Active assets of a kind that a workspace owns, newest first, at most `limit`. Built-in assets are excluded.
+    /// Lists active assets of one kind that a workspace owns, newest first, at most `limit`. Built-in assets are left
+    /// out.
     async fn list_owned_active(
         &self,
         scope: TenantScope,
@@ -87,7 +88,7 @@ pub trait AssetStore: Send + Sync {
         kind: AssetKind,
         limit: u32,
     ) -> Result<Vec<Asset>, StoreError>;
-    /// Creates an asset.
+    /// Stores a new asset.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -95,23 +96,23 @@ pub trait AssetStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Stores a new lifecycle state of an asset. Archiving fails with the conflict `AssetInUse` while a
-    /// [`BlockingRelease`] exists. The statement also detects bindings that are committed concurrently.
+    /// [`BlockingRelease`] exists, even if its binding is committed at the same time.
     async fn commit_lifecycle(
         &self,
         scope: TenantScope,
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Releases that prevent archiving of the asset, newest first, at most `limit`.
+    /// Lists releases that prevent the archiving of the asset, newest first, at most `limit`.
     async fn blocking_releases(
         &self,
         scope: TenantScope,
         id: AssetId,
         limit: u32,
     ) -> Result<Vec<BlockingRelease>, StoreError>;
-    /// Finds the identifier of an asset by slug.
+    /// Finds the identifier of the asset with this slug.
     async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
-    /// Finds an asset by slug, with the version that has the label. If `label` is `None`, the version is the last
+    /// Finds an asset by its slug, with the version that has this label. If `label` is `None`, the version is the last
     /// committed one.
     async fn find_by_slug(
         &self,
@@ -124,15 +125,15 @@ pub trait AssetStore: Send + Sync {
 /// Stores the versions of assets.
 #[async_trait]
 pub trait VersionStore: Send + Sync {
-    /// Stores a version and returns it with its label; [`CommitError::Stale`] when the asset no longer accepts
-    /// versions.
+    /// Stores a version, and returns it with its label. Fails with [`CommitError::Stale`] if the asset no longer
+    /// accepts versions.
     async fn commit_version(
         &self,
         scope: TenantScope,
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError>;
-    /// Creates an asset with its first version, and returns the version.
+    /// Stores a new asset with its first version, and returns that version.
     async fn commit_flow(
         &self,
         scope: TenantScope,
@@ -145,9 +146,9 @@ pub trait VersionStore: Send + Sync {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError>;
-    /// Lists an asset's versions in reverse commit order, regardless of the times in their identifiers. The size of a
-    /// page in bytes is bounded too, because versions can be large. A page may therefore have fewer entries than its
-    /// limit although another page follows.
+    /// Lists one page of an asset's versions, last committed first, regardless of the times in their identifiers. The
+    /// size of a page in bytes is bounded too, because versions can be large. Therefore a page can have fewer entries
+    /// than its limit although another page follows.
     async fn list_versions(
         &self,
         scope: TenantScope,
@@ -163,8 +164,8 @@ pub trait VersionStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// Whether any references of the version are recorded.
+    /// Whether the store has recorded references of the version.
     async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
-    /// The stored source text of a version, if any (a flow's YAML).
+    /// Reads the source text of a version, if one is stored (the YAML of a flow).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
 }

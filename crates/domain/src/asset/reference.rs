@@ -1,7 +1,7 @@
-//! References between assets inside content.
+//! References to other assets within content.
 //!
-//! The schema determines where a reference may occur. An object of the same shape inside a free map or an embedded
-//! JSON Schema is not a reference. Source: specification, prompt template grammar and kinds (`{slug, version?}`).
+//! The schema determines where a reference can occur. An object of the same form within a free map or an embedded JSON
+//! Schema is not a reference. Source: specification, prompt template grammar and kinds (`{slug, version?}`).
 
 use super::{
     VersionLabel,
@@ -17,37 +17,39 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The `$ref` value that marks a reference in the published schemas.
+/// The `$ref` by which the published schemas mark a reference.
 const REFERENCE_SCHEMA: &str = "#/$defs/reference";
 
-/// A reference from the content of one asset to another asset of the same tenant.
+/// A reference in the content of one asset to another asset of the same tenant.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AssetReference {
-    /// Slug of the referenced asset.
+    /// The slug of the referenced asset.
     pub slug: Slug,
-    /// Version label; `None` resolves to the current version when the release leaves draft.
+    /// The label of the referenced version. If it is `None`, the reference resolves to the current version when the
+    /// release leaves draft.
     pub version: Option<VersionLabel>,
-    /// JSON pointer to the reference in the content (RFC 6901); for a prompt token, to the prompt's text.
+    /// The JSON pointer to the reference within the content (RFC 6901). For a token in a prompt, it is the pointer to
+    /// the prompt's text.
     pub pointer: String,
-    /// Permitted kinds of the referenced asset, from the schema's `x-asset-kinds`. Without that annotation no kind is
-    /// permitted.
+    /// The kinds that the referenced asset may have, from the annotation `x-asset-kinds` of the schema. Without that
+    /// annotation, no kind is permitted.
     pub kinds: Vec<AssetKind>,
 }
 
 impl AssetReference {
-    /// Whether the reference may name an asset of that kind. The resolver of references checks this, because the
-    /// asset may be created after the reference.
+    /// Whether the referenced asset may have this kind. The check takes place when the reference is resolved, because
+    /// the asset may be created after the reference.
     #[must_use]
     pub fn permits(&self, kind: AssetKind) -> bool {
         self.kinds.contains(&kind)
     }
 }
 
-/// Kinds that a prompt may include.
+/// The kinds of assets that a prompt may include.
 const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
-/// Every reference in content of the given kind, in document order. Repeated references are included. Malformed
-/// references are skipped, because validation of the content refuses them.
+/// Finds every reference in content of this kind, in document order and with repetitions. Malformed references are
+/// skipped, because the validation of the content refuses them.
 #[must_use]
 pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     let mut found = Vec::new();
@@ -164,7 +166,7 @@ mod tests {
         assert!(handler.permits(AssetKind::PromptTemplate) && !handler.permits(AssetKind::Memory));
     }
 
-    /// A reference without kinds would refuse every asset, and a misspelled kind would be ignored.
+    /// A reference without kinds would permit no asset, and a misspelled kind would have no effect.
     #[test]
     fn every_schema_reference_lists_known_kinds() {
         fn count_references(schema: &Value, count: &mut usize) {

@@ -1,10 +1,10 @@
-//! Evidence bundles: files with which a verifier checks the governance chain of a run or a release offline.
+//! Evidence bundles: signed files from which a verifier checks the governance chain of a run or a release offline.
 //!
 //! A bundle is a DSSE envelope around an in-toto statement. The statement about a run contains the run's evidence and
-//! records and the canonical bytes of the versions that it used. It also contains the facts about the run and its
-//! release, their inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy
-//! decisions and documents with the approved bytes and the checkpoint. The statement about a release is a
-//! verification summary (see [`slsa_release_summary`]).
+//! records, and the canonical bytes of the versions that the run used. It also contains the facts about the run and its
+//! release, their inclusion proofs, and a checkpoint of the audit log. Digests in the statement connect the run's
+//! answer, policy decisions and documents with the approved bytes and the checkpoint. The statement about a release is
+//! a verification summary (see [`slsa_release_summary`]).
 
 mod envelope;
 mod report;
@@ -22,114 +22,115 @@ use std::collections::BTreeMap;
 
 /// The payload type of in-toto statements in DSSE envelopes.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
-/// The type of in-toto statements.
+/// The type identifier that every in-toto statement has.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 /// The predicate type of statements about runs.
 pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
-/// The maximum length of a bundle, in bytes.
+/// The maximum size of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
-/// The maximum length of all contents in a bundle, in bytes. Versions and documents beyond it are included as
-/// checksums only.
+/// The maximum total size of the contents in a bundle, in bytes. A bundle includes only the checksums of versions and
+/// documents beyond it.
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;
-/// The name of the digest algorithm for the input and output of a run: BLAKE3 over a salt and the bytes. Erasure also
-/// deletes the salt, so that the digest reveals nothing about erased bytes.
+/// The name of the digest algorithm for the input and the answer of a run: BLAKE3 over a salt and the bytes. An erasure
+/// also deletes the salt, so the digest reveals nothing about the erased bytes.
 pub const SALTED_DIGEST_NAME: &str = "saltedBlake3";
 
-/// An in-toto statement.
+/// An in-toto statement, whose predicate has the type `P`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Statement<P> {
     /// The type of the statement: [`STATEMENT_TYPE`].
     #[serde(rename = "_type")]
     pub statement_type: String,
-    /// The subjects of the statement.
+    /// The things about which the statement is made, each with its digest.
     pub subject: Vec<StatementSubject>,
-    /// The type of the predicate.
+    /// The URI that identifies the type of the predicate.
     pub predicate_type: String,
-    /// The content of the statement about the subjects.
+    /// The content of the statement about its subjects.
     pub predicate: P,
 }
 
-/// A statement about a run. Its subjects are the run's input and, if there is one, its output.
+/// A statement about a run. Its subjects are the input of the run and, if it exists, its answer.
 pub type ExecutionStatement = Statement<ExecutionPredicate>;
 
-/// A subject of a statement.
+/// One thing about which a statement is made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatementSubject {
-    /// `executions/<id>/output`, `executions/<id>/input` or `releases/<id>`.
+    /// The name of the subject: `executions/<id>/output`, `executions/<id>/input` or `releases/<id>`.
     pub name: String,
-    /// The hexadecimal digest, by the name of its algorithm.
+    /// The digest of the subject in hexadecimal, by the name of the digest algorithm.
     pub digest: BTreeMap<String, String>,
 }
 
-/// The content of a statement about a run.
+/// The content of a statement about a run: its evidence, and the proofs for that evidence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutionPredicate {
-    /// The tenant.
+    /// The tenant to which the run belongs.
     pub tenant_id: TenantId,
-    /// The evidence of the run, in the sections of the API's evidence response, without free texts.
+    /// The evidence of the run without free texts, in the sections of the API's evidence response.
     pub evidence: Map<String, Value>,
-    /// The serialized records of the run and of people's decisions on it. The facts about the run contain their
-    /// digests.
+    /// The records of the run, and of decisions of people about it, as canonical JSON. The facts about the run contain
+    /// the digests of these texts.
     pub records: Vec<String>,
-    /// The evidence documents that the records list.
+    /// The evidence artifacts that the records list.
     pub documents: Vec<BundledDocument>,
     /// The release that the run executed.
     pub release: BundledRelease,
-    /// Facts about the run and its release, ordered by their index in the audit log.
+    /// The facts about the run and its release, ordered by their index in the audit log.
     pub facts: Vec<ProvenFact>,
-    /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
+    /// The checkpoint of the audit log as a signed note. The inclusion proofs of the facts lead to its root.
     pub checkpoint: String,
 }
 
-/// A release in a bundle.
+/// The release in a bundle, with the versions that it uses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundledRelease {
-    /// The text of workload, environment, lane, bindings and references. Reviewers approve its BLAKE3 digest.
+    /// The text of workload, environment, lane, bindings and references, whose BLAKE3 digest reviewers approve.
     pub digest_text: String,
-    /// The bound versions.
+    /// The versions that the release binds.
     pub bindings: Vec<BundledVersion>,
-    /// The versions that bound contents reference.
+    /// The versions that the bound contents reference.
     pub references: Vec<BundledVersion>,
 }
 
-/// A version in a bundle.
+/// An asset version in a bundle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundledVersion {
-    /// The role of a binding, or the kind of a referenced asset.
+    /// The role of a binding, or the asset kind of a referenced version.
     pub role: String,
-    /// The version.
+    /// The identifier of the version.
     pub asset_version_id: AssetVersionId,
-    /// `blake3:<hex>` of the canonical bytes.
+    /// The checksum of the canonical bytes: `blake3:` and 64 hexadecimal digits.
     pub checksum: String,
-    /// The canonical bytes; null if the bundle would exceed [`MAX_CONTENT_BYTES`].
+    /// The canonical bytes; null if the bundle would exceed [`MAX_CONTENT_BYTES`] with them.
     pub content: Option<String>,
 }
 
-/// An evidence document in a bundle: codes, counts and digests. For a retrieval it contains the digests of the
+/// An evidence artifact in a bundle: codes, counts and digests. The artifact of a query contains the digests of the
 /// retrieved texts and the index revision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundledDocument {
-    /// The identifier of the document.
+    /// The identifier of the evidence artifact.
     pub artifact_id: ArtifactId,
-    /// The stored text; null if the bundle would exceed [`MAX_CONTENT_BYTES`].
+    /// The stored body; null if the bundle would exceed [`MAX_CONTENT_BYTES`] with it.
     pub body: Option<String>,
 }
 
-/// A fact with the inclusion proof that it is part of the audit log.
+/// A fact, with the proof that the audit log contains it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvenFact {
-    /// The index in the log.
+    /// The index of the fact in the audit log.
     pub index: u64,
-    /// The stored bytes: canonical JSON.
+    /// The canonical JSON of the fact, as the log stores it.
     pub body: String,
-    /// The inclusion proof: the hashes from the leaf to the root of the checkpoint, in hexadecimal.
+    /// The inclusion proof in hexadecimal: the hashes with which a verifier computes the root of the checkpoint from
+    /// the fact.
     pub proof: Vec<String>,
 }
 
@@ -148,15 +149,15 @@ impl Statement<ExecutionPredicate> {
 }
 
 impl<P: Serialize> Statement<P> {
-    /// The payload of the envelope: canonical JSON.
+    /// The payload of the bundle's envelope, as canonical JSON.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
-        // Strings, integers and maps with string keys always have a canonical form.
+        // A statement contains only strings, integers and maps with string keys, which always have a canonical form.
         serde_json_canonicalizer::to_vec(self).unwrap_or_default()
     }
 }
 
-/// The subjects of the statement about the run that the evidence describes.
+/// The subjects of a statement about a run: the digests of its input and its answer, from the evidence.
 fn subjects_of(evidence: &Map<String, Value>) -> Vec<StatementSubject> {
     let member = |name: &str| evidence.get("execution").and_then(|run| run.get(name)).and_then(Value::as_str);
     let subject = |(part, digest): (&str, Option<&str>)| {

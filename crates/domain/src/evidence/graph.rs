@@ -1,4 +1,4 @@
-//! Evidence as a graph: the items of an evidence record as nodes, with their relationships as edges. Source:
+//! Evidence as a graph: the items of a run's evidence are nodes, and their relationships are edges. Source:
 //! specification, evidence graph.
 
 use super::{
@@ -8,10 +8,10 @@ use super::{
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The run, or one item of its evidence.
+/// A node of the graph: the run, or one item of its evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node<'r> {
-    /// The run.
+    /// The run itself, with its evidence.
     Execution(&'r EvidenceRecord),
     /// The release of the run.
     Release(&'r ChainRelease),
@@ -19,11 +19,11 @@ pub enum Node<'r> {
     Workload(&'r ChainWorkload),
     /// A version that the release binds in a role.
     Binding(&'r ChainBinding),
-    /// The asset of a bound version, or an asset that bound content refers to.
+    /// An asset that the release binds or that a bound content references.
     Asset(UsedAsset<'r>),
     /// A policy decision of the run.
     PolicyDecision(&'r RecordedDecision),
-    /// An obligation that a decision imposed.
+    /// An obligation that a policy decision imposed on the run.
     Obligation(&'r ImposedObligation),
     /// A knowledge base query of the run.
     RetrievalEvent(&'r RetrievalRow),
@@ -36,16 +36,16 @@ pub enum Node<'r> {
 /// An asset that a run used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsedAsset<'r> {
-    /// The slug of the asset, unique in a tenant.
+    /// The slug of the asset, which is unique in its tenant.
     pub slug: &'r str,
-    /// The kind of the asset.
+    /// The kind of the asset, such as `prompt_template`.
     pub kind: &'r str,
-    /// Every version of the asset that the run used, by a binding or a reference, oldest first.
+    /// Every version of the asset that the run used through a binding or a reference, oldest first.
     pub versions: BTreeSet<AssetVersionId>,
 }
 
 impl Node<'_> {
-    /// The wire form of the node's type.
+    /// The name of the node's type in the API, such as `execution`.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Node<'_> {
         }
     }
 
-    /// The id of the node: its type and a key that is unique within the type.
+    /// The identifier of the node: its type and a key that is unique within the type.
     #[must_use]
     pub fn id(&self) -> String {
         let name = self.type_name();
@@ -90,9 +90,9 @@ pub enum Relationship {
     BelongsTo,
     /// From a release to an asset that it binds or references.
     Binds,
-    /// From a run to a policy decision.
+    /// From a run to one of its policy decisions.
     GovernedBy,
-    /// From a decision to an obligation that it imposes.
+    /// From a policy decision to an obligation that it imposes.
     Requires,
     /// From a run to a knowledge base query.
     Retrieved,
@@ -103,7 +103,7 @@ pub enum Relationship {
 }
 
 impl Relationship {
-    /// The spelling on the wire.
+    /// The wire form, such as `executed_under`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -119,28 +119,28 @@ impl Relationship {
     }
 }
 
-/// A directed relationship of two nodes.
+/// An edge of the graph: a directed relationship between two nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The id of the source node.
+    /// The identifier of the source node.
     pub source: String,
-    /// The id of the target node.
+    /// The identifier of the target node.
     pub target: String,
     /// The relationship of the source to the target.
     pub relationship: Relationship,
 }
 
-/// Nodes and edges. INVARIANT: both ends of every edge are nodes, and node ids are unique.
+/// The evidence graph of a run. INVARIANT: each edge connects two existing nodes, and node identifiers are unique.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Graph<'r> {
-    /// The nodes.
+    /// All nodes; the run is the first one.
     pub nodes: Vec<Node<'r>>,
-    /// The edges.
+    /// All edges between the nodes.
     pub edges: Vec<Edge>,
 }
 
 impl<'r> Graph<'r> {
-    /// Builds the graph of a record and its obligations.
+    /// Builds the graph of a run's evidence and obligations.
     #[must_use]
     pub fn from_record(record: &'r EvidenceRecord, obligations: &'r [ImposedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
@@ -148,8 +148,8 @@ impl<'r> Graph<'r> {
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
         graph.add_edge(&run, &release, Relationship::ExecutedUnder);
         graph.add_edge(&release, &workload, Relationship::BelongsTo);
-        // An asset that is bound in several roles or referenced in several versions is one node. Its position is its
-        // first occurrence.
+        // An asset with several roles or several referenced versions is one node, at the position of its first
+        // occurrence.
         let mut assets = assets(&record.chain);
         for binding in &record.chain.bindings {
             graph.nodes.push(Node::Binding(binding));
@@ -195,7 +195,7 @@ impl<'r> Graph<'r> {
     }
 }
 
-/// The bound and referenced assets of a chain, by slug.
+/// The bound and referenced assets of a governance chain, by slug.
 fn assets(chain: &GovernanceChain) -> BTreeMap<&str, UsedAsset<'_>> {
     let mut assets = BTreeMap::new();
     for binding in chain.bindings.iter().chain(&chain.references) {

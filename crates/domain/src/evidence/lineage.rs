@@ -1,5 +1,4 @@
-//! Context lineage: the inputs of each step of a run, by name, digest and length. Source: specification, context
-//! lineage.
+//! Lineage: the items that each step of a run read, by name, digest and length. Source: specification, context lineage.
 
 use crate::{
     execution::Execution,
@@ -8,24 +7,24 @@ use crate::{
     time::Timestamp,
 };
 
-/// The maximum number of lineage items of a run. A further item marks a lineage that was truncated at this limit.
-/// Realistic flows stay far below the limit.
+/// The maximum number of lineage items of a run. Realistic flows stay far below it. One further item marks a lineage
+/// that was truncated at this number.
 pub const MAX_LINEAGE_ITEMS: usize = 1_000;
 
-/// The origin of a lineage item.
+/// Where an item that a step read comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The submitter of the run.
+    /// The item comes from the submitter of the run.
     UserInput,
-    /// A governed prompt or a template that it includes.
+    /// The item is a governed prompt, or a template that the prompt includes.
     PromptTemplate,
-    /// A document of a knowledge base.
+    /// The item is a document of a knowledge base.
     KnowledgeBase,
-    /// An earlier turn of a conversation.
+    /// The item is an earlier turn of the conversation.
     Memory,
-    /// The output of a model, an agent or a tool in an earlier step.
+    /// The item is the output of a model, an agent or a tool in an earlier step.
     ToolResult,
-    /// The flow, or a step that Fairway itself performs.
+    /// The item is the flow, or the output of a step that Fairway itself performs.
     System,
 }
 
@@ -34,7 +33,7 @@ impl Origin {
     pub const ALL: [Self; 6] =
         [Self::UserInput, Self::PromptTemplate, Self::KnowledgeBase, Self::Memory, Self::ToolResult, Self::System];
 
-    /// The wire form.
+    /// The wire form, such as `user_input`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,14 +46,14 @@ impl Origin {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|origin| origin.as_str() == text)
     }
 }
 
-/// The role of an item in the step that read it.
+/// The role that an item has in the step that read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfluenceRole {
     /// An instruction that the step follows.
@@ -71,7 +70,7 @@ impl InfluenceRole {
     /// Every role.
     pub const ALL: [Self; 4] = [Self::Instruction, Self::Evidence, Self::Input, Self::Example];
 
-    /// The wire form.
+    /// The wire form, such as `instruction`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -82,14 +81,14 @@ impl InfluenceRole {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 }
 
-/// The way in which a step uses an item.
+/// The use that a step makes of an item that it read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionClass {
     /// The step reads the item.
@@ -106,7 +105,7 @@ impl ActionClass {
     /// Every class.
     pub const ALL: [Self; 4] = [Self::Read, Self::Generate, Self::ToolCall, Self::Write];
 
-    /// The wire form.
+    /// The wire form, such as `read`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -117,14 +116,14 @@ impl ActionClass {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 }
 
-/// The reason why an item is untrusted. Variants are in ascending order of severity.
+/// The reason why an item is untrusted. The variants are ordered from the least to the most severe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UntrustedReason {
     /// The submitter supplied the item.
@@ -138,7 +137,7 @@ pub enum UntrustedReason {
 }
 
 impl UntrustedReason {
-    /// The wire form.
+    /// The wire form, such as `user_supplied`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -150,21 +149,21 @@ impl UntrustedReason {
     }
 }
 
-/// An item that a step read.
+/// An item that a step of a run read, as the commit of the run's end stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageItem {
     /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// The origin of the item.
+    /// The source of the item, such as a prompt or a tool.
     pub origin: Origin,
     /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// The step's use of the item.
+    /// The use that the step makes of the item.
     pub action_class: ActionClass,
-    /// The name of the item: a version, the run's `inputs`, or the output of a step.
+    /// The name of the item: a version, the `inputs` of the run, or the output of a step.
     pub reference: String,
-    /// The checksum of a version or of a retrieved text; the salted digest of any other item. A salted digest reveals
-    /// nothing once the salt is erased.
+    /// The checksum of an asset version or a retrieved text; a salted digest for any other item. A salted digest
+    /// reveals nothing once its salt is erased.
     pub digest: [u8; 32],
     /// The length of the item as JSON, in bytes.
     pub size_bytes: u64,
@@ -174,36 +173,36 @@ pub struct LineageItem {
     pub created_at: Timestamp,
 }
 
-/// A stored lineage item.
+/// An item that a step of a run read, as read from the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageRow {
     /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// The origin of the item.
+    /// The source of the item, such as a prompt or a tool.
     pub origin: Origin,
     /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// The step's use of the item.
+    /// The use that the step makes of the item.
     pub action_class: ActionClass,
-    /// The name of the item.
+    /// The name of the item: a version, the `inputs` of the run, or the output of a step.
     pub reference: String,
-    /// The digest of the item as text.
+    /// The digest of the item: `blake3:` and 64 hexadecimal digits.
     pub digest: String,
     /// The length of the item as JSON, in bytes.
     pub size_bytes: u64,
-    /// The stored code of the reason why the item is untrusted.
+    /// The stored code of the reason why the item is untrusted; `None` if it is trusted.
     pub untrusted: Option<String>,
-    /// Whether the text is unavailable: erased or never stored.
+    /// Whether the text of the item cannot be read, because it was erased or never stored.
     pub redacted: bool,
-    /// The policy decisions that were made before the step read the item, latest first.
+    /// The policy decisions of the run before the step read the item, newest first.
     pub decisions: Vec<(DecisionId, policy::Outcome)>,
     /// When the step read the item.
     pub created_at: Timestamp,
 }
 
 impl Origin {
-    /// Whether the text of an item of this origin and name is unavailable. Outputs of steps are never stored. Inputs
-    /// are available while they are stored (`are_inputs_stored`).
+    /// Whether the text of an item with this origin and name cannot be read. Outputs of steps are never stored. Inputs
+    /// can be read while they are stored (`are_inputs_stored`).
     #[must_use]
     pub fn is_text_unavailable(self, reference: &str, are_inputs_stored: bool) -> bool {
         match self {
@@ -214,8 +213,8 @@ impl Origin {
     }
 }
 
-/// The decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so a decision
-/// precedes an item if its identifier is lower.
+/// The policy decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so a
+/// decision with a lower identifier precedes the item.
 #[must_use]
 pub fn decisions_before(
     decisions: &[(DecisionId, policy::Outcome)],
@@ -225,31 +224,32 @@ pub fn decisions_before(
 }
 
 impl LineageRow {
-    /// The policy outcome in force for the step: the strictest outcome before it read the item.
+    /// The strictest policy outcome of the run before the step read the item; `None` without a decision.
     #[must_use]
     pub fn posture(&self) -> Option<policy::Outcome> {
         self.decisions.iter().map(|(_, outcome)| *outcome).max()
     }
 }
 
-/// A page of a run's lineage, newest first.
+/// One page of the lineage of a run, newest item first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineagePage {
-    /// The run, as far as it is read for its workspace and workload: without its answer and its policy outcome.
+    /// The run, which authorization needs for its workspace and workload. Its answer and its policy outcome are not
+    /// loaded.
     pub execution: Execution,
     /// The number of items that match the filter.
     pub total: u64,
-    /// The items of the page.
+    /// The items of this page.
     pub items: Vec<LineageRow>,
 }
 
-/// The filter of a lineage listing.
+/// The conditions of a list of lineage items. An item must meet all that are set.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LineageFilter {
-    /// Selects only items of this origin.
+    /// Only items of this origin.
     pub origin: Option<Origin>,
-    /// Selects only items in this role.
+    /// Only items in this role.
     pub influence_role: Option<InfluenceRole>,
-    /// Selects only items with this use.
+    /// Only items that a step used in this way.
     pub action_class: Option<ActionClass>,
 }

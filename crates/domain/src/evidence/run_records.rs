@@ -1,5 +1,5 @@
-//! The records of a run. A fact of the audit log contains their digest, so that every later change of a record is
-//! detected.
+//! The records of a run. A fact in the audit log contains their digest, so a verifier detects every later change of a
+//! record.
 
 use super::{
     EvidenceArtifact, RecordedDecision, StoredEvidenceArtifact,
@@ -14,75 +14,74 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The kinds of artifacts that record a person's decision on an ended run. The fact of each decision contains the
-/// digest of its artifact.
+/// The kinds of artifacts that record a person's decision on a run. Each such decision has its own fact, which contains
+/// the digest of its artifact.
 const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 
-/// The member of a fact's detail that contains the digest of records.
+/// The member of a fact's detail that contains the digest of the records.
 pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
 
-/// The member in the detail of the fact of a run's end that is true if a review was requested before.
+/// The member of the fact of a run's end that is true if a review was requested before the end.
 pub const REVIEW_REQUESTED_MEMBER: &str = "review_asked";
 
-/// The policy decisions, evidence documents and lineage of a run, each with the members that the evidence response
-/// contains.
+/// The policy decisions, evidence artifacts and lineage of a run, with the members that the evidence response contains.
 ///
-/// INVARIANT: members are declared in alphabetical order, and numbers are integers, so that the serialized form is
+/// INVARIANT: the members are declared in alphabetical order and numbers are integers, so the serialized form is
 /// canonical JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecords {
-    /// The evidence documents, in the order of their identifiers.
+    /// The evidence artifacts, ordered by identifier.
     pub artifacts: Vec<ArtifactEntry>,
-    /// The policy decisions, in the order of their identifiers.
+    /// The policy decisions, ordered by identifier.
     pub decisions: Vec<DecisionEntry>,
-    /// The items that the steps read, in the order of their identifiers.
+    /// The items that the steps read, ordered by identifier.
     pub lineage: Vec<LineageEntry>,
 }
 
-/// An evidence document among the records of a run.
+/// An evidence artifact in the records of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactEntry {
-    /// The identifier of the document.
+    /// The identifier of the evidence artifact.
     pub artifact_id: ArtifactId,
-    /// The kind of the document.
+    /// The kind of the artifact, such as `provider_call`.
     pub artifact_kind: String,
-    /// The checksum of the document's stored text.
+    /// The checksum of the artifact's stored body.
     pub digest: Checksum,
 }
 
-/// A policy decision among the records of a run.
+/// A policy decision in the records of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionEntry {
-    /// The identifier of the decision.
+    /// The identifier of the policy decision.
     pub decision_id: DecisionId,
-    /// The obligations that the decision imposed.
+    /// The names of the obligations that the decision imposed.
     pub obligations: Vec<String>,
-    /// The outcome.
+    /// The wire form of the decision's outcome, such as `deny`.
     pub outcome: String,
-    /// The reason code.
+    /// The reason code of the deciding rule.
     pub reason_code: String,
-    /// The rules that matched.
+    /// The identifiers of the rules that matched.
     pub rules: Vec<String>,
 }
 
-/// A lineage item (an input that a step read) among the records of a run.
+/// An item that a step read, in the records of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineageEntry {
-    /// The step's use of the item.
+    /// The wire form of the use that the step made of the item, such as `read`.
     pub action_class: String,
-    /// The checksum of a version or of a retrieved text; the salted digest of any other item.
+    /// The checksum of an asset version or a retrieved text; a salted digest for any other item.
     pub digest: String,
     /// The role of the item in the step.
     pub influence_role: String,
     /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// The origin of the item.
+    /// The wire form of the item's origin, such as `user_input`.
     pub origin: String,
-    /// The name of the item.
+    /// The name of the item, such as `inputs` or a version.
     #[serde(rename = "ref")]
     pub reference: String,
     /// The length of the item, in bytes.
@@ -90,7 +89,7 @@ pub struct LineageEntry {
 }
 
 impl RunRecords {
-    /// The records of a run that a commit stores, or that earlier commits stored.
+    /// The records of a run at a commit: those that the commit stores, and those that earlier commits stored.
     #[must_use]
     pub fn for_commit<D: Into<DecisionEntry>>(
         decisions: impl IntoIterator<Item = D>,
@@ -102,15 +101,15 @@ impl RunRecords {
         Self::sorted(artifacts, decisions, lineage.iter().map(LineageEntry::of_item).collect())
     }
 
-    /// The records that consist of the artifact of a person's decision on a run.
+    /// The records of a person's decision on a run, which consist of one artifact.
     #[must_use]
     pub fn of_artifact(artifact: &EvidenceArtifact) -> Self {
         Self { artifacts: vec![ArtifactEntry::of_artifact(artifact)], ..Self::default() }
     }
 
-    /// The stored records of a run, grouped by the fact that contains their digest. The first group has the records
-    /// of the run, if its first closing fact contains a digest (`has_run_digest`). Each further group has the record of
-    /// a person's decision on the run.
+    /// Groups the stored records of a run by the fact that contains their digest. The first group contains the run's
+    /// own records, if the first fact that closed the run contains a digest (`has_run_digest`). Each further group
+    /// contains the record of one person's decision.
     #[must_use]
     pub fn group_stored_by_fact(
         has_run_digest: bool,
@@ -132,8 +131,8 @@ impl RunRecords {
         run.into_iter().chain(decision_records).collect()
     }
 
-    /// Sorts the records by identifier, because their order differs between the process that executes a run and the
-    /// readers of its evidence.
+    /// Sorts the records by identifier. The process that executes a run and the readers of its evidence see them in
+    /// different orders.
     fn sorted(
         mut artifacts: Vec<ArtifactEntry>,
         mut decisions: Vec<DecisionEntry>,
@@ -145,20 +144,20 @@ impl RunRecords {
         Self { artifacts, decisions, lineage }
     }
 
-    /// Whether there are no records.
+    /// Whether the run has no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.artifacts.is_empty() && self.decisions.is_empty() && self.lineage.is_empty()
     }
 
-    /// The text that the digest covers: canonical JSON.
+    /// The canonical JSON of the records, which their digest covers.
     #[must_use]
     pub fn to_text(&self) -> String {
-        // Serialization of strings, integers and lists cannot fail.
+        // The records contain only strings, integers and lists, whose serialization cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The digest that a fact of the run contains.
+    /// The digest that a fact about the run contains.
     #[must_use]
     pub fn digest(&self) -> Checksum {
         Checksum::blake3_of(self.to_text().as_bytes())
@@ -166,8 +165,8 @@ impl RunRecords {
 }
 
 impl Fact {
-    /// Adds the digest of the records of the fact's subject: those that its commit stores, and those that earlier
-    /// commits stored.
+    /// Adds the digest of a run's records to a fact about the run. The records are those that the fact's commit stores
+    /// and those of earlier commits.
     #[must_use]
     pub fn with_records_digest(self, records: &RunRecords) -> Self {
         if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }

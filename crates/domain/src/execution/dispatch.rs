@@ -14,26 +14,26 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The maximum number of times that workers reclaim a run after its lease lapses. A run that crashed this many
-/// workers would probably crash the next worker too.
+/// The maximum number of times that workers reclaim a run after its lease expires. A run that crashed this many workers
+/// would probably crash the next one too.
 pub const MAX_RECLAIMS: u16 = 5;
 
-/// The dispatch setting of a deployment.
+/// The configured place of execution: the accepting process or a worker. The setting is `FAIRWAY_DISPATCH`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DispatchPolicy {
-    /// The accepting process runs each request. There is no queue.
+    /// The accepting process executes every run. There is no queue.
     Inline,
-    /// Workers run all requests.
+    /// Workers execute every run.
     Queued,
-    /// The accepting process runs requests whose caller waits; workers run the others.
+    /// The accepting process executes the runs whose callers wait; workers execute the others.
     Hybrid,
 }
 
 impl DispatchPolicy {
-    /// Every setting.
+    /// Every dispatch policy.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Queued, Self::Hybrid];
 
-    /// The form in settings.
+    /// The value of the setting, such as `inline`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,13 +43,13 @@ impl DispatchPolicy {
         }
     }
 
-    /// Parses the form in settings.
+    /// Parses the value of the setting; `None` for an unknown value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dispatch| dispatch.as_str() == text)
     }
 
-    /// Whether workers exist, which execute queued runs.
+    /// Whether this policy requires workers, which execute queued runs.
     #[must_use]
     pub const fn has_workers(self) -> bool {
         match self {
@@ -58,8 +58,7 @@ impl DispatchPolicy {
         }
     }
 
-    /// Whether a run with the requested mode is queued; `None` when the caller requests queueing and this setting
-    /// has no queue.
+    /// Whether a run is queued under this policy. `None` if the caller requests queueing and the policy has no queue.
     #[must_use]
     pub const fn should_queue(self, requested_dispatch: RequestedDispatch) -> Option<bool> {
         match (self, requested_dispatch) {
@@ -80,99 +79,99 @@ pub enum RequestedDispatch {
     Queued,
 }
 
-/// The context of a request for a run, beyond the columns of the run's own row.
+/// Data of the submitting request that the worker needs and that no column of the run's row stores.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RequestContext {
-    /// The request that submitted the run.
+    /// The identifier of the request that submitted the run.
     pub request_id: RequestId,
-    /// The groups of the submitter.
+    /// The groups of the submitter, such as `group:support`.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// The requested lane. If that lane has no holder, a more general lane serves the run.
+    /// The requested lane. If no release holds that lane, a more general lane serves the run.
     pub lane: String,
-    /// The conversation to which the run belongs.
+    /// The identifier of the conversation to which the run belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
 impl RequestContext {
-    /// The requested lane, parsed; an unknown text counts as the standard lane.
+    /// Parses the requested lane. An unknown name counts as the standard lane.
     #[must_use]
     pub fn requested_lane(&self) -> Lane {
         Lane::parse(&self.lane).unwrap_or(Lane::Standard)
     }
 
-    /// The conversation to which the run belongs, parsed.
+    /// Parses the identifier of the run's conversation; `None` without a valid one.
     #[must_use]
     pub fn session_id(&self) -> Option<SessionId> {
         self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
     }
 
-    /// The groups as actor references.
+    /// Parses the submitter's groups as actor references, and omits malformed ones.
     #[must_use]
     pub fn group_actors(&self) -> Vec<ActorRef> {
         self.groups.iter().filter_map(|group| ActorRef::parse(group).ok()).collect()
     }
 }
 
-/// A worker's request for runs.
+/// A worker's request for queued runs and for runs with expired leases.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The fencing token of this claim and of each run that the claim returns.
+    /// The fencing token for every run that this claim takes.
     pub lease: Uuid,
-    /// Tokens of earlier claims whose responses did not arrive. The runs of those claims are claimed again first.
+    /// The tokens of earlier claims whose responses did not arrive. This claim takes the runs of those claims again,
+    /// before any others.
     pub lost_leases: Vec<Uuid>,
-    /// The duration of the lease; a renewal extends the lease by the same duration.
+    /// The duration of the lease. A renewal extends the lease by the same duration.
     pub lease_for: Duration,
-    /// The time from now until the deadline of a claimed run.
+    /// The time from now to the deadline of each claimed run.
     pub deadline_after: Duration,
-    /// The maximum number of runs to claim.
+    /// The maximum number of runs that the claim takes.
     pub limit: u16,
-    /// The maximum number of runs to claim per tenant.
+    /// The maximum number of runs that the claim takes from one tenant.
     pub per_tenant_limit: u16,
-    /// The tenant that was served last; the round-robin order of tenants continues after that tenant.
+    /// The tenant whose run was claimed last. The round-robin order continues with the next tenant.
     pub after_tenant: Option<TenantId>,
-    /// Tenants whose runs are not claimed, because they reached their share in this process or have too many
+    /// Tenants from which the claim takes no runs, because they reached their share in this process or have too many
     /// paused runs.
     pub saturated: Vec<TenantId>,
-    /// The size threshold of large inputs, in bytes of JSON text. Large inputs are not loaded.
+    /// The maximum size of inputs that the claim loads, in bytes of JSON text. Longer inputs are large inputs.
     pub max_input_bytes: usize,
-    /// Whether to claim queued runs with large inputs.
+    /// Whether the claim takes queued runs with large inputs.
     pub takes_large: bool,
-    /// Tenants whose queued runs with large inputs are not claimed.
+    /// Tenants from which the claim takes no queued runs with large inputs.
     pub no_large_tenants: Vec<TenantId>,
 }
 
 /// The inputs of a claimed run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimedInputs {
-    /// The inputs, which the claim has loaded.
+    /// The claim loaded the inputs.
     Loaded(Payload),
-    /// Large inputs, which the claim does not load; [`RunStore::inputs`](super::ports::RunStore::inputs) reads
-    /// them.
+    /// The claim does not load large inputs; [`RunStore::inputs`](super::ports::RunStore::inputs) reads them.
     NotLoaded,
     /// The inputs were erased.
     Erased,
 }
 
-/// A run claimed from the queue, or reclaimed after its lease lapsed.
+/// A run that a worker took from the queue, or reclaimed after its lease expired.
 #[derive(Clone, Debug)]
 pub struct ClaimedRun {
-    /// The tenant of the run.
+    /// The tenant to which the run belongs.
     pub scope: TenantScope,
-    /// The claimed run.
+    /// The stored record of the run.
     pub execution: Execution,
     /// The digest of the governance chain at the run's acceptance or start.
     pub snapshot: SnapshotDigest,
     /// The inputs of the run.
     pub inputs: ClaimedInputs,
-    /// Digest of the inputs.
+    /// The salted BLAKE3 digest of the inputs.
     pub input_digest: [u8; 32],
-    /// The context of the request that submitted the run.
+    /// The context of the request that submitted the run, if it is stored.
     pub request_context: Option<RequestContext>,
-    /// The share link that admitted the run.
+    /// The share link that admitted the run, if any.
     pub share_link: Option<ShareLinkId>,
-    /// The fencing token, which every write of the worker must name.
+    /// The fencing token of the lease. Every write of the worker must name it.
     pub lease: Uuid,
     /// The remaining time until the run's deadline; zero after the deadline.
     pub time_left: Duration,
@@ -180,22 +179,22 @@ pub struct ClaimedRun {
     pub reclaims: u16,
     /// The position of the run's tenant in the round-robin order of this claim; 0 for a reclaimed run.
     pub round_position: u16,
-    /// The actor that requested cancellation of the run.
+    /// The actor that requested cancellation of the run, if any.
     pub cancelled_by: Option<ActorRef>,
     /// The policy decisions of the run, oldest first.
     pub decisions: Vec<RecordedDecision>,
-    /// The stored progress of the run.
+    /// The stored progress records, from which the worker resumes the run.
     pub progress: Vec<ProgressRecord>,
 }
 
-/// The start of a queued run, as the start commit stores it.
+/// The start of a queued run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct QueuedStart {
-    /// The run with a new decision, made as if the run were accepted now.
+    /// The run with a new policy decision, made as if the run were accepted now.
     pub acceptance: Acceptance,
-    /// The revisions on which the decision depends; if one changed, the commit is refused.
+    /// The revisions on which the new decision is based. If one of them changed, the commit stores nothing.
     pub expected_revisions: ExpectedRevisions,
-    /// The fencing token, which must match the held lease.
+    /// The fencing token of the worker. The commit stores nothing unless it matches the run's lease.
     pub lease: Uuid,
     /// The first progress record of the run.
     pub progress: ProgressRecord,
@@ -203,45 +202,45 @@ pub struct QueuedStart {
     pub share_link: Option<ShareLinkId>,
 }
 
-/// The result of a start commit.
+/// The result of a commit that starts a queued run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartOutcome {
-    /// The run started.
+    /// The commit stored the start of the run.
     Started,
-    /// A revision changed since the decision.
+    /// A revision changed since the decision, so the commit stored nothing.
     Stale,
 }
 
-/// The result of a cancel request.
+/// The result of a request to cancel a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelOutcome {
     /// The run was queued. The caller now holds the lease under the given token and must end the run.
     LeaseTaken,
-    /// The run is active; the worker that executes it is notified.
+    /// The run is active. The process that executes it is notified and must end it.
     WorkerNotified,
-    /// The idempotency key already exists.
+    /// A request with the same idempotency key was already committed.
     DuplicateKey,
-    /// The run has ended or cannot be cancelled.
+    /// The run has ended, or its status does not permit cancellation.
     AlreadyEnded,
 }
 
-/// The lease under which a cancelling caller ends a run.
+/// The lease that a caller acquires to end a queued run that it cancels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CancelLease {
     /// The run, and the fencing token under which its lease is acquired.
     pub lease_ref: LeaseRef,
-    /// The lease duration until renewal.
+    /// The lifetime of the lease without renewal.
     pub lease_for: Duration,
     /// The time from now until the deadline of the run.
     pub deadline_in: Duration,
 }
 
-/// A run and the fencing token of its lease.
+/// A run, and a fencing token that identifies one lease of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseRef {
-    /// The run whose lease is meant.
+    /// The run to which the lease belongs.
     pub execution_id: ExecutionId,
-    /// The fencing token.
+    /// The token that changes with each holder of the lease, so that writes of former holders are refused.
     pub lease: Uuid,
 }
 

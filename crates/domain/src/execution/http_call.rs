@@ -1,4 +1,4 @@
-//! HTTP calls of agent tools and hooks, to addresses that asset contents name.
+//! Outgoing HTTP calls of agent tools and hooks. The addresses come from the contents of assets.
 //!
 //! The servers are untrusted, so each call is bounded in destination, time and response size. A call is made at most
 //! once; the caller decides how to treat a lost response.
@@ -9,23 +9,23 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// The maximum time of a call, from its start to the last response byte (contract 8).
+/// The maximum time of a call, from its start to the last byte of the response.
 pub const MAX_DURATION: Duration = Duration::from_secs(10);
-/// The maximum response size in bytes (contract 8).
+/// The maximum size of a response, in bytes.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// The HTTP method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpMethod {
-    /// GET.
+    /// The method GET; the arguments become query parameters.
     Get,
-    /// POST.
+    /// The method POST; the arguments become a JSON body.
     Post,
-    /// PUT.
+    /// The method PUT; the arguments become a JSON body.
     Put,
-    /// PATCH.
+    /// The method PATCH; the arguments become a JSON body.
     Patch,
-    /// DELETE.
+    /// The method DELETE; the arguments become query parameters.
     Delete,
 }
 
@@ -45,13 +45,13 @@ impl HttpMethod {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 
-    /// Whether the arguments go into a body; otherwise they go into the query.
+    /// Whether the method sends the arguments as a JSON body; otherwise they become query parameters.
     #[must_use]
     pub const fn has_body(self) -> bool {
         match self {
@@ -64,35 +64,35 @@ impl HttpMethod {
 /// An outgoing HTTP call of an agent tool or a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HttpCall {
-    /// The base URL.
+    /// The base URL of the server.
     pub address: String,
-    /// The path suffix, with a leading slash; empty for the base URL itself.
+    /// The path that is appended to the base URL, with a leading slash; empty for the base URL itself.
     pub path: String,
-    /// The method.
+    /// The HTTP method of the call.
     pub method: HttpMethod,
-    /// The arguments: a JSON object, or query parameters.
+    /// The arguments of the call, sent as a JSON object or as query parameters.
     pub arguments: Map<String, Value>,
-    /// The secret to send as bearer token.
+    /// The reference to the secret that is sent as bearer token, if any.
     pub secret: Option<SecretRef>,
-    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
+    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run that repeats the call sends the
     /// same key.
     pub call_id: String,
-    /// The timeout; at most [`MAX_DURATION`].
+    /// The maximum time of this call, which is at most [`MAX_DURATION`].
     pub timeout: Duration,
-    /// The allowed hosts, where `*.` matches any subdomain; `None` allows every host.
+    /// The hosts that the call may reach, where `*.` matches any subdomain; `None` permits every host.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// The failure of a call. No message contains an address, a secret or response bytes.
+/// The failure of an HTTP call. No message contains an address, a secret or a part of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HttpCallError {
-    /// The destination is not allowed.
+    /// The destination or a header of the call is not allowed.
     #[error("calls to this address are not allowed")]
     Forbidden,
     /// The tenant of the call could not be loaded, so its secrets cannot be resolved.
     #[error("the call could not be prepared")]
     TenantUnresolved,
-    /// The secret could not be read.
+    /// The secret store could not return the secret.
     #[error("the secret of the call cannot be read")]
     SecretUnavailable,
     /// The connection could not be established.
@@ -155,11 +155,11 @@ impl HttpCallError {
 /// The port through which agent tools and hooks call HTTP addresses and MCP servers.
 #[async_trait]
 pub trait HttpCaller: Send + Sync {
-    /// Makes one call with the tenant's secrets. The result is JSON, or text if the response declares a text type.
-    /// An empty response is null.
+    /// Makes one call with the secrets of the tenant. The result is JSON, or text if the response declares a text type.
+    /// An empty response yields null.
     async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError>;
 
-    /// Checks the tool's current description against its pin, then calls the tool of an MCP server once with the
-    /// tenant's secrets. The result is JSON or text.
+    /// Checks the current description of an MCP tool against its pin, then calls the tool once with the secrets of the
+    /// tenant. The result is JSON or text.
     async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError>;
 }

@@ -1,4 +1,5 @@
-//! The run plan: the bound contents of a release, parsed once, and the attributes that policies read.
+//! The run plan: the bound contents of a release, parsed once and shared by all of its runs. It evaluates policies for
+//! a run.
 
 use crate::{
     asset::{
@@ -20,8 +21,8 @@ use crate::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// The obligations that a run can fulfil. A release whose policy may impose any other obligation cannot be
-/// activated, because an unenforced control must not appear enforced.
+/// The obligations that a run can fulfil. If the policy of a release may impose another one, the release cannot be
+/// activated, because the obligation would not be enforced.
 pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
     Obligation::RecordTranscript,
     Obligation::RedactOutput,
@@ -30,7 +31,7 @@ pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
     Obligation::HumanReview,
 ];
 
-/// Whether runs support the action of a task step.
+/// Whether runs can execute this action of a task step.
 #[must_use]
 pub const fn is_supported_action(action: Action) -> bool {
     match action {
@@ -41,96 +42,96 @@ pub const fn is_supported_action(action: Action) -> bool {
 /// The parsed contents that all runs of a release share.
 #[derive(Debug)]
 pub struct RunPlan {
-    /// The bound policy, which decides about runs.
+    /// The bound policy, which admits or denies each run.
     pub policy: CompiledPolicy,
-    /// The bound flow, or the implicit one-step flow.
+    /// The bound flow; without one, the implicit flow with one model step.
     pub flow: Flow,
     /// The bound prompt, with the bodies of its includes.
     pub prompt: Option<ComposedPrompt>,
-    /// The bound model policy, or one derived from a bound legacy configuration.
+    /// The bound model policy, or a model policy derived from a bound legacy configuration.
     pub model_policy: Option<ModelPolicy>,
-    /// The routes of the model policy that may be called.
+    /// The routes of the model policy, split into those that may be called and those that are refused.
     pub routing: Routing,
-    /// The bound sovereignty profile; it decides which accounts may embed a query.
+    /// The bound sovereignty profile, which decides which accounts may embed a query.
     pub sovereignty: Option<SovereigntyProfile>,
-    /// The bound knowledge bases, in binding order.
+    /// The bound knowledge bases, in the order of their bindings.
     pub knowledge: Vec<BoundKnowledgeBase>,
-    /// The bound memory; `None` when its configuration is unsupported, which disables memory.
+    /// The bound memory; `None` without one. An unsupported configuration also yields `None`, which disables memory.
     pub memory: Option<BoundMemory>,
-    /// The bound tools, in binding order.
+    /// The bound tools, in the order of their bindings.
     pub tools: Vec<BoundTool>,
-    /// The bound guardrails.
+    /// The bound guardrails, which check the values of a run.
     pub guardrails: Arc<Guardrails>,
-    /// The bound hooks.
+    /// The bound hooks, which intercept parts of a run.
     pub hooks: Hooks,
-    /// The bound sandbox profile, for scripts.
+    /// The bound sandbox profile, which limits scripts.
     pub sandbox: Option<SandboxProfile>,
-    /// The bound assets, by role.
+    /// All bound assets, each with the role in which the release binds it.
     pub bound_assets: Vec<BoundAsset>,
-    /// The prompt's includes, each version once.
+    /// The versions that the prompt includes, each once.
     pub included: Vec<SourceVersion>,
-    /// The release's identifier, in the form that policies read.
+    /// The identifier of the release as text, for policies.
     pub release_id: String,
-    /// The workload's identifier, in the form that policies read.
+    /// The identifier of the workload as text, for policies.
     pub workload_id: String,
 }
 
-/// A tool that the release binds, with its version and its server.
+/// A bound tool, with its version and the MCP server that provides it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundTool {
-    /// The asset's slug.
+    /// The slug of the tool's asset.
     pub slug: String,
-    /// The bound version.
+    /// The bound version of the tool's asset.
     pub source: SourceVersion,
-    /// The parsed content of the version.
+    /// The parsed content of the bound version.
     pub tool: Tool,
-    /// The MCP server that provides the tool; `None` for a tool that no server provides.
+    /// The MCP server that provides the tool; `None` if the tool needs no server.
     pub server: Option<BoundServer>,
 }
 
-/// An MCP server, at the version that the release froze.
+/// An MCP server of a bound tool, at the version that the release froze.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundServer {
     /// The asset that defines the server.
     pub asset: AssetId,
-    /// The version, as slug and label.
+    /// The frozen version as slug and label, such as `crm@v2`.
     pub reference: String,
-    /// The parsed content of the version.
+    /// The parsed content of the frozen version.
     pub server: McpServer,
 }
 
 impl BoundTool {
-    /// Whether the name refers to this tool: the name that models see, or the slug of the asset.
+    /// Whether the name refers to this tool. Both the name that models see and the slug of the asset match.
     #[must_use]
     pub fn matches_name(&self, name: &str) -> bool {
         self.tool.name == name || self.slug == name
     }
 }
 
-/// A version bound in a role.
+/// An asset that the release binds, with its role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundAsset {
-    /// The role, which is the kind of the asset.
+    /// The role of the binding, which is the kind of the asset.
     pub role: AssetKind,
-    /// The asset's slug.
+    /// The slug of the bound asset.
     pub slug: String,
-    /// The version, if runs read the content of the asset.
+    /// The bound version; `None` if runs do not read the content of the asset.
     pub source: Option<SourceVersion>,
 }
 
-/// A version whose content runs read.
+/// An asset version whose content a run reads, as evidence names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceVersion {
     /// Slug and label, such as `triage-prompt@v2`.
     pub reference: String,
-    /// The checksum of its content.
+    /// The checksum of the version's canonical form.
     pub checksum: Checksum,
-    /// Length of its canonical form, in bytes.
+    /// The length of the version's canonical form, in bytes.
     pub size_bytes: u64,
 }
 
 impl RunPlan {
-    /// The asset bound in a role.
+    /// Finds the first asset that the release binds in this role.
     #[must_use]
     pub fn bound_asset(&self, role: AssetKind) -> Option<&BoundAsset> {
         self.bound_assets.iter().find(|asset| asset.role == role)
@@ -159,35 +160,35 @@ impl RunPlan {
     }
 }
 
-/// The attributes of a run that policies read.
+/// The attributes of one run that a policy can read, beside its inputs.
 #[derive(Clone, Debug)]
 pub struct RunPolicyAttributes {
-    /// The actor, such as `user:ada`.
+    /// The actor to whom the run is attributed, such as `user:ada`.
     pub actor: String,
     /// The actor's kind, such as `user`.
     pub actor_kind: &'static str,
-    /// The actor's groups.
+    /// The groups to which the actor belongs.
     pub groups: Vec<String>,
-    /// The actor's roles at the workload.
+    /// The roles that the actor has at the workload.
     pub roles: Vec<String>,
-    /// The workload's slug.
+    /// The slug of the workload that the run executes.
     pub workload_slug: String,
-    /// The workload's owner.
+    /// The owner of the workload, as an actor or team reference.
     pub owner_ref: String,
-    /// The environment of the release.
+    /// The environment in which the release serves.
     pub environment: String,
     /// The lane that serves the run.
     pub lane: Lane,
 }
 
 impl RunPolicyAttributes {
-    /// Evaluates the policy of the plan for a run with these inputs.
+    /// Decides about a run with these inputs by the bound policy of the plan.
     #[must_use]
     pub fn decide_by_plan(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
         self.decide_by_policy(&plan.policy, plan, inputs, now)
     }
 
-    /// Evaluates another policy, such as the policy of a hook, for a run with these inputs.
+    /// Decides about a run with these inputs by another policy, such as the policy of a hook.
     #[must_use]
     pub fn decide_by_policy(
         &self,

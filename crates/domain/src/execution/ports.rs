@@ -1,4 +1,4 @@
-//! The execution store port.
+//! The ports that store runs, their leases, events and evidence.
 
 use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
@@ -35,55 +35,55 @@ pub struct ExpectedRevisions {
     pub access: Revision,
 }
 
-/// A workload and its lanes in one environment.
+/// A workload, and the releases that hold its lanes in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadWithDeployment {
-    /// The workload.
+    /// The workload that the caller named.
     pub workload: Workload,
-    /// The lane holders; `None` before the first release in the environment.
+    /// The lane holders in the environment; `None` if no release was ever activated there.
     pub deployment: Option<Deployment>,
 }
 
-/// Selects the runs with lapsed leases to end.
+/// Selects the runs with expired leases that this process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LapsedFilter {
-    /// All runs, because no worker exists to resume them.
+    /// All such runs, because no worker exists that could resume them.
     All,
-    /// Only runs that await a script, because workers resume all other runs.
+    /// Only scripts, because workers resume all other runs.
     Scripts,
 }
 
-/// The work of a run whose lease lapsed.
+/// The work that a run did when its lease expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LapsedWork {
     /// The run executed steps.
     Steps,
-    /// The run awaited a script, which may or may not have been handed over to the runtime gateway.
+    /// The run awaited a script. The runtime gateway may have received the script or not.
     Script,
 }
 
-/// A run with a lapsed lease, and the data needed to end it.
+/// A run with an expired lease, and the data that its end requires.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LapsedRun {
-    /// The tenant of the run.
+    /// The tenant to which the run belongs.
     pub scope: TenantScope,
-    /// The run whose lease lapsed.
+    /// The stored record of the run.
     pub execution: Execution,
-    /// Digest of the inputs.
+    /// The salted BLAKE3 digest of the run's inputs.
     pub input_digest: [u8; 32],
-    /// The fencing token under which the lease was acquired to end the run.
+    /// The fencing token under which this process now holds the lease.
     pub lease: Uuid,
-    /// The work of the run.
+    /// The work that the run did when its lease expired.
     pub work: LapsedWork,
-    /// Whether its deadline has passed.
+    /// Whether the deadline of the run has passed.
     pub is_past_deadline: bool,
-    /// The actor that requested cancellation of the run.
+    /// The actor that requested cancellation of the run, if any.
     pub cancelled_by: Option<ActorRef>,
     /// The owner of the workload, if a policy decision imposed `notify_owner` on the run.
     pub owner_to_notify: Option<String>,
 }
 
-/// The state of a lease.
+/// The state of a lease, as its renewal returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseState {
     /// The caller holds the lease, and the workload accepts runs.
@@ -92,89 +92,89 @@ pub enum LeaseState {
     Cancelled(ActorRef),
     /// The caller holds the lease, and the workload was suspended or retired.
     WorkloadStopped,
-    /// The caller no longer holds the lease, because another holder acquired it or the run has ended.
+    /// The caller no longer holds the lease: another holder acquired it, or the run ended.
     Lost,
 }
 
-/// The result of an accept commit.
+/// The result of a commit that accepts a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AcceptOutcome {
-    /// The run was stored.
+    /// The commit stored the run.
     Accepted,
-    /// The idempotency key already exists; nothing was stored.
+    /// A request with the same idempotency key was already committed, so nothing was stored.
     DuplicateKey,
-    /// The share link no longer admits runs; nothing was stored.
+    /// The share link no longer admits runs, so nothing was stored.
     LinkClosed,
-    /// A revision changed since the decision; nothing was stored.
+    /// A revision changed since the decision, so nothing was stored.
     Stale,
-    /// The tenant's queue is full; nothing was stored.
+    /// The tenant has its maximum number of queued runs, so nothing was stored.
     QueueFull,
 }
 
-/// The filter of an execution listing.
+/// The conditions of a list of runs. A run must meet all that are set.
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionFilter {
-    /// Runs of this workload.
+    /// Only runs of this workload.
     pub workload: Option<WorkloadId>,
-    /// Runs of this release.
+    /// Only runs that this release serves.
     pub release: Option<ReleaseId>,
-    /// Runs with this status.
+    /// Only runs with this status.
     pub status: Option<Status>,
-    /// Runs in this environment.
+    /// Only runs in this environment.
     pub environment: Option<Slug>,
-    /// Runs on this lane.
+    /// Only runs on this lane.
     pub lane: Option<Lane>,
-    /// Runs that ended with this error code.
+    /// Only runs that ended with this error code.
     pub error_code: Option<String>,
-    /// Runs of this submitter.
+    /// Only runs of this submitter.
     pub submitter: Option<ActorRef>,
-    /// Runs whose identifier was created at or after this time, to the millisecond.
+    /// Only runs whose identifier was created at or after this time, to the millisecond.
     pub since: Option<Timestamp>,
-    /// Runs whose identifier was created before this time, to the millisecond.
+    /// Only runs whose identifier was created before this time, to the millisecond.
     pub until: Option<Timestamp>,
-    /// Runs within the caller's visible scopes; `None` covers the whole tenant.
+    /// Only runs within these scopes, which the caller may see; `None` covers the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// The location of a run and its submitter.
+/// The position of a run in the tenant, and its submitter. Access checks need only these.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunLocation {
-    /// The workspace of its workload.
+    /// The workspace of the run's workload.
     pub workspace: WorkspaceId,
     /// The workload that the run executes.
     pub workload: WorkloadId,
-    /// The submitter of the run.
+    /// The actor to whom the run is attributed.
     pub submitter: ActorRef,
 }
 
-/// The state of a run, without its answer if the answer is large.
+/// A stored run, without its answer if the answer is large.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunState {
-    /// The run, with its answer if the answer is retained and not large.
+    /// The stored run. It contains the answer if that is still stored and not large.
     pub execution: Execution,
-    /// Whether a retained answer was left out because it is large.
+    /// Whether a stored answer was left out because it is large.
     pub is_output_omitted: bool,
 }
 
-/// A page of a run's progress records.
+/// One page of the progress records of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventPage {
-    /// The records, in order.
+    /// The records of the page, by position.
     pub records: Vec<ProgressRecord>,
-    /// Whether more records may follow.
+    /// Whether a further page may contain records.
     pub has_more: bool,
 }
 
-/// Reads executions and their evidence.
+/// Reads stored runs and their evidence.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
-    /// Finds an execution, with its answer while it is retained.
+    /// Finds a run, with its answer while that is stored.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
-    /// Finds an execution, without its answer if the answer is large.
+    /// Finds a run, without its answer if the answer is large.
     async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
-    /// Finds the location and the submitter of an execution.
+    /// Finds the workspace, the workload and the submitter of a run.
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
-    /// Lists a page of an execution's lineage, newest first.
+    /// Lists one page of the lineage of a run, newest item first.
     async fn lineage(
         &self,
         scope: TenantScope,
@@ -183,32 +183,35 @@ pub trait ExecutionStore: Send + Sync {
         limit: u32,
         offset: u32,
     ) -> Result<Option<LineagePage>, StoreError>;
-    /// Finds an evidence artifact, with its execution.
+    /// Finds one evidence artifact of a run.
     async fn artifact(
         &self,
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactWithContent)>, StoreError>;
-    /// Lists the evidence documents of an execution with their stored texts, ordered by identifier and without
-    /// payloads.
+    /// Lists the evidence documents of a run as stored texts, ordered by identifier. Payloads are left out.
     async fn evidence_documents(
         &self,
         scope: TenantScope,
         id: ExecutionId,
     ) -> Result<Vec<StoredEvidenceArtifact>, StoreError>;
-    /// Lists a page of executions without their answers, newest first.
+    /// Lists one page of runs without their answers, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ExecutionFilter,
         page: PageRequest,
-    ) -> Result<Page<ListedExecution>, StoreError>;
-    /// Loads the summary of an execution; `None` if it does not exist.
-    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError>;
-    /// Loads the evidence of an execution, without the notes of approvals.
+    ) -> Result<Page<Execution>, StoreError>;
+    /// Loads summaries of these runs. The result omits unknown identifiers.
+    async fn summaries(
+        &self,
+        scope: TenantScope,
+        ids: &[ExecutionId],
+    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError>;
+    /// Loads the evidence of a run, without the notes of the approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
-    /// Loads the notes of these approvals, unordered; erased notes are absent.
+    /// Loads the notes of these approvals in no particular order. The result omits erased notes.
     async fn approval_notes(
         &self,
         scope: TenantScope,
@@ -216,30 +219,30 @@ pub trait ExecutionStore: Send + Sync {
     ) -> Result<Vec<(ApprovalId, String)>, StoreError>;
 }
 
-/// Reads the progress of executions: the events of active runs, and the steps of ended ones.
+/// Reads the events of active runs and the steps of ended ones.
 #[async_trait]
 pub trait EventStore: Send + Sync {
-    /// Lists the progress records after the given position in order, without provider answers. A page has at most
-    /// 32 KiB, or a single larger record. Model output is included while the answer of the run is retained.
+    /// Lists the progress records after this position in order, without provider responses. A page has at most 32 KiB,
+    /// or one larger record. Model output is present while the answer of the run is stored.
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
-    /// Lists the steps of an execution, in order.
+    /// Lists the records of a run's steps, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
 }
 
 /// Stores runs from their acceptance to their end.
 #[async_trait]
 pub trait RunStore: Send + Sync {
-    /// Loads a workload by slug with the lanes of an environment.
+    /// Finds a workload by its slug, with the lane holders in an environment.
     async fn find_workload_with_deployment(
         &self,
         scope: TenantScope,
         slug: &Slug,
         environment: &Slug,
     ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
-    /// Stores a governance chain to which runs refer. Storing the same chain again has no effect.
+    /// Stores a governance chain, to which runs refer by digest. Storing a chain again has no effect.
     async fn store_evidence_snapshot(&self, scope: TenantScope, snapshot: &EvidenceSnapshot) -> Result<(), StoreError>;
-    /// Stores the run, its decision, its inputs and the idempotency key in one statement, if the expected
-    /// revisions are current.
+    /// Stores a run, its policy decision, its inputs and the idempotency key in one statement. It stores nothing if an
+    /// expected revision changed.
     async fn accept(
         &self,
         scope: TenantScope,
@@ -247,12 +250,12 @@ pub trait RunStore: Send + Sync {
         expected_revisions: ExpectedRevisions,
         key: Option<&RequestKey>,
     ) -> Result<AcceptOutcome, CommitError>;
-    /// Ends a run in one statement. Fails with `Stale` if the caller no longer holds the lease.
+    /// Stores the end of a run in one statement. Fails with `Stale` if the caller no longer holds the lease.
     async fn finish(&self, scope: TenantScope, record: &FinishRecord) -> Result<(), CommitError>;
     /// Loads the inputs of a run; `None` after their erasure.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
-    /// Starts a claimed run if the expected revisions are current. Fails with `Stale` if the caller no longer
-    /// holds the lease.
+    /// Stores the start of a claimed run if the expected revisions are current. Fails with `Stale` if the caller no
+    /// longer holds the lease.
     async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError>;
     /// Stores a progress record and extends the lease. Fails with `Stale` if the caller no longer holds the lease.
     async fn record_progress(
@@ -263,18 +266,18 @@ pub trait RunStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// Leases of runs: claims, renewals, takeovers and requests to cancel.
+/// Acquires, renews and releases the leases of runs, and requests cancellations.
 #[async_trait]
 pub trait LeaseStore: Send + Sync {
     /// Extends a lease by its duration, and returns the state of the lease and the workload.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
     /// Releases a held lease. The lease lapses immediately, and writes of its former holder are refused.
     async fn release_lease(&self, scope: TenantScope, lease_ref: LeaseRef) -> Result<(), StoreError>;
-    /// Claims a batch of lapsed leases so that their runs can be ended.
+    /// Acquires a batch of expired leases, so that the caller can end their runs.
     async fn claim_lapsed(&self, lease: Uuid, filter: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
-    /// Claims queued runs, and reclaims runs whose leases lapsed.
+    /// Takes queued runs, and runs whose leases expired, under one fencing token.
     async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
-    /// Requests cancellation of a run. If the run is queued, the caller acquires its lease under the given token.
+    /// Requests the cancellation of a run. If the run is queued, the caller acquires its lease under the given token.
     async fn request_cancel(
         &self,
         scope: TenantScope,
@@ -282,7 +285,6 @@ pub trait LeaseStore: Send + Sync {
         requested_by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError>;
-    /// Acquires a run's lease regardless of its current holder, and returns whether the run exists and has not
-    /// ended.
+    /// Acquires the lease of a run regardless of its holder. Returns `false` if the run does not exist or has ended.
     async fn take_over_lease(&self, scope: TenantScope, lease_ref: LeaseRef) -> Result<bool, StoreError>;
 }

@@ -1,5 +1,5 @@
-//! Run progress: ordered events, and the responses of providers and tools. It is stored so that another worker can
-//! resume the run.
+//! Progress of a run: its events in order, and the responses of providers and tools. The store keeps both, so that
+//! another worker can resume the run.
 
 use super::{
     Execution, StepRecord, StepRow,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, time::Duration};
 
-/// The kinds of events before a run's end.
+/// The kinds of events that occur before the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EventKind {
     /// The run started.
@@ -21,7 +21,7 @@ pub enum EventKind {
     /// A step started.
     #[serde(rename = "step.started")]
     StepStarted,
-    /// A part of the model output arrived.
+    /// The model produced a part of its output.
     #[serde(rename = "output.delta")]
     OutputDelta,
     /// A step completed.
@@ -33,7 +33,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The wire name of the event.
+    /// The name of the event on the event stream, such as `step.started`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,48 +55,48 @@ impl EventKind {
     }
 }
 
-/// An event of a run.
+/// An event of a run, as followers of the run receive it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RunEvent {
     /// The kind of event.
     pub kind: EventKind,
-    /// The data of the event; its members depend on the kind of the event.
+    /// The members of the event. They depend on its kind.
     pub data: Map<String, Value>,
 }
 
 impl RunEvent {
-    /// The event for the start of a step.
+    /// Builds the event that a step started.
     #[must_use]
     pub fn step_started(step_id: &str, step_type: &str) -> Self {
         Self::new(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
     }
 
-    /// The event for the end of a step, with an error code if the step failed.
+    /// Builds the event that a step ended. It contains an error code if the step failed.
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
         Self::new(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
     }
 
-    /// The event for the start of a review, after the steps have completed.
+    /// Builds the event that the steps ended and the answer awaits human review.
     #[must_use]
     pub fn awaiting_review(execution_id: ExecutionId) -> Self {
         Self::new(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
-    /// The event for a part of a step's model output.
+    /// Builds the event that a step produced a part of its model output.
     #[must_use]
     pub fn delta(step_id: &str, text: &str) -> Self {
         Self::new(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
-    /// Appends text to the model output of the event.
+    /// Appends text to the model output in this event. Other events stay unchanged.
     pub fn append_delta(&mut self, text: &str) {
         if let Some(Value::String(delta)) = self.data.get_mut("delta") {
             delta.push_str(text);
         }
     }
 
-    /// The event for the start of the run.
+    /// Builds the event that the run started.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
         let started_at: Timestamp = execution.started_at;
@@ -104,12 +104,12 @@ impl RunEvent {
         Self::new(EventKind::ExecutionStarted, data)
     }
 
-    /// Replaces the model output of the event by null.
+    /// Replaces the model output in this event by null.
     pub fn withhold_delta(&mut self) {
         self.data.insert("delta".to_owned(), Value::Null);
     }
 
-    /// The length of the model output in the event, in bytes.
+    /// The length of the model output in this event, in bytes; 0 without output.
     #[must_use]
     pub fn delta_bytes(&self) -> usize {
         self.data.get("delta").and_then(Value::as_str).map_or(0, str::len)
@@ -120,14 +120,14 @@ impl RunEvent {
     }
 }
 
-/// Reconstructs the events of a finished run that stored none, from its stored steps.
+/// Reconstructs the events of an ended run without stored events from its stored steps.
 #[must_use]
 pub fn events_of_stored_steps(steps: &[StepRow]) -> Vec<RunEvent> {
     let to_events = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
     steps.iter().flat_map(to_events).collect()
 }
 
-/// Reconstructs the events of a run from the records of its steps, before the steps are stored.
+/// Reconstructs the events of a run from its step records before the store has them.
 #[must_use]
 pub fn events_of_unstored_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
     let to_events = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
@@ -138,46 +138,47 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
     [RunEvent::step_started(step_id, step_type), RunEvent::step_completed(step_id, failure)]
 }
 
-/// A provider or tool response to a step, stored so that a resumed run does not repeat the call.
+/// The response that a step received from a provider or a tool. It is stored, so that a resumed run does not repeat the
+/// call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StoredStepResponse {
-    /// The step that requested the response.
+    /// The identifier of the step that requested the response.
     pub step_id: String,
     /// The attempts to call a provider, in order; empty for a tool call.
     #[serde(default)]
     pub attempts: Vec<StoredAttempt>,
-    /// Whether the model output was streamed.
+    /// Whether followers received the model output as it arrived.
     #[serde(default, rename = "was_told")]
     pub was_streamed: bool,
-    /// The received response, or the failure of the call.
+    /// The response, or the failure of the call.
     #[serde(flatten)]
     pub response: StoredResponse,
 }
 
-/// An attempt to call a provider.
+/// One attempt to call a provider, as a progress record stores it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StoredAttempt {
-    /// The index of the route in the request.
+    /// The index of the attempted route among the routes of the request.
     pub route: usize,
-    /// The error code, if the attempt failed.
+    /// The error code; `None` if the attempt succeeded.
     pub failure: Option<String>,
-    /// The HTTP status of the failed attempt.
+    /// The HTTP status with which the provider answered a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The stable code of the cause: a failed request, or an API key that could not be read.
+    /// The stable code of the cause, such as a failed connection or an API key that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cow<'static, str>>,
-    /// The latency in microseconds.
+    /// The duration of the attempt in microseconds.
     pub latency_us: u64,
 }
 
-/// A response of a provider or a tool.
+/// The content of a stored response. Its members tell the variants apart.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredResponse {
-    /// A completion of a model.
+    /// The model completed the request.
     Answer {
-        /// The text of the completion.
+        /// The generated text.
         text: String,
         /// The tool calls that the model requests.
         #[serde(default)]
@@ -185,38 +186,38 @@ pub enum StoredResponse {
         /// The embedding vector, if the step requested an embedding.
         #[serde(default)]
         vector: Vec<f32>,
-        /// The number of input tokens.
+        /// The number of input tokens, as the provider reported it.
         tokens_in: u64,
-        /// The number of output tokens.
+        /// The number of output tokens, as the provider reported it.
         tokens_out: u64,
-        /// The cost in millionths of the account's currency.
+        /// The cost in millionths of the account's currency; `None` if the account has no configured prices.
         #[serde(default)]
         cost_micros: Option<u64>,
-        /// Further metadata from the provider.
+        /// Further data of the provider, which the output of the run contains.
         metadata: Map<String, Value>,
     },
-    /// The failure of a model request.
+    /// The model request failed.
     Failure {
-        /// The code of the provider error.
+        /// The stable code of the provider error.
         error: String,
     },
-    /// The result of a tool call.
+    /// The tool call succeeded.
     Tool {
-        /// The result value, which is JSON or text.
+        /// The result of the tool: JSON or text.
         tool_result: Value,
     },
-    /// The failure of a tool call.
+    /// The tool call failed.
     ToolFailure {
-        /// The code of the tool failure.
+        /// The stable code of the tool failure.
         tool_error: String,
-        /// For a tool with drift: the digest of its current description.
+        /// The digest of the tool's current description, if that description does not match the tool's pin.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<String>,
     },
 }
 
 impl StoredStepResponse {
-    /// Converts a provider answer into its stored form.
+    /// Converts a model response to its stored form.
     #[must_use]
     pub fn from_answer(step_id: &str, answer: &ModelResponse) -> Self {
         let response = match &answer.completion {
@@ -244,7 +245,7 @@ impl StoredStepResponse {
         Self { step_id: step_id.to_owned(), attempts, was_streamed: answer.was_streamed, response }
     }
 
-    /// Converts a tool result into its stored form.
+    /// Converts a tool result to its stored form.
     #[must_use]
     pub fn from_tool_result(step_id: &str, result: &ToolResult) -> Self {
         let response = match result {
@@ -260,7 +261,7 @@ impl StoredStepResponse {
         Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_streamed: false, response }
     }
 
-    /// The tool result, if this response is a tool result or a tool failure.
+    /// Converts the stored response of a tool back; `None` for a response of a provider.
     #[must_use]
     pub fn into_tool_result(self) -> Option<ToolResult> {
         match self.response {
@@ -273,7 +274,7 @@ impl StoredStepResponse {
         }
     }
 
-    /// The provider's answer, if this response is a completion or a provider failure.
+    /// Converts the stored response of a provider back; `None` for a response of a tool.
     #[must_use]
     pub fn into_answer(self) -> Option<ModelResponse> {
         let completion = match self.response {
@@ -296,19 +297,19 @@ impl StoredStepResponse {
     }
 }
 
-/// The provider error with this code. An unknown code counts as an unavailable provider.
+/// The provider error with this stable code. An unknown code counts as an unavailable provider.
 fn provider_error_from_code(code: &str) -> ProviderError {
     ProviderError::ALL.into_iter().find(|error| error.code() == code).unwrap_or(ProviderError::Unavailable)
 }
 
-/// A progress record of a run.
+/// One stored part of a run's progress, which a worker writes as the run advances.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProgressRecord {
-    /// The position of the record within the run, from 1.
+    /// The number of the record within the run, starting at 1.
     pub position: u16,
-    /// The response that the run received, if any.
+    /// The response that the run received since the previous record, if any.
     pub answer: Option<StoredStepResponse>,
-    /// The events since the previous record.
+    /// The events of the run since the previous record.
     pub events: Vec<RunEvent>,
 }
 

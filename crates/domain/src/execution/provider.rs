@@ -1,44 +1,44 @@
-//! The model provider port.
+//! The port to model providers, and the requests and responses that cross it.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
-/// A message of a conversation.
+/// One message of a conversation with a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The role of the message's author.
+    /// The role of the author.
     pub role: MessageRole,
     /// The text of the message.
     pub content: String,
-    /// The tool calls that the model requests.
+    /// The tool calls that a message of the model requests.
     pub tool_calls: Vec<ToolCall>,
-    /// The identifier of the tool call that this message answers; set for tool messages only.
+    /// The identifier of the tool call whose result this message contains; set for tool messages only.
     pub tool_call_id: Option<String>,
 }
 
 impl Message {
-    /// A message that consists of text only.
+    /// Creates a message that consists of text only.
     #[must_use]
     pub const fn text(role: MessageRole, content: String) -> Self {
         Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
     }
 }
 
-/// The role of a message's author in a conversation.
+/// The author of a message, in the terms of model providers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageRole {
     /// A person, or a program on behalf of a person.
     User,
-    /// The model that answers.
+    /// The model to which the conversation is sent.
     Assistant,
     /// A tool that the model called.
     Tool,
 }
 
 impl MessageRole {
-    /// The form in messages.
+    /// The name of the role in provider requests, such as `user`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,40 +49,40 @@ impl MessageRole {
     }
 }
 
-/// A tool definition, as offered to a model.
+/// A tool as a model sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDefinition {
-    /// The name of the tool.
+    /// The name by which the model calls the tool.
     pub name: String,
-    /// The description for the model.
+    /// The description that tells the model when to use the tool.
     pub description: String,
-    /// JSON Schema of the arguments, shared with the run plan.
+    /// The JSON Schema of the arguments, shared with the run plan.
     pub input_schema: Arc<Value>,
 }
 
-/// A tool call that a model requests.
+/// A call of a tool, as a model requests it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The identifier that the model gave to this call; the tool message with the result refers to it.
+    /// The identifier that the model gave to the call. The message with the result refers to it.
     pub id: String,
-    /// The name of the called tool.
+    /// The name of the tool to call.
     pub name: String,
-    /// The arguments in the model's own text, which may be invalid JSON.
+    /// The arguments as text that the model wrote; the text may be invalid JSON.
     pub arguments: String,
 }
 
-/// A model request, independent of the route.
+/// The content of a model request, which is the same for every route.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Conversation {
-    /// The system instructions.
+    /// The instructions to the model.
     pub system_prompt: String,
-    /// The messages.
+    /// The messages so far, oldest first.
     pub messages: Vec<Message>,
-    /// The available tools.
+    /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
-    /// The sampling temperature, 0 to 2.
+    /// The sampling temperature, from 0 to 2; `None` leaves it to the provider.
     pub temperature: Option<f64>,
-    /// The maximum number of output tokens.
+    /// The maximum number of output tokens; `None` leaves it to the provider.
     pub max_tokens: Option<u32>,
 }
 
@@ -93,13 +93,13 @@ pub struct RouteTarget {
     pub route_id: String,
     /// The name of the provider in the route.
     pub provider: String,
-    /// The provider's name of the model.
+    /// The name of the model at the provider.
     pub model: String,
-    /// The name of the configured provider account.
+    /// The name under which the provider account is configured.
     pub account_slot: String,
 }
 
-/// A request to a provider.
+/// One request to one provider for a completion.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProviderCall {
     /// The model, provider and account to call.
@@ -108,26 +108,26 @@ pub struct ProviderCall {
     pub conversation: Arc<Conversation>,
 }
 
-/// The completion that a provider returned.
+/// The response of a provider to a completion request.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Completion {
     /// The generated text.
     pub text: String,
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
-    /// The embedding vector, if one was requested.
+    /// The embedding vector, if the request was an embedding.
     pub vector: Vec<f32>,
-    /// Input tokens, as the provider reports them.
+    /// The number of input tokens, as the provider reported it.
     pub tokens_in: u64,
-    /// Output tokens, as the provider reports them.
+    /// The number of output tokens, as the provider reported it.
     pub tokens_out: u64,
-    /// The cost in millionths of the account's currency; `None` if no prices are configured for the account.
+    /// The cost in millionths of the account's currency; `None` if the account has no configured prices.
     pub cost_micros: Option<u64>,
-    /// Further metadata for the run's output.
+    /// Further data of the provider, which the output of the run contains.
     pub metadata: Map<String, Value>,
 }
 
-/// A request to embed texts.
+/// A request to one provider for the embeddings of texts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EmbeddingCall {
     /// The model, provider and account to call.
@@ -136,48 +136,48 @@ pub struct EmbeddingCall {
     pub texts: Vec<String>,
 }
 
-/// The embedding vectors: one for each text, in the order of the texts, all of the same length.
+/// The embeddings of texts: one vector for each text, in the order of the texts, all of the same length.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Embeddings {
-    /// The vectors.
+    /// One vector for each text, in the order of the texts.
     pub vectors: Vec<Vec<f32>>,
-    /// Input tokens, as the provider reports them.
+    /// The number of input tokens, as the provider reported it.
     pub tokens_in: u64,
-    /// The cost in millionths of the account's currency; `None` if no prices are configured for the account.
+    /// The cost in millionths of the account's currency; `None` if the account has no configured prices.
     pub cost_micros: Option<u64>,
 }
 
-/// The failure of a provider call.
+/// The reason why a provider call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// No provider account with the name of the slot is configured.
+    /// No provider account is configured under the name in the route.
     #[error("no provider account with this name is configured")]
     UnknownAccount,
-    /// The provider is unreachable, or reports that it is unavailable (409, 5xx).
+    /// The provider cannot be reached, or reports that it is unavailable (HTTP 409 or 5xx).
     #[error("the provider is not available")]
     Unavailable,
-    /// The provider reports overload (429), or the limit of the local account is reached.
+    /// The provider reports overload (HTTP 429), or the built-in local account reached its limit.
     #[error("the provider is overloaded")]
     Busy,
-    /// The provider did not respond in time, or reported a timeout (408).
+    /// The provider did not respond in time, or reported a timeout (HTTP 408).
     #[error("the provider did not answer in time")]
     TimedOut,
-    /// The response is malformed or truncated.
+    /// The response of the provider is malformed or truncated.
     #[error("the provider's response could not be read")]
     Malformed,
-    /// The provider rejected the account's key (401, 403).
+    /// The provider rejected the API key of the account (HTTP 401 or 403).
     #[error("the provider refused the key of the account")]
     KeyRefused,
-    /// The provider does not have the route's model.
+    /// The provider does not offer the model of the route.
     #[error("the provider does not have the model of the route")]
     UnknownModel,
-    /// The provider's content rules rejected the request.
+    /// The provider rejected the request because of its content rules.
     #[error("the content rules of the provider refused the request")]
     ContentRefused,
-    /// The provider rejected the request (any other 4xx).
+    /// The provider rejected the request for another reason (any other HTTP 4xx).
     #[error("the provider refused the request")]
     Refused,
-    /// The account's provider does not support this kind of request.
+    /// The provider of the account cannot serve this kind of request.
     #[error("the provider does not support this request")]
     Unsupported,
 }
@@ -197,7 +197,7 @@ impl ProviderError {
         Self::Unsupported,
     ];
 
-    /// The stable code of the failure.
+    /// The stable code of the error.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -214,7 +214,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether another route may succeed with the same request.
+    /// Whether the request may succeed on another route.
     #[must_use]
     pub const fn allows_fallback(self) -> bool {
         match self {
@@ -223,7 +223,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the same route may succeed after a delay.
+    /// Whether the request may succeed on the same route after a delay.
     #[must_use]
     pub const fn allows_retry(self) -> bool {
         match self {
@@ -238,21 +238,21 @@ impl ProviderError {
     }
 }
 
-/// A failed call of a provider, with its cause.
+/// A failed provider call, with the details that retries and operators need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProviderFailure {
-    /// The kind of the failure.
+    /// The reason why the call failed.
     pub error: ProviderError,
-    /// The delay that the provider requests before a retry.
+    /// The delay that the provider asked for before a retry.
     pub retry_after: Option<Duration>,
-    /// The HTTP status of the provider's response, if the call failed with one.
+    /// The HTTP status of the response; `None` if the call failed without a response.
     pub status: Option<u16>,
-    /// The stable code of the cause for operators: a failed request, or an API key that could not be read.
+    /// The stable code of the cause for operators, such as a failed connection or an API key that could not be read.
     pub cause: Option<&'static str>,
 }
 
 impl ProviderFailure {
-    /// A failure with the code of its cause.
+    /// Creates a failure with the stable code of its cause.
     #[must_use]
     pub fn caused_by(error: ProviderError, cause: &'static str) -> Self {
         Self { cause: Some(cause), ..error.into() }
@@ -265,35 +265,35 @@ impl From<ProviderError> for ProviderFailure {
     }
 }
 
-/// Receives model output while it streams.
+/// Receives the output of a model while the provider streams it.
 pub trait DeltaListener: Send + Sync {
-    /// Receives the next delta. A delivered delta is not retracted if the call fails later.
+    /// Receives the next part of the output. The part stays delivered even if the call fails later.
     fn on_delta(&self, part: &str);
 }
 
-/// The port through which model providers are called.
+/// The port through which the engine calls model providers.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Sends one request. The listener receives deltas if the provider streams; the completion contains the whole
-    /// output.
+    /// Sends one completion request. If the provider streams, the listener receives the parts of the output. The
+    /// completion contains the whole output.
     async fn complete(
         &self,
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure>;
 
-    /// Embeds texts: returns one vector for each text.
+    /// Embeds texts, and returns one vector for each text.
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure>;
 
-    /// The configured jurisdiction of the account's data, if any.
+    /// The configured jurisdiction in which the account's data resides, if any.
     fn residency(&self, account_slot: &str) -> Option<&str>;
 
-    /// Whether an account is configured under this name.
+    /// Whether a provider account is configured under this name.
     fn has_account(&self, _account_slot: &str) -> bool {
         true
     }
 
-    /// Whether this process itself generates the answers of the account, without a model.
+    /// Whether this process generates the account's answers itself, without a model.
     fn is_local(&self, _account_slot: &str) -> bool {
         false
     }

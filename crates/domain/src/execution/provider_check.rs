@@ -1,33 +1,33 @@
-//! The check of a provider account: it sends one short request and describes the result in one sentence.
+//! The check of a provider account. It sends one short request and describes the result in one sentence.
 
 use super::provider::{Conversation, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget};
 use crate::secret::ServerSecretRef;
 use std::{sync::Arc, time::Duration};
 
-/// The text of the request. The answer is one word, so the request costs almost nothing.
+/// The text of the request. Its answer is one word, so the request costs almost nothing.
 const QUESTION: &str = "Answer with the single word: ready.";
-/// The maximum number of output tokens. Models that reason before they answer need more than the one word.
+/// The maximum number of output tokens. Models that reason before they answer need more tokens than the one word.
 const MAX_TOKENS: u32 = 1_024;
 
-/// A provider account, with the properties that the check reads.
+/// A provider account, with the properties that its check reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccountToCheck {
     /// The name by which model routes refer to the account.
     pub account_slot: String,
-    /// The protocol of the provider, as the settings spell it.
+    /// The protocol of the provider, as the server's settings name it.
     pub kind: &'static str,
-    /// The reference to the API key.
+    /// The reference to the secret that contains the API key.
     pub secret_ref: Option<ServerSecretRef>,
-    /// The model to call.
+    /// The model that the check calls, if one is configured.
     pub model: Option<String>,
 }
 
-/// The result of a check.
+/// The result of the check of one account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CheckResult {
     /// The model answered after this time.
     Answered(Duration),
-    /// No model is chosen.
+    /// The account has no model that the check can call.
     NoModel,
     /// The call failed, or the key could not be read.
     Failed(ProviderFailure),
@@ -51,7 +51,7 @@ impl AccountToCheck {
         ProviderCall { route, conversation: Arc::new(conversation) }
     }
 
-    /// One sentence about a result. It contains no address, no key and no text of the provider.
+    /// Describes a result in one sentence. It contains no address, no key and no text of the provider.
     #[must_use]
     pub fn sentence(&self, result: &CheckResult) -> String {
         let description = match result {
@@ -101,7 +101,7 @@ impl AccountToCheck {
         }
     }
 
-    /// The sentence for a failed request or an unreadable key.
+    /// The sentence for a failed connection or an unreadable API key; `None` for other causes.
     fn describe_cause(&self, cause: &'static str) -> Option<String> {
         let secret = self.secret_ref.as_ref().map(ToString::to_string).unwrap_or_default();
         Some(match cause {

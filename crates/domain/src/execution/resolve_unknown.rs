@@ -1,4 +1,4 @@
-//! Resolution: a person determines the outcome of a run whose outcome is unknown.
+//! Resolution of a run with an unknown outcome: a person states whether the run succeeded.
 
 use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -16,10 +16,10 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// The code of a run that was resolved as a failure.
+/// The error code of a run that a person resolved as a failure.
 pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
 
-/// The outcome that a person determines.
+/// The outcome that a person states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
     /// The person states that the run succeeded.
@@ -32,7 +32,7 @@ impl Resolution {
     /// Every resolution.
     pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
 
-    /// The wire form.
+    /// The wire form, such as `success`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,17 +41,17 @@ impl Resolution {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|resolution| resolution.as_str() == text)
     }
 }
 
-/// The reason a resolution is refused.
+/// The reason why a resolution is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResolveRefusal {
-    /// The run's outcome is not unknown: it is known or still pending.
+    /// The outcome of the run is known, or the run has not ended.
     #[error("the run is not unknown")]
     NotUnknown,
 }
@@ -66,24 +66,24 @@ impl ResolveRefusal {
     }
 }
 
-/// A resolved run, as the commit stores it.
+/// A run after its resolution, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ResolvedRun {
-    /// The run whose outcome was unknown.
+    /// The identifier of the resolved run.
     pub execution_id: ExecutionId,
     /// The status of the run after the resolution.
     pub status: Status,
     /// The outcome of the run after the resolution.
     pub outcome: ExecutionOutcome,
-    /// The error; `None` for a success.
+    /// The error of the run; `None` if the run was resolved as a success.
     pub error: Option<RunError>,
     /// The evidence artifact that records the resolution and its author.
     pub artifact: EvidenceArtifact,
-    /// The fact of the resolution.
+    /// The audit fact that records the resolution.
     pub fact: Fact,
 }
 
-/// Resolves the run of a record. The note is stored separately, so that it can be erased.
+/// Resolves a run with an unknown outcome. The note of the person is stored separately, so that it can be erased.
 ///
 /// # Errors
 /// If the outcome of the run is known or still pending.
@@ -145,7 +145,7 @@ pub fn resolve(
     Ok(ResolvedRun { execution_id: run.execution_id, status, outcome, error, artifact, fact })
 }
 
-/// Stores resolutions.
+/// Stores the resolutions of runs.
 #[async_trait]
 pub trait ResolutionStore: Send + Sync {
     /// Resolves a run in one statement. Fails with `Stale` if the run's outcome is no longer unknown.

@@ -1,4 +1,4 @@
-//! Retrieval for runs: bound knowledge bases, queries and results.
+//! Queries of runs to knowledge bases, and their results.
 
 use crate::{
     execution::routing::EmbeddingPermission,
@@ -12,7 +12,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// A bound knowledge base.
+/// A knowledge base that a release binds, with its content.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundKnowledgeBase {
     /// The asset of the knowledge base.
@@ -23,48 +23,48 @@ pub struct BoundKnowledgeBase {
     pub base: KnowledgeBase,
 }
 
-/// A query to a knowledge base.
+/// A query of a run to one of its bound knowledge bases.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalQuery {
-    /// The index of the queried knowledge base among the bound knowledge bases.
+    /// The index of the knowledge base in [`RunPlan::knowledge`](super::plan::RunPlan::knowledge).
     pub knowledge_index: usize,
     /// The text of the query.
     pub query: String,
-    /// The maximum number of chunks, if lower than the maximum of the knowledge base.
+    /// The requested number of chunks, which can only lower the maximum of the knowledge base.
     pub top_k: Option<u32>,
 }
 
-/// A retrieval result, with the data that evidence records.
+/// The result of a query, with the data that evidence records.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievalResult {
-    /// The access contract's decision.
+    /// The decision of the access contract about the query.
     pub decision: ContractDecision,
     /// The revision of the index that was searched.
     pub index_revision: IndexRevision,
-    /// The search strategy that was used.
+    /// The strategy by which the store searched.
     pub strategy: RetrievalStrategy,
-    /// The retrieved chunks, best first.
+    /// The chunks that the search found, best first.
     pub chunks: Vec<RetrievedChunk>,
     /// Whether the search ranked only a part of the matching chunks because of a limit.
     pub is_capped: bool,
-    /// The cost of embedding the query, if it was embedded.
+    /// The embedding of the query text, if the search needed one.
     pub query_embedding: Option<QueryEmbedding>,
-    /// The time of the retrieval.
+    /// The time at which the query was executed.
     pub retrieved_at: Timestamp,
 }
 
-/// The reason a retrieval failed.
+/// The reason why a query returned no result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RetrievalError {
-    /// The access contract refused the query, which ends the run.
+    /// The access contract refused the query. The run ends.
     Refused(Box<ContractDecision>),
-    /// No embedding account may receive the query. The permission contains the refused route and the reasons.
+    /// The account that embeds queries may not receive the query. The value contains the refused route and the reasons.
     NoRoute(Box<EmbeddingPermission>),
-    /// The search failed with this code.
+    /// The search failed with this error code.
     Failed(&'static str),
 }
 
-/// The members of a contract decision that evidence records.
+/// The members of an access contract's decision that evidence records.
 #[must_use]
 pub fn contract_decision_members(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();

@@ -1,8 +1,8 @@
-//! Human review: a policy can require a person's verdict on a run's answer.
+//! Human review: a policy can require that a person approves the answer of a run.
 //!
-//! The steps of such a run are complete, and no worker holds its lease. A verdict, a cancellation or the expiry of
-//! the review period ends the run. The process that deletes the row of the pending review also stores the end of
-//! the run.
+//! The steps of such a run are complete, and no worker holds its lease. A verdict, a cancellation or the expiry of the
+//! review period ends the run. One process deletes the row of the pending review, and only that process stores the end
+//! of the run.
 
 use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -27,15 +27,15 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// The code of a run whose answer a reviewer rejected.
+/// The error code of a run whose answer a reviewer rejected.
 pub const REJECTED_CODE: &str = "review_rejected";
 
-/// A reviewer's verdict on an answer.
+/// The verdict of a reviewer on the answer of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnswerVerdict {
-    /// The answer may be shown.
+    /// The reviewer permits that the submitter sees the answer.
     Approved,
-    /// The answer may not be shown.
+    /// The reviewer forbids that the submitter sees the answer.
     Rejected,
 }
 
@@ -43,7 +43,7 @@ impl AnswerVerdict {
     /// Every verdict.
     pub const ALL: [Self; 2] = [Self::Approved, Self::Rejected];
 
-    /// The wire form.
+    /// The wire form, such as `approved`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,31 +52,31 @@ impl AnswerVerdict {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
     }
 }
 
-/// The answer under review.
+/// An answer that awaits the verdict of a reviewer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AnswerUnderReview {
-    /// The stored answer: `output`, and the providers' `metadata`.
+    /// The answer as stored JSON with the members `output` and `metadata`.
     pub stored_answer: String,
-    /// The start of the review period.
+    /// The time from which the review period runs.
     pub requested_at: Timestamp,
-    /// The end of the review period.
+    /// The time at which the review period ends.
     pub expires_at: Timestamp,
 }
 
-/// The reason a verdict is refused.
+/// The reason why a verdict is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReviewRefusal {
     /// The run does not await a review.
     #[error("the run does not await a review")]
     NotPending,
-    /// The reviewer is the run's submitter or delegate.
+    /// The reviewer is the submitter or the delegate of the run.
     #[error("the submitter of a run may not review it")]
     OwnRun,
 }
@@ -92,44 +92,44 @@ impl ReviewRefusal {
     }
 }
 
-/// Whether the store must refuse the commit after the review deadline.
+/// Whether the commit of a review's end must precede the end of the review period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineCheck {
-    /// The commit fails after the deadline.
+    /// The store refuses the commit after the review period.
     Required,
-    /// The commit ignores the deadline.
+    /// The store accepts the commit at any time.
     NotRequired,
 }
 
-/// The end of a reviewed run, as the commit stores it.
+/// The end of a run that awaited review, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ReviewEnd {
-    /// The reviewed run.
+    /// The identifier of the reviewed run.
     pub execution_id: ExecutionId,
-    /// The new status. If the status is not completed, the commit erases the stored answer.
+    /// The status of the run after the commit. Unless the status is `completed`, the commit erases the stored answer.
     pub status: Status,
-    /// The outcome of the run.
+    /// The outcome of the run after the commit.
     pub outcome: ExecutionOutcome,
-    /// The error, if the run ends without an answer.
+    /// The error; `None` if the run ends with its answer.
     pub error: Option<RunError>,
-    /// The evidence artifact that records the verdict and its author.
+    /// The evidence artifact with the verdict and its author; `None` if the run ends without a verdict.
     pub artifact: Option<EvidenceArtifact>,
     /// The obligations that the end of the run fulfils.
     pub fulfilled: Vec<Obligation>,
-    /// Whether the commit must precede the review deadline.
+    /// Whether the store refuses the commit after the review period.
     pub deadline_check: DeadlineCheck,
-    /// The time of the end.
+    /// The time at which the run ends.
     pub finished_at: Timestamp,
-    /// The fact of the end.
+    /// The audit fact that records the end of the run.
     pub fact: Fact,
 }
 
-/// A loaded run that awaits a review.
+/// The evidence of a run that awaits review. The type proves that the status was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingReview<'r>(&'r EvidenceRecord);
 
 impl<'r> PendingReview<'r> {
-    /// Creates the pending review of a record.
+    /// Checks that the run awaits review.
     ///
     /// # Errors
     /// If the run does not await a review.
@@ -146,7 +146,7 @@ impl<'r> PendingReview<'r> {
         }
     }
 
-    /// Authorizes an actor to read the answer before a verdict.
+    /// Permits an actor to read the answer before the verdict.
     ///
     /// # Errors
     /// If the actor is the submitter or the delegate of the run. A submitter sees the answer only after another person
@@ -155,7 +155,7 @@ impl<'r> PendingReview<'r> {
         if self.is_own_run(actor) { Err(ReviewRefusal::OwnRun) } else { Ok(()) }
     }
 
-    /// Ends the run with a reviewer's verdict. The note is stored separately, so that it can be erased.
+    /// Ends the run with the verdict of a reviewer. The reviewer's note is stored separately, so that it can be erased.
     ///
     /// # Errors
     /// If the reviewer is the submitter or the delegate of the run.
@@ -197,13 +197,13 @@ impl<'r> PendingReview<'r> {
         Ok(ReviewEnd { artifact: Some(artifact), deadline_check: DeadlineCheck::Required, ..end })
     }
 
-    /// Ends the run because of a cancellation.
+    /// Ends the run without its answer, because an actor cancelled it.
     #[must_use]
     pub fn cancel(self, stamp: &Stamp) -> ReviewEnd {
         self.end_without_answer("cancelled", "the run was cancelled", stamp)
     }
 
-    /// Ends the run because its workload no longer accepts runs, or because the review period expired.
+    /// Ends the run without its answer, because its workload no longer accepts runs or the review period is over.
     #[must_use]
     pub fn end_without_verdict(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
@@ -214,7 +214,7 @@ impl<'r> PendingReview<'r> {
         self.end_without_answer(code, message, stamp)
     }
 
-    /// The fact that an actor tried to review its own run and was refused.
+    /// Builds the fact that an actor tried to review its own run.
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
@@ -240,13 +240,13 @@ impl<'r> PendingReview<'r> {
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
-        // This member tells a verifier to require the fact of the review request, because that fact names the
-        // run's records.
+        // A verifier that finds this member also requires the fact of the review request, because that earlier fact
+        // names the records of the run.
         let fact = fact.merge_detail(json!({ REVIEW_REQUESTED_MEMBER: true }));
         self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 
-    /// Builds the record that ends the run. Its fact notifies the workload's owner if a decision imposed
+    /// Builds the end of the run. Its fact notifies the owner of the workload if a policy decision imposed
     /// `notify_owner`.
     fn end(
         self,
@@ -305,7 +305,7 @@ impl<'r> PendingReview<'r> {
 }
 
 impl RunRef<'_> {
-    /// The fact that the answer of the run awaits review.
+    /// Builds the fact that the answer of the run awaits review.
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
@@ -314,30 +314,30 @@ impl RunRef<'_> {
     }
 }
 
-/// A pending review whose period expired, or whose workload no longer accepts runs.
+/// A run whose review period is over, or whose workload no longer accepts runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExpiredReview {
-    /// The tenant of the run.
+    /// The tenant to which the run belongs.
     pub scope: TenantScope,
     /// The run that awaited the review.
     pub execution_id: ExecutionId,
-    /// The status of its workload.
+    /// The status of the workload, which determines the error of the run.
     pub workload_status: workload::Status,
 }
 
-/// Stores pending reviews.
+/// Stores pending reviews and their ends.
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
-    /// Finds the answer under review; `None` when the run no longer awaits a review.
+    /// Finds the answer that awaits review; `None` if the run no longer awaits one.
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError>;
-    /// Ends a review in one statement. Fails with `Stale` if the run no longer awaits a review, or if a verdict
-    /// comes after the review deadline.
+    /// Stores the end of a review in one statement. Fails with `Stale` if the run no longer awaits review, or if a
+    /// verdict comes after the review period.
     async fn commit_end(
         &self,
         scope: TenantScope,
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Lists a batch of expired reviews, by the clock of the store.
+    /// Lists a batch of expired reviews. The clock of the store decides which are expired.
     async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError>;
 }

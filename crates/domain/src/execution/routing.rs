@@ -1,49 +1,48 @@
-//! Routing: the allowed routes of a model request, and the order of attempts.
+//! Routing: the routes that a model request may use, and the order in which they are attempted.
 
 use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RouteTarget};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-/// The maximum number of attempts per route and request.
+/// The maximum number of attempts on one route for one request.
 const MAX_ATTEMPTS_PER_ROUTE: usize = 2;
-/// The delay before a route is retried, without jitter.
+/// The delay before a second attempt on a route, without jitter.
 pub const BACKOFF: Duration = Duration::from_millis(250);
-/// The maximum retry delay that a provider can request. A route whose provider requests a longer delay is not
-/// retried.
+/// The longest delay that a provider can ask for. A route is not attempted again if its provider asks for more.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The routes of a release, allowed and refused.
+/// The routes of a release's model policy, split into allowed and refused ones.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Routing {
     /// The allowed routes, in order of preference.
     pub allowed: Vec<RouteTarget>,
-    /// The refused routes with all reasons.
+    /// The refused routes, each with all reasons.
     pub refused: Vec<RefusedRoute>,
 }
 
 /// A route that a model request must not use, with the reasons.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RefusedRoute {
-    /// The refused route.
+    /// The route as the model policy defines it.
     pub route: Route,
-    /// All reasons for the refusal.
+    /// All reasons why the route is refused.
     pub reasons: Vec<RouteRefusal>,
 }
 
-/// The reason a route is refused.
+/// A reason why a route is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RouteRefusal {
     /// The bound version of the model policy does not approve the route.
     NotApproved,
-    /// The route's jurisdiction is unknown or not allowed.
+    /// The sovereignty profile does not allow the route's jurisdiction, or the route names none.
     Jurisdiction,
-    /// The account's configured jurisdiction is not allowed.
+    /// The sovereignty profile does not allow the jurisdiction that is configured for the account.
     AccountJurisdiction,
-    /// The route's region is unknown or not allowed.
+    /// The sovereignty profile does not allow the route's region, or the route names none.
     Region,
-    /// The route's provider is not allowed.
+    /// The sovereignty profile does not allow the route's provider.
     Provider,
-    /// The account generates answers without a model, and the environment is `production` in OIDC mode.
+    /// The account generates answers without a model. In OIDC mode, the environment `production` does not allow this.
     LocalAccount,
 }
 
@@ -63,7 +62,8 @@ impl RouteRefusal {
 }
 
 impl Routing {
-    /// Evaluates the routes of a policy under a profile. `residency` returns the configured jurisdiction of an account.
+    /// Splits the routes of a model policy by a sovereignty profile. `residency` returns the configured jurisdiction of
+    /// an account.
     #[must_use]
     pub fn for_policy<'a>(
         policy: &ModelPolicy,
@@ -95,7 +95,7 @@ impl Routing {
 }
 
 impl Routing {
-    /// Refuses the routes of accounts that generate answers without a model. `policy` is the model policy that
+    /// Also refuses the routes of accounts that generate answers without a model. `policy` is the model policy that
     /// defines the routes.
     #[must_use]
     pub fn refuse_local_accounts(mut self, policy: &ModelPolicy, is_local: impl Fn(&str) -> bool) -> Self {
@@ -111,30 +111,30 @@ impl Routing {
     }
 }
 
-/// The built-in account, which runs inside this process.
+/// The name of the built-in account, which generates embeddings and answers inside this process.
 const LOCAL_ACCOUNT: &str = "local";
 
-/// Whether the embedding account may receive a query.
+/// Whether the account that embeds queries may receive a query.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum EmbeddingPermission {
     /// The account may receive the query.
     #[default]
     Allowed,
-    /// The bound profile refuses the route.
+    /// The sovereignty profile of the release refuses the account.
     Refused {
-        /// The refused route.
+        /// The route that stands for the account.
         route: RouteTarget,
-        /// The account's configured jurisdiction.
+        /// The configured jurisdiction of the account, if any.
         residency: Option<String>,
-        /// Every rule of the profile that the route violates.
+        /// Every rule of the sovereignty profile that the route violates.
         reasons: Vec<RouteRefusal>,
     },
 }
 
 impl EmbeddingPermission {
-    /// Evaluates the embedding route under a profile. The region of an account is unknown, so a profile with a
-    /// region list refuses the route. The built-in account is allowed, because it sends no data out of this
-    /// process.
+    /// Evaluates the route of the embedding account under a sovereignty profile. The region of an account is unknown,
+    /// so a profile with a list of regions refuses the route. The built-in account is allowed, because it sends no data
+    /// out of this process.
     #[must_use]
     pub fn for_route(profile: Option<&SovereigntyProfile>, route: RouteTarget, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
@@ -158,8 +158,8 @@ impl EmbeddingPermission {
     }
 }
 
-/// The rules of a profile that a route violates. A rule that restricts a property also refuses a route whose
-/// property is unknown.
+/// The rules of a sovereignty profile that a route violates. A rule also refuses a route whose restricted property is
+/// unknown.
 fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
     if !route.residency.as_deref().is_some_and(|jurisdiction| profile.allows_jurisdiction(jurisdiction)) {
@@ -177,78 +177,78 @@ fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&
     reasons
 }
 
-/// The kind of a model request.
+/// The kind of response that a model request asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestKind {
-    /// A completion of a conversation.
+    /// A completion of the conversation.
     Completion,
-    /// An embedding of the contained text.
+    /// An embedding of this text.
     Embedding(String),
 }
 
-/// A model request and its routes.
+/// A request of a run to a model, with the routes that may serve it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ModelRequest {
-    /// The kind of request.
+    /// The kind of response that the request asks for.
     pub kind: RequestKind,
     /// The conversation to complete; unused for an embedding.
     pub conversation: Arc<Conversation>,
     /// The routes in order of preference; at least one.
     pub routes: Vec<RouteTarget>,
-    /// Whether the output may be streamed, because nothing in the release may withhold it.
+    /// Whether followers may receive the output as it arrives, because nothing in the release can withhold it.
     pub is_streamable: bool,
 }
 
-/// An attempt at a request.
+/// One attempt to serve a request on one route.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attempt {
-    /// The index of the route in the request.
+    /// The index of the route among the routes of the request.
     pub route: usize,
-    /// Whether the attempt succeeded, or why it failed.
+    /// Success, or the reason why the attempt failed.
     pub result: Result<(), ProviderError>,
     /// The HTTP status of the provider's response, if the attempt failed with one.
     pub status: Option<u16>,
-    /// The stable code of the cause, if no provider response arrived: a failed request, or an API key that could
-    /// not be read.
+    /// The stable code of the cause if no provider response arrived, such as a failed connection or an API key that
+    /// could not be read.
     pub cause: Option<Cow<'static, str>>,
-    /// The retry delay that the provider requests.
+    /// The delay that the provider asked for before a retry.
     pub retry_after: Option<Duration>,
     /// The duration of the attempt.
     pub latency: Duration,
 }
 
-/// The response to a model request.
+/// The response to a model request, after all of its attempts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ModelResponse {
-    /// The attempts, in order.
+    /// All attempts, in order.
     pub attempts: Vec<Attempt>,
-    /// Whether the output was streamed.
+    /// Whether followers received the output as it arrived.
     pub was_streamed: bool,
-    /// The completion of the last attempt, or the error of the whole request.
+    /// The completion of the last attempt, or the error of the request.
     pub completion: Result<Completion, ProviderError>,
 }
 
-/// The next attempt at a request.
+/// The route of the next attempt, and the delay before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextAttempt {
-    /// The index of the route.
+    /// The index of the route among the routes of the request.
     pub route: usize,
-    /// The delay before this attempt, without jitter. Zero for the first attempt on a route.
+    /// The delay before the attempt, without jitter. It is zero for the first attempt on a route.
     pub delay: Duration,
 }
 
 impl ModelRequest {
-    /// The provider call for a route.
+    /// The call that sends this request on one of its routes; `None` if no route has this index.
     #[must_use]
     pub fn call(&self, route: usize) -> Option<ProviderCall> {
         let route = self.routes.get(route)?.clone();
         Some(ProviderCall { route, conversation: Arc::clone(&self.conversation) })
     }
 
-    /// The next attempt after these failed attempts; `None` when the last failure is final.
+    /// The next attempt after these failed attempts; `None` if no attempt is left.
     ///
-    /// Each route is first tried once, without delay. Then routes with transient failures are retried once after a
-    /// delay (contract: at most one retry per route). A failure that rejects the request itself ends the attempts.
+    /// Each route is first attempted once, without delay. Then each route with a transient failure is attempted once
+    /// more after a delay. A failure that rejects the request itself ends the attempts.
     #[must_use]
     pub fn next_attempt(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
         let last = attempts.last();
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(refused_count(json!({ "jurisdictions_allowed": ["FR"] })), 1);
     }
 
-    /// The refusal codes of an embedding account.
+    /// The reasons why an embedding account is refused, as codes.
     fn embedding_refusal_codes(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
         let route = RouteTarget {
             route_id: "embedding".to_owned(),
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// Returns the attempted routes with the delay in milliseconds, when each call fails in the given way.
+    /// Returns the attempted routes and their delays in milliseconds. `failure` is the failure of each call.
     fn attempted_routes(
         routes: usize,
         failure: impl Fn(usize) -> (ProviderError, Option<Duration>),

@@ -1,8 +1,8 @@
-//! The run state machine: it returns the effects that it needs, and a driver performs them.
+//! The state machine of a run. It returns effects, such as a model call, and a driver performs them.
 //!
-//! [`Run::start`] and the `on_*` methods advance until the run needs an effect or has ended. The driver performs
-//! the effect and passes its result with a [`Moment`], because the machine reads no clock and creates no
-//! identifier. The driver can stop at any effect; the run then retains its state up to that effect.
+//! [`Run::start`] and the `on_*` methods advance the run until it needs an effect or has ended. The driver performs the
+//! effect and passes its result with a [`Moment`], because the state machine reads no clock and creates no identifier.
+//! The driver can stop at any effect; the run then keeps its state.
 
 mod agent;
 mod documents;
@@ -61,31 +61,31 @@ use step_failure::StepFailure;
 /// The maximum number of steps that a run executes. A valid flow is acyclic and has at most 200 steps. This limit
 /// also stops a cycle that validation failed to detect.
 pub const MAX_STEPS: usize = 1_000;
-/// The memory for a run's values in bytes. It equals the size limit of asset content, and is four times the limit
-/// of a request.
+/// The maximum size of all values of a run, in bytes. It equals the size limit of asset content, and is four times the
+/// size limit of a request.
 pub const MAX_RUN_VALUES_BYTES: usize = 4 << 20;
 
 /// Obligations that withhold the answer until the run's end.
 const WITHHOLDING_OBLIGATIONS: [Obligation; 3] =
     [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
-/// A run in progress.
+/// A run in progress: its values, its pending step and its records so far.
 pub struct Run<'a> {
     run_input: RunInput<'a>,
-    /// The moment of the current input.
+    /// The time and identifiers of the input that the run currently processes.
     moment: Moment,
     /// The inputs that steps read: as submitted, or as guardrails and hooks changed them.
     inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
-    /// The untrusted outputs by step, each with the reason.
+    /// The steps whose output is untrusted, each with the reason.
     untrusted_outputs: BTreeMap<String, UntrustedReason>,
     budget: ValueBudget,
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
     records_transcript: bool,
-    /// Whether model output may be streamed before the end of the run.
+    /// Whether followers may receive model output before the end of the run.
     streams_answers: bool,
-    /// The obligations that any decision of the run imposed, oldest first.
+    /// The obligations that any decision of the run has imposed, oldest first.
     obligations: Vec<Obligation>,
     pending_step: Option<PendingStep<'a>>,
     /// The result of an offloaded schema check, until the run resumes at the point that requested it.
@@ -101,26 +101,26 @@ pub struct Run<'a> {
     tool_calls: u32,
     /// The quarantined tool servers: agents can no longer call their tools in this run.
     quarantined_servers: BTreeSet<AssetId>,
-    /// The retrieved documents, which answers may cite.
+    /// The names of the retrieved documents, which answers may cite.
     citable_documents: BTreeSet<String>,
-    /// The steps whose search was capped.
+    /// The steps whose search ranked only a part of the matching chunks because of a limit.
     capped_steps: BTreeSet<String>,
     conversation_state: ConversationState,
-    /// Whether the refused routes were recorded.
+    /// Whether evidence of the refused routes was recorded; a run records it once.
     refused_routes_recorded: bool,
-    /// Whether the refused embedding route was recorded.
+    /// Whether evidence of the refused embedding route was recorded; a run records it once.
     refused_embedding_recorded: bool,
     /// The events that the driver has not received yet; `None` when events are disabled.
     events: Option<Vec<RunEvent>>,
     /// Whether the driver holds a memory reservation for a run with large values.
     is_reserved: bool,
-    /// The point at which the run waits for a memory reservation.
+    /// The point at which the run waits for a memory reservation, if it waits for one.
     pause_point: Option<PausePoint<'a>>,
     run_outcome: RunOutcome,
 }
 
 impl<'a> Run<'a> {
-    /// Creates a run that the given policy decision admitted. The moment is the start of the run.
+    /// Creates a run that this policy decision admitted. The run starts at the given moment.
     #[must_use]
     pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, moment: Moment) -> Self {
         let obligations = decision.obligations.clone();
@@ -138,7 +138,8 @@ impl<'a> Run<'a> {
             offered_turn: None,
         };
         Self {
-            // The final obligations are known only at the end, which is too late to start recording a transcript.
+            // Recording starts with the run, because a later decision can still impose the obligation to record a
+            // transcript.
             records_transcript: run_input.plan.may_impose(Obligation::RecordTranscript),
             streams_answers: !run_input.plan.may_withhold_output()
                 && WITHHOLDING_OBLIGATIONS.iter().all(|obligation| !run_input.plan.may_impose(*obligation)),
@@ -171,19 +172,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Enables the events of the run.
+    /// Makes the run produce events for followers.
     #[must_use]
     pub fn with_events(mut self) -> Self {
         self.events = Some(Vec::new());
         self
     }
 
-    /// Returns the events since the previous call.
+    /// Takes the events that the run produced since the previous call.
     pub fn take_events(&mut self) -> Vec<RunEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The step that awaits a response.
+    /// The step that waits for the result of an effect, if any.
     #[must_use]
     pub fn awaiting_step(&self) -> Option<&'a Step> {
         self.pending_step.as_ref().map(|pending| pending.step)
@@ -214,8 +215,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with the response to the pending model request. Without a pending request, the response has no
-    /// effect.
+    /// Resumes with the response to the pending model request. Returns [`RunEffect::Ended`] if no request is pending.
     pub fn on_model(&mut self, moment: Moment, response: ModelResponse) -> RunEffect {
         self.moment = moment;
         self.resume_with_model(response)
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with the retrieved documents. Without a pending query, the documents have no effect.
+    /// Resumes with the result of the pending query. Returns [`RunEffect::Ended`] if no query is pending.
     pub fn on_documents(&mut self, moment: Moment, result: Result<RetrievalResult, RetrievalError>) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at, awaited: AwaitedResponse::Documents(lookup) }) =
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Executes steps until a step requests an effect, or the run ends.
+    /// Executes steps until a step needs an effect, or the run ends.
     fn run_steps(&mut self, mut step: &'a Step) -> RunEffect {
         loop {
             if self.run_outcome.steps.len() >= MAX_STEPS {
@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records the result of a step, and finds the next step.
+    /// Records the result of a step, and returns the step that follows.
     fn end_step(
         &mut self,
         step: &Step,
@@ -386,8 +386,8 @@ impl<'a> Run<'a> {
     fn execute_step(&mut self, step: &'a Step) -> Result<StepProgress, StepFailure> {
         let mut inputs = Map::new();
         for (name, template) in &step.inputs {
-            // The `prompt` input may refer to the bound prompt, which is a template; it is resolved when the
-            // prompt is rendered.
+            // The `prompt` input can refer to the bound prompt, which is a template. The rendering of the prompt
+            // resolves that reference.
             if name != "prompt" {
                 inputs.insert(name.clone(), self.resolve(template, None)?);
             }
@@ -409,10 +409,10 @@ impl<'a> Run<'a> {
         self.map_output(step, value).map(StepProgress::Done)
     }
 
-    /// Maps the value of a step to the output that later steps read.
+    /// Builds the output that later steps read from the value of a step.
     fn map_output(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
-            // A named output is an alias of the whole output (see `reference_values`), so the value stays
+            // A name in `output` only adds an alias for the whole value (see `reference_values`), so the value stays
             // unchanged.
             None | Some(StepOutput::Named(_)) => Ok(value),
             Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
@@ -424,8 +424,8 @@ impl<'a> Run<'a> {
         Ok(template.resolve(&scope, &mut self.budget)?)
     }
 
-    /// Evaluates the policy again with the step's inputs merged over the run's inputs. The strictest decision of a
-    /// run is effective.
+    /// Evaluates the policy again, with the step's inputs merged over the run's inputs. The strictest of all decisions
+    /// applies to the run.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
         let RunInput { plan, policy_attributes, .. } = self.run_input;
         let mut merged = Map::clone(&self.inputs);

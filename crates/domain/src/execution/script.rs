@@ -1,8 +1,7 @@
-//! Code mode: an agent's script, executed once in a sandbox without network access.
+//! Code mode: the script of an agent runs once in a sandbox without network access.
 //!
-//! Fairway hands a script over to its runtime gateway at most once, and the gateway reports the result. If no complete
-//! response follows the hand-over and the script may continue to run, the outcome of the run is unknown until a person
-//! resolves it.
+//! Fairway hands a script to its runtime gateway at most once, and the gateway reports the result. If no complete
+//! response arrives and the script may still run, the outcome of the run is unknown until a person resolves it.
 
 mod forbidden_request_fields;
 mod sandbox_profile;
@@ -26,18 +25,18 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
-/// The maximum time of a script.
+/// The maximum time that a script may run.
 pub const MAX_DURATION: Duration = Duration::from_secs(5);
 /// The memory limit of the interpreter that executes a script, in bytes.
 pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 /// The maximum total size of a script's standard output and its result as JSON, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
-/// The maximum number of concurrent scripts per tenant and process.
+/// The maximum number of scripts that one process runs at the same time for one tenant.
 pub const MAX_CONCURRENT_PER_TENANT_AND_PROCESS: usize = 4;
-/// The step identifier and step type with which a script run is recorded.
+/// The identifier and the type of the only step with which a script run is recorded.
 const STEP_NAME: &str = "code";
 
-/// A programming language for scripts.
+/// A language in which agents can write scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Language {
     /// Starlark. The result is the value of the global variable `result`.
@@ -50,7 +49,7 @@ impl Language {
     /// Every language.
     pub const ALL: [Self; 2] = [Self::Starlark, Self::JavaScript];
 
-    /// The wire form.
+    /// The wire form, such as `starlark`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +58,7 @@ impl Language {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|language| language.as_str() == text)
@@ -76,14 +75,14 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script as inputs of its run: policies read the inputs, and the store retains them.
+    /// The script as the inputs of its run, which policies read and the store keeps.
     #[must_use]
     pub fn inputs(&self) -> Map<String, Value> {
         Map::from_iter([("language".to_owned(), json!(self.language.as_str())), ("code".to_owned(), json!(self.code))])
     }
 }
 
-/// A request to run a script.
+/// A request to the runtime gateway to run a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptRequest<'s> {
     /// The run that executes the script.
@@ -94,10 +93,10 @@ pub struct ScriptRequest<'s> {
     pub limits: ScriptLimits,
 }
 
-/// The result of a script that ran.
+/// The result of a script that ran until its end or its failure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScriptResult {
-    /// The result value, or the failure.
+    /// The value that the script returned, or the reason why it failed.
     pub result: Result<Value, ScriptFailure>,
     /// The captured standard output.
     pub stdout: String,
@@ -106,19 +105,19 @@ pub struct ScriptResult {
 /// The failure of a script. No message contains text of the script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScriptFailure {
-    /// A syntax or runtime error.
+    /// The script has a syntax error or raised a runtime error.
     #[error("the script ended with an error")]
     Error,
-    /// The time limit was exceeded.
+    /// The script exceeded its time limit.
     #[error("the script exceeded its time limit")]
     TimedOut,
-    /// The memory or recursion limit was exceeded.
+    /// The script exceeded its memory limit or its recursion limit.
     #[error("the script exceeded its memory limit")]
     Memory,
-    /// The output limit was exceeded.
+    /// The script exceeded the size limit of its output.
     #[error("the script exceeded its output limit")]
     TooMuchOutput,
-    /// The result has no JSON form.
+    /// The result of the script cannot be written as JSON.
     #[error("the result of the script is not JSON")]
     ResultNotJson,
     /// The sandbox stopped the script because it attempted a forbidden operation.
@@ -151,7 +150,7 @@ impl ScriptFailure {
     }
 }
 
-/// The failure of a runtime gateway to report a result.
+/// The reason why a runtime gateway reported no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GatewayFailure {
     /// The gateway did not accept the script. The script did not run.
@@ -193,14 +192,14 @@ impl GatewayFailure {
     }
 }
 
-/// A runtime gateway: the component that runs scripts.
+/// The port of a runtime gateway, which runs scripts.
 pub trait ScriptGateway: Send + Sync {
-    /// The name of the gateway in evidence.
+    /// The name of the gateway, which evidence records.
     fn name(&self) -> &'static str;
     /// Whether a script terminates when Fairway interrupts its run after the hand-over.
     fn interrupted_script_behaviour(&self) -> InterruptedScriptBehaviour;
-    /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
-    /// Dropping the result releases all resources.
+    /// Prepares a sandbox for this language and these limits without blocking, before a script is handed over. Dropping
+    /// the returned gateway releases its resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
@@ -214,7 +213,7 @@ pub enum InterruptedScriptBehaviour {
 }
 
 impl InterruptedScriptBehaviour {
-    /// The outcome of a script whose run exceeded its deadline.
+    /// The outcome of a script whose run exceeds its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {
         match self {
@@ -224,31 +223,30 @@ impl InterruptedScriptBehaviour {
     }
 }
 
-/// A gateway whose sandbox is ready for exactly one script.
+/// A gateway whose sandbox is ready for one script.
 #[async_trait]
 pub trait PreparedGateway: Send {
-    /// Hands over the script and waits for its result. The time limit of the script starts now, not at the
-    /// preparation.
+    /// Hands over the script and waits for its result. The script's time limit starts at the hand-over.
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure>;
 }
 
-/// The outcome of a script.
+/// The outcome of a script from the view of its run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ScriptOutcome {
-    /// The gateway responded, or failed to respond.
+    /// The gateway returned a result, or failed to report one.
     Returned(Result<ScriptResult, GatewayFailure>),
-    /// The run was interrupted, and no longer waits for the response.
+    /// The run was interrupted and no longer waits for the gateway.
     Interrupted(Interruption),
 }
 
-/// A script that has finished or was interrupted.
+/// A script that ended or was interrupted, before its run is finished.
 #[derive(Clone, Debug)]
 pub struct ScriptRun<'s> {
-    /// The request that was handed over.
+    /// The request that the gateway received.
     pub request: ScriptRequest<'s>,
-    /// The name of the gateway.
+    /// The name of the gateway, which evidence records.
     pub gateway: &'static str,
-    /// The outcome of the script.
+    /// The result of the script, or the reason why none arrived.
     pub outcome: ScriptOutcome,
     /// The time at which the script was handed over.
     pub started_at: Timestamp,
@@ -257,7 +255,7 @@ pub struct ScriptRun<'s> {
 }
 
 impl ScriptRun<'_> {
-    /// Finishes the run, and imposes the obligations of the policy decision that admitted it.
+    /// Ends the run with the obligations of the policy decision that admitted it.
     #[must_use]
     pub fn finish(self, decision: PolicyDecision, artifact_id: ArtifactId) -> FinishedRun {
         let Self {
@@ -315,12 +313,12 @@ impl ScriptRun<'_> {
     }
 }
 
-/// The end of a run that follows from the outcome of its script.
+/// The end of a run, as the outcome of its script determines it.
 struct ScriptEnding {
     status: Status,
     outcome: ExecutionOutcome,
     error: Option<RunError>,
-    /// The result, and the metadata that accompanies it.
+    /// The result of the script, and metadata such as its standard output.
     output: Option<(Value, Map<String, Value>)>,
 }
 
@@ -341,8 +339,8 @@ impl ScriptEnding {
             },
             ScriptOutcome::Returned(Ok(ScriptResult { result: Err(failure), stdout })) => {
                 let error = RunError::new(failure.code(), &failure.to_string());
-                // A reviewer must not see the output of a failed run. Therefore a run that requires review drops
-                // the output.
+                // A run that requires human review drops its output if it fails, because a reviewer must not see the
+                // output of a failed run.
                 let needs_review = decision.obligations.contains(&Obligation::HumanReview);
                 let output = (!needs_review).then(|| (Value::Null, output_metadata(stdout)));
                 Self { status: Status::Failed, outcome: ExecutionOutcome::Failure, error: Some(error), output }
@@ -359,7 +357,7 @@ impl ScriptEnding {
     }
 }
 
-/// The evidence of a script: its language and length, the gateway that ran it, its limits and its outcome.
+/// The evidence of a script: its language and length, the gateway, the limits and the outcome.
 fn artifact_body(
     script: &Script,
     limits: ScriptLimits,
@@ -378,7 +376,7 @@ fn artifact_body(
 }
 
 impl RunRef<'_> {
-    /// The fact that a script was accepted. The store commits this fact before the script is handed over.
+    /// Builds the fact that a script was accepted. The store commits this fact before the hand-over of the script.
     #[must_use]
     pub fn code_accepted_fact(&self, language: Language, stamp: &Stamp) -> Fact {
         self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)

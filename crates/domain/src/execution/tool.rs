@@ -1,4 +1,4 @@
-//! Tool calls and their results.
+//! Tool calls of agents: their targets, results and failures.
 
 use super::http_call::{HttpCall, HttpCallError};
 use crate::{
@@ -15,65 +15,65 @@ use serde_json::{Map, Value, json};
 /// A tool call that a run requests.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolRequest {
-    /// The target of the call.
+    /// The HTTP address or the MCP tool to call.
     pub target: ToolTarget,
-    /// Whether a repeated call is safe.
+    /// Whether another worker may repeat the call if its outcome is unknown.
     pub repeat_safety: RepeatSafety,
 }
 
-/// The target of a tool call.
+/// The HTTP address or the MCP tool that a call reaches.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolTarget {
-    /// A call of an HTTP address.
+    /// The tool is an HTTP address.
     Http(HttpCall),
-    /// A tool of an MCP server.
+    /// The tool belongs to an MCP server.
     Mcp(McpCall),
 }
 
-/// A call of an MCP server's tool.
+/// A call of a tool on an MCP server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct McpCall {
-    /// The asset of the server, and its version that the release froze.
+    /// The asset of the MCP server, and the label of its frozen version.
     pub server: (AssetId, String),
-    /// The transport to the server. A bearer token of the tool overrides the bearer token of the server.
+    /// The connection to the server. A bearer token of the tool overrides the bearer token of the server.
     pub connection: McpConnection,
-    /// The hosts that the tool's definition allows; `None` adds no restriction.
+    /// The hosts that the definition of the tool allows; `None` adds no restriction.
     pub allowed_hosts: Option<Vec<String>>,
     /// The name of the tool on the server.
     pub tool: String,
-    /// The arguments of the call.
+    /// The arguments of the call, as a JSON object.
     pub arguments: Map<String, Value>,
-    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
-    /// same key.
+    /// The idempotency key of the call, sent as header `Idempotency-Key`. A repetition of the call by a resumed run has
+    /// the same key.
     pub call_id: String,
-    /// The pin that the tool's current description must match.
+    /// The pin that the current description of the tool must match.
     pub pin: ToolPin,
 }
 
-/// The failure of an MCP call.
+/// The reason why a call of an MCP tool failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum McpError {
-    /// The HTTP call failed.
+    /// The HTTP request of the call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
-    /// The tool's description does not match its pin, so the tool was not called. Contains the pin of the current
-    /// description; `None` when the tool no longer exists or cannot be pinned.
+    /// The description of the tool does not match its pin, so the tool was not called. The value is the pin of the
+    /// current description; `None` if the tool no longer exists or cannot be pinned.
     #[error("the tool does not match its pin")]
     Drifted(Option<ToolPin>),
 }
 
-/// The failure of a tool call.
+/// The reason why a tool call of a run failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolFailure {
-    /// The HTTP call failed.
+    /// The HTTP request of the call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
-    /// The tool's description does not match the release's pin, so the tool was not called. Contains the pin of
-    /// the current description; `None` when the tool no longer exists or cannot be pinned.
+    /// The description of the tool does not match the pin of the release, so the tool was not called. The value is the
+    /// pin of the current description; `None` if the tool no longer exists or cannot be pinned.
     #[error("the tool does not match the release's pin")]
     Drifted(Option<ToolPin>),
-    /// Another worker resumed the run, and it is unknown whether the previous worker made the call. The call is
-    /// not repeated.
+    /// Another worker resumed the run, and it is unknown whether the previous worker called the tool. The run does not
+    /// repeat the call.
     #[error("the tool may have been called")]
     OutcomeUnknown,
 }
@@ -89,7 +89,8 @@ impl ToolFailure {
         }
     }
 
-    /// Parses a code. `current_pin` is the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
+    /// Parses the stable code of a failure. `current_pin` is the current pin of a drifted tool. An unknown code becomes
+    /// `OutcomeUnknown`.
     #[must_use]
     pub fn from_code(code: &str, current_pin: Option<ToolPin>) -> Self {
         let drifted = Self::Drifted(current_pin);
@@ -104,8 +105,8 @@ impl ToolFailure {
 pub type ToolResult = Result<Value, ToolFailure>;
 
 impl McpCall {
-    /// The fact that a tool does not match its pin. It omits the tool's current description, which is untrusted
-    /// text.
+    /// The fact that the description of the tool does not match its pin. The fact omits the current description,
+    /// because that is untrusted text.
     #[must_use]
     pub fn drifted_fact(
         &self,

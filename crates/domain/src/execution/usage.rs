@@ -17,24 +17,24 @@ use std::{
     time::Duration,
 };
 
-/// The longest time range of a usage report.
+/// The maximum time range of a usage report.
 pub const MAX_RANGE: Duration = Duration::from_secs(92 * 24 * 60 * 60);
 /// The maximum number of rows of a usage report.
 pub const MAX_ROWS: usize = 1_000;
 
-/// Tokens and cost of model calls. A field is `None` if no call reported that value.
+/// The tokens and the cost of model calls. A field is `None` if no call reported that value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ModelUsage {
-    /// The number of input tokens.
+    /// The number of tokens in the requests.
     pub tokens_in: Option<u64>,
-    /// The number of output tokens.
+    /// The number of tokens in the responses.
     pub tokens_out: Option<u64>,
     /// The cost in millionths of the currency of the account's prices.
     pub cost_micros: Option<u64>,
 }
 
 impl ModelUsage {
-    /// The usage of a run, from its evidence artifacts: model calls, and embeddings of queries.
+    /// Sums the model calls and query embeddings in the evidence of a run.
     #[must_use]
     pub fn of_artifacts(artifacts: &[EvidenceArtifact]) -> Self {
         artifacts.iter().filter_map(Self::of_artifact).fold(Self::default(), Self::plus)
@@ -53,7 +53,7 @@ impl ModelUsage {
         Self { tokens_in: number("tokens_in"), tokens_out: number("tokens_out"), cost_micros: number("cost_micros") }
     }
 
-    /// The sum of two usages. A value that only one usage reports is kept.
+    /// The sum of two usages. If only one of them reports a value, the sum has that value.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |first: Option<u64>, second: Option<u64>| match (first, second) {
@@ -68,12 +68,12 @@ impl ModelUsage {
     }
 }
 
-/// The data of a run that a list of runs shows beside the execution itself.
+/// Data that a list of runs shows for each run in addition to the stored execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSummary {
     /// The slug of the run's workload.
     pub workload_slug: String,
-    /// The tokens and the cost of the run.
+    /// The tokens and the cost of all model calls of the run.
     pub usage: ModelUsage,
 }
 
@@ -89,19 +89,19 @@ pub struct ListedExecution {
 /// The properties by which a usage report groups runs into rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UsageGrouping {
-    /// One row for each workload.
+    /// Whether each workload has its own row.
     pub by_workload: bool,
-    /// One row for each model. A run that called several models counts in the row of each model.
+    /// Whether each model has its own row. A run that called several models counts in the row of each of them.
     pub by_model: bool,
-    /// One row for each UTC day on which runs started.
+    /// Whether each UTC day on which runs started has its own row.
     pub by_day: bool,
 }
 
 impl UsageGrouping {
-    /// The names of the properties in requests.
+    /// The names of the groupings in requests.
     pub const NAMES: [&'static str; 3] = ["workload", "model", "day"];
 
-    /// Parses names separated by commas; `None` if a name is unknown or repeated.
+    /// Parses grouping names separated by commas; `None` if a name is unknown or repeated.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut grouping = Self::default();
@@ -120,25 +120,25 @@ impl UsageGrouping {
     }
 }
 
-/// The runs that a usage report counts.
+/// The runs that a usage report counts. A run must meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub struct UsageFilter {
-    /// Runs of this workload.
+    /// Only runs of this workload.
     pub workload: Option<WorkloadId>,
-    /// Runs of workloads in this workspace.
+    /// Only runs of workloads in this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Runs in this environment.
+    /// Only runs in this environment.
     pub environment: Option<Slug>,
-    /// Runs within the caller's visible scopes; `None` covers the whole tenant.
+    /// Only runs within these scopes, which the caller may see; `None` covers the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// A time range that includes its start and excludes its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeRange {
-    /// The start, which belongs to the range.
+    /// The first instant of the range.
     pub since: Timestamp,
-    /// The end, which does not belong to the range.
+    /// The first instant after the range.
     pub until: Timestamp,
 }
 
@@ -160,7 +160,7 @@ impl TimeRange {
 /// The values that identify a row of a usage report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct UsageKey {
-    /// The workload and its slug; `None` if the report is not grouped by workload.
+    /// The workload with its slug; `None` if the report is not grouped by workload.
     pub workload: Option<(WorkloadId, String)>,
     /// The model; `None` if the report is not grouped by model, or for runs without a model call.
     pub model: Option<String>,
@@ -168,28 +168,28 @@ pub struct UsageKey {
     pub day: Option<Timestamp>,
 }
 
-/// Totals of the ended runs of one row whose durations belong to the same bucket.
+/// Totals of ended runs that belong to one row and whose durations fall into the same bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageCount {
-    /// The row of the report.
+    /// The row of the report to which the runs belong.
     pub key: UsageKey,
-    /// The bucket of the durations, see [`DurationBuckets`].
+    /// The bucket of the runs' durations, see [`DurationBuckets`].
     pub bucket: i32,
-    /// The number of runs.
+    /// The number of ended runs.
     pub runs: u64,
-    /// The number of failed runs among them.
+    /// The number of these runs that failed.
     pub failures: u64,
-    /// The tokens and the cost.
+    /// The tokens and the cost of the runs.
     pub usage: ModelUsage,
 }
 
-/// A histogram of run durations. Bucket `n` counts the durations around `2^(n/8)` milliseconds, so that a
-/// percentile is accurate to 5 per cent.
+/// A histogram of run durations. Bucket `n` counts the durations around `2^(n/8)` milliseconds, so the error of a
+/// percentile is at most 5 percent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DurationBuckets(BTreeMap<i32, u64>);
 
 impl DurationBuckets {
-    /// The number of buckets in which a duration doubles.
+    /// The number of buckets from one duration to its double.
     pub const BUCKETS_PER_DOUBLING: i32 = 8;
 
     fn add(&mut self, bucket: i32, runs: u64) {
@@ -197,8 +197,7 @@ impl DurationBuckets {
         *count = count.saturating_add(runs);
     }
 
-    /// The percentile of the durations in milliseconds: this percentage of the runs took no longer; `None` without
-    /// runs.
+    /// The duration in milliseconds within which this percentage of the runs ended; `None` without runs.
     #[must_use]
     pub fn percentile_ms(&self, percentage: u64) -> Option<u64> {
         let total: u64 = self.0.values().fold(0, |sum, count| sum.saturating_add(*count));
@@ -212,7 +211,7 @@ impl DurationBuckets {
     }
 }
 
-/// The duration at the centre of a bucket, in milliseconds. Run durations are below `2^32` milliseconds.
+/// The duration at the centre of a bucket, in milliseconds. Durations of runs are below `2^32` milliseconds.
 fn bucket_ms(bucket: i32) -> u64 {
     let exponent = f64::from(bucket.clamp(0, 32 * DurationBuckets::BUCKETS_PER_DOUBLING))
         / f64::from(DurationBuckets::BUCKETS_PER_DOUBLING);
@@ -221,29 +220,29 @@ fn bucket_ms(bucket: i32) -> u64 {
     ms
 }
 
-/// Totals of one row.
+/// The totals of one row of a usage report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UsageTotal {
     /// The number of ended runs.
     pub runs: u64,
-    /// The number of failed runs among them.
+    /// The number of these runs that failed.
     pub failures: u64,
-    /// The tokens and the cost.
+    /// The tokens and the cost of the runs.
     pub usage: ModelUsage,
-    /// The histogram of durations.
+    /// The durations of the runs, as a histogram.
     pub durations: DurationBuckets,
 }
 
-/// Refusal of a report with more than [`MAX_ROWS`] rows.
+/// The report would have more than [`MAX_ROWS`] rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyReportRows;
 
-/// A usage report: the totals of each row.
+/// A usage report: the totals of ended runs, by row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UsageReport(BTreeMap<UsageKey, UsageTotal>);
 
 impl UsageReport {
-    /// Adds the totals of further runs.
+    /// Adds the totals of further runs to their row.
     ///
     /// # Errors
     /// If the report would have more than [`MAX_ROWS`] rows.
@@ -260,7 +259,7 @@ impl UsageReport {
         Ok(())
     }
 
-    /// The rows, newest day first. Rows of the same day are ordered by their number of runs, highest first.
+    /// The rows with the newest day first. Rows of the same day are ordered by their number of runs, highest first.
     #[must_use]
     pub fn into_rows(self) -> Vec<(UsageKey, UsageTotal)> {
         let mut rows: Vec<_> = self.0.into_iter().collect();
@@ -271,11 +270,11 @@ impl UsageReport {
     }
 }
 
-/// Reads the usage of runs.
+/// Reads the usage of ended runs.
 #[async_trait]
 pub trait UsageStore: Send + Sync {
-    /// Counts the runs that started within the range of at most one day and have ended. Returns at most `limit`
-    /// counts; a result with exactly `limit` counts may be incomplete.
+    /// Counts the ended runs that started within the range, which is at most one day long. Returns at most `limit`
+    /// counts. A result of exactly `limit` counts may be incomplete.
     async fn count_usage(
         &self,
         scope: TenantScope,

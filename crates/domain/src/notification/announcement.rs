@@ -1,4 +1,4 @@
-//! Announcements: texts of an administrator for the inboxes of an audience.
+//! Announcements: texts that an administrator sends to the inboxes of an audience.
 
 use crate::{
     access::{ActorRef, Role},
@@ -12,19 +12,19 @@ use crate::{
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// The maximum length of a title, in characters.
+/// The maximum length of an announcement's title, in characters.
 pub const MAX_TITLE: usize = 200;
-/// The maximum length of a body, in characters.
+/// The maximum length of an announcement's body, in characters.
 pub const MAX_BODY: usize = 4_000;
-/// The maximum number of workspaces in an audience.
+/// The maximum number of workspaces that an audience can name.
 pub const MAX_AUDIENCE_WORKSPACES: usize = 100;
 
-/// The recipients of an announcement: all people who hold one of the roles in one of the workspaces.
+/// The recipients of an announcement: all people who have one of the roles in one of the workspaces.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audience {
-    /// The roles; empty for any role.
+    /// The roles of the recipients; empty for any role.
     pub roles: Vec<Role>,
-    /// The workspaces; empty for any workspace.
+    /// The workspaces of the recipients; empty for any workspace.
     pub workspaces: Vec<WorkspaceId>,
 }
 
@@ -39,13 +39,13 @@ pub struct AnnouncementRecord {
     pub announcement_id: AnnouncementId,
     /// The title, which is one line of text.
     pub title: String,
-    /// The body, which may have several lines.
+    /// The body, which can have several lines.
     pub body: String,
-    /// The salt of the digest of the text; `None` if an earlier version of the server created the announcement.
+    /// The salt of the text's digest; `None` if an earlier version of Fairway created the announcement.
     pub text_salt: Option<[u8; 16]>,
-    /// The recipients of the announcement.
+    /// The people who receive the announcement.
     pub audience: Audience,
-    /// The time of creation.
+    /// The time at which the announcement was created.
     pub created_at: Timestamp,
     /// The administrator who created the announcement.
     pub created_by: ActorRef,
@@ -53,22 +53,22 @@ pub struct AnnouncementRecord {
 
 aggregate!(Announcement, AnnouncementRecord);
 
-/// The reason why an announcement is refused.
+/// The reason why an announcement cannot be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnnouncementRefusal {
-    /// The title is empty, too long, or contains invisible characters.
+    /// The title is empty, too long, or has invisible characters.
     #[error("a title is one line of 1 to {MAX_TITLE} visible characters")]
     Title,
-    /// The body is empty, too long, or contains hidden characters, such as those that change the direction of the text.
+    /// The body is empty, too long, or has hidden characters, such as those that change the direction of the text.
     #[error("a body has 1 to {MAX_BODY} visible characters and line breaks")]
     Body,
-    /// The audience names too many workspaces.
+    /// The audience names more workspaces than [`MAX_AUDIENCE_WORKSPACES`].
     #[error("an audience names at most {MAX_AUDIENCE_WORKSPACES} workspaces")]
     Audience,
 }
 
 impl AnnouncementRefusal {
-    /// The field of the request that the refusal concerns.
+    /// The request field that has the problem.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -84,19 +84,19 @@ fn is_body(text: &str) -> bool {
 }
 
 impl Announcement {
-    /// `sha256:` and the digest of the salt and the canonical JSON of identifier, title and body. The
-    /// announcement's fact contains this digest, which proves the text although the log does not contain it.
-    /// `None` if an earlier version of the server created the announcement.
+    /// The digest `sha256:<hex>` of the salt and the canonical JSON of identifier, title and body. The fact of the
+    /// announcement contains this digest, which proves the text without revealing it. `None` if an earlier version of
+    /// Fairway created the announcement.
     #[must_use]
     pub fn text_digest(&self) -> Option<String> {
         let record = json!({ "announcement_id": self.announcement_id, "title": self.title, "body": self.body });
-        // Serialization cannot fail, because a JSON map has string keys and finite numbers.
+        // A JSON map has string keys and finite numbers, so its serialization cannot fail.
         let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
         let digest = Sha256::new().chain_update(self.text_salt?).chain_update(bytes).finalize();
         Some(digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}")))
     }
 
-    /// Creates an announcement. Its fact names the audience and omits the text.
+    /// Creates an announcement. Its fact contains the audience and omits the text.
     ///
     /// # Errors
     /// If the title, the body or the audience is invalid.

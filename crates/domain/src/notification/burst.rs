@@ -1,4 +1,4 @@
-//! Bursts: in the advanced tier, a person receives the first notifications of a category immediately. Further
+//! Bursts: in the advanced tier, a person receives the first notifications of a category individually. Further
 //! notifications within a few minutes are collected into one message.
 
 use crate::{
@@ -15,22 +15,22 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// The maximum number of notifications of a category that a person receives individually on a channel in one
-/// window.
+/// The maximum number of notifications that a person receives individually within one window. It applies to each
+/// category and channel.
 pub const MAX_SINGLE_DELIVERIES: u32 = 3;
-/// The length of a window, in microseconds.
+/// The length of a burst's window, in microseconds.
 const WINDOW_MICROS: i64 = 5 * 60 * 1_000_000;
 
-/// The notifications that are counted together: those for one person, on one channel, of one category.
+/// The recipient, channel and category of notifications that are counted together.
 pub type BurstKey = (ActorRef, Channel, NotificationCategory);
 
-/// The window that contains a time; `None` outside the range of timestamps.
+/// The window that contains this time; `None` outside the range of timestamps.
 #[must_use]
 pub fn window(at: Timestamp) -> Option<DigestWindow> {
     DigestWindow::of_length(DigestKind::Burst, WINDOW_MICROS, at)
 }
 
-/// The number of individual deliveries in a window, by person, channel and category.
+/// The number of individual deliveries in one window, by person, channel and category.
 #[derive(Debug)]
 pub struct BurstCounts {
     tenant: TenantId,
@@ -40,17 +40,16 @@ pub struct BurstCounts {
 }
 
 impl BurstCounts {
-    /// Creates the counts of a window. `singles` counts the deliveries that are already queued in this generation
-    /// of the tenant's settings.
+    /// Creates the counts of a window. `singles` counts the deliveries that are already queued in this generation of
+    /// the tenant's settings.
     #[must_use]
     pub const fn new(tenant: TenantId, generation: u64, window: DigestWindow, singles: HashMap<BurstKey, u32>) -> Self {
         Self { tenant, generation, window, singles }
     }
 
-    /// Moves personal deliveries beyond [`MAX_SINGLE_DELIVERIES`] into one message that is due at the end of the
-    /// window. This does not affect deliveries to destinations, deliveries of a chosen digest, or deliveries
-    /// without an address. Neither does it affect collapsed facts, because they share one identifier and thus
-    /// cause only one delivery.
+    /// Moves deliveries to people beyond [`MAX_SINGLE_DELIVERIES`] into one message, which is due at the end of the
+    /// window. Deliveries to destinations, of a chosen digest, or without an address stay unchanged. So do collapsed
+    /// facts, because they share one identifier and cause only one delivery.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
         let is_single = |delivery: &NewDelivery| {
             delivery.digest.is_none()

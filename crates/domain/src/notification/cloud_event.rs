@@ -1,18 +1,17 @@
-//! The body of a webhook: a CloudEvents 1.0 event in the JSON format.
+//! The body of a webhook's request: a CloudEvents 1.0 event in the JSON format.
 //!
-//! The body depends only on the notification, so that the bodies of all attempts are equal byte for byte.
+//! The body depends only on the notification, so all attempts send the same bytes.
 
 use crate::notification::message::Message;
 use serde_json::{Value, json};
 
-/// The media type of the body.
+/// The media type of the request body.
 pub const MEDIA_TYPE: &str = "application/cloudevents+json";
-/// The prefix of event types. The specification recommends a reversed domain name, but Fairway has no domain.
+/// The prefix of the event type. CloudEvents recommends a reversed domain name, but Fairway has no domain.
 const TYPE_PREFIX: &str = "fairway.";
 
-/// The canonical bytes of the event of a message. `source` and `id` together identify the event, as the
-/// specification requires. The source names the tenant, and the identifier is the identifier of the fact. The
-/// event names no recipients.
+/// The canonical JSON of the event for a message. `source` names the tenant and `id` the fact; together they identify
+/// the event, as CloudEvents requires. The event names no recipient.
 #[must_use]
 pub fn cloud_event(message: &Message) -> Vec<u8> {
     let event = json!({
@@ -24,7 +23,7 @@ pub fn cloud_event(message: &Message) -> Vec<u8> {
         "datacontenttype": "application/json",
         "data": data(message),
     });
-    // Serialization cannot fail, because a JSON map has string keys and finite numbers.
+    // A JSON map has string keys and finite numbers, so its serialization cannot fail.
     serde_json_canonicalizer::to_vec(&event).unwrap_or_default()
 }
 
@@ -78,7 +77,7 @@ mod tests {
         assert_eq!(event["time"], "2026-11-27T07:00:00Z");
         assert_eq!(event["data"]["link"], "https://fairway.example/console/workloads/7");
         assert_eq!((&event["data"]["severity"], &event["data"]["workload_id"]), (&json!("critical"), &Value::Null));
-        // Attribute names are lower-case letters and digits (CloudEvents 1.0, 3.1).
+        // Attribute names consist of lower-case letters and digits (CloudEvents 1.0, 3.1).
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         assert!(event.as_object().unwrap().keys().all(is_name));
         assert_eq!(bytes, cloud_event(&message()), "all attempts send equal bytes");

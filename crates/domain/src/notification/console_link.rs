@@ -1,13 +1,13 @@
-//! Links of notifications to the console page about the subject of a fact.
+//! Links from notifications to the console page about the subject of a fact.
 
 use crate::notification::projection::{NotifiableFact, SubjectContext};
 
-/// The path of the inbox page, to which digests and test messages link.
+/// The path of the inbox page. Digests and test messages link to this page.
 pub const INBOX_PAGE_PATH: &str = "/console/notifications";
 
-/// The path of the console page about the subject; `None` if no such page exists. The path consists only of
-/// identifiers, so that it cannot contain user text or lead to another server. The page itself checks the
-/// permissions of its reader.
+/// The path of the console page about the subject of a fact; `None` if there is no such page. The path consists of
+/// identifiers only, so it contains no text of a user and leads to no other server. The page checks the permissions of
+/// its reader.
 #[must_use]
 pub fn console_path(fact: &NotifiableFact, subject: &SubjectContext) -> Option<String> {
     if subject.announcement.is_some() {

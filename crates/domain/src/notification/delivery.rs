@@ -16,24 +16,24 @@ use crate::{
 use serde_json::json;
 use std::time::Duration;
 
-/// The maximum number of attempts of a delivery.
+/// The maximum number of attempts for one delivery.
 pub const MAX_ATTEMPTS: u32 = 8;
-/// The delays after the first to the seventh failed attempt in seconds, from 5 seconds to 12 hours.
+/// The delays in seconds after the first to the seventh failed attempt.
 const DELAYS: [u64; MAX_ATTEMPTS as usize - 1] = [5, 30, 120, 600, 3_600, 14_400, 43_200];
-/// The maximum delay, which also limits the delay that a receiver requests by `Retry-After`.
+/// The maximum delay before a further attempt. It also limits the delay that a receiver requests with `Retry-After`.
 pub const MAX_DELIVERY_RETRY_DELAY: Duration = Duration::from_secs(43_200);
 
-/// The receiver of a delivery.
+/// The destination or the person that receives a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryTarget {
-    /// A shared destination.
+    /// A shared destination of a workspace or the organization.
     Destination(DestinationId),
-    /// A person, at the address in the person's own profile.
+    /// A person, at an address of the person's own.
     Person(ActorRef),
 }
 
 impl DeliveryTarget {
-    /// The destination, if any.
+    /// The destination that receives the delivery; `None` for a person.
     #[must_use]
     pub const fn destination(&self) -> Option<DestinationId> {
         match self {
@@ -42,7 +42,7 @@ impl DeliveryTarget {
         }
     }
 
-    /// The person, if any.
+    /// The person who receives the delivery; `None` for a destination.
     #[must_use]
     pub const fn person(&self) -> Option<&ActorRef> {
         match self {
@@ -52,28 +52,28 @@ impl DeliveryTarget {
     }
 }
 
-/// A delivery that the projector creates.
+/// A delivery that the projector adds to the outbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewDelivery {
-    /// The identifier of the delivery, which is derived from the event and the target.
+    /// The identifier of the delivery, which is derived from event, target and channel.
     pub delivery_id: DeliveryId,
-    /// The channel, which is never the inbox.
+    /// The channel of the delivery, which is never the inbox.
     pub channel: Channel,
-    /// The receiver.
+    /// The destination or the person that receives the delivery.
     pub target: DeliveryTarget,
-    /// The content of the delivery.
+    /// The notification that the delivery contains.
     pub notification: Notification,
-    /// The event. A digest has one line for each event.
+    /// The event that the notification reports. A digest has one line for each event.
     pub event: EventKey,
-    /// The digest to which the delivery belongs; `None` if it is sent immediately.
+    /// The window of the digest to which the delivery belongs; `None` if it is sent individually.
     pub digest: Option<DigestWindow>,
-    /// Whether the delivery requires the advanced notification tier.
+    /// Whether the delivery is only made in the advanced tier.
     pub requires_advanced_tier: bool,
-    /// The reason why the delivery failed without any attempt; `None` if it waits for an attempt.
+    /// The error of a delivery that is never attempted; `None` if it waits for an attempt.
     pub failure: Option<DeliveryError>,
 }
 
-/// A delivery outside the inbox, as delivery health shows it.
+/// A delivery outside the inbox, as people who monitor deliveries see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery(pub(crate) DeliveryRecord);
 
@@ -82,25 +82,25 @@ pub struct Delivery(pub(crate) DeliveryRecord);
 pub struct DeliveryRecord {
     /// The identifier of the delivery.
     pub delivery_id: DeliveryId,
-    /// The channel.
+    /// The channel of the delivery, which is never the inbox.
     pub channel: Channel,
-    /// The receiver.
+    /// The destination or the person that receives the delivery.
     pub target: DeliveryTarget,
-    /// The status of the delivery.
+    /// The current status of the delivery.
     pub status: DeliveryStatus,
-    /// The number of attempts so far.
+    /// The number of attempts that have been made.
     pub attempts: u32,
     /// The time of the next attempt; `None` unless the delivery is pending.
     pub next_attempt_at: Option<Timestamp>,
-    /// The error of the last failed attempt.
+    /// The error of the newest failed attempt, if any.
     pub last_error: Option<DeliveryError>,
-    /// The HTTP or SMTP status of the last response.
+    /// The HTTP or SMTP status of the newest response, if any.
     pub last_response_status: Option<u16>,
-    /// The category of the fact.
+    /// The category of the notification.
     pub category: NotificationCategory,
-    /// The kind of the fact.
+    /// The kind of the fact that caused the notification.
     pub event_kind: String,
-    /// The identifier of the fact.
+    /// The identifier of the fact that caused the notification.
     pub event_id: FactId,
     /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
@@ -108,7 +108,7 @@ pub struct DeliveryRecord {
     pub workload_id: Option<WorkloadId>,
     /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// The time at which the receiver accepted the delivery.
+    /// The time at which the receiver accepted the delivery, if it did.
     pub sent_at: Option<Timestamp>,
     /// The change counter, which increments with each change.
     pub revision: Revision,
@@ -116,13 +116,13 @@ pub struct DeliveryRecord {
 
 aggregate!(Delivery, DeliveryRecord);
 
-/// A person cannot retry a delivery that did not fail.
+/// The delivery has not failed, so a person cannot retry it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("only a failed delivery can be retried, and this one is {}", .0.as_str())]
 pub struct DeliveryNotFailed(pub DeliveryStatus);
 
 impl Delivery {
-    /// Returns a failed delivery to the outbox for one further attempt, which is due immediately.
+    /// Returns a failed delivery to the outbox for one further attempt, which is due at once.
     ///
     /// # Errors
     /// If the delivery did not fail.
@@ -146,35 +146,35 @@ impl Delivery {
     }
 }
 
-/// The reason why an attempt failed. The set of reasons is closed, so that no text of a receiver is stored or
+/// The reason why a delivery attempt failed. The reasons form a closed set, so no text of a receiver is stored or
 /// shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DeliveryError {
-    /// The destination or the recipient has no address.
+    /// The destination or the recipient has no address for the channel.
     #[error("there is no address to deliver to")]
     NoAddress,
-    /// The operator has configured no mail server.
+    /// The operator has not configured a mail server.
     #[error("the server has no mail server")]
     MailNotConfigured,
-    /// The egress guard, which checks outgoing requests, refuses the address.
+    /// The egress guard, which checks outgoing requests, does not permit the address.
     #[error("the address may not be reached")]
     AddressRefused,
-    /// The secret cannot be read, or has an unexpected form.
+    /// The secret cannot be read, or does not have the expected form.
     #[error("the secret cannot be used")]
     SecretUnavailable,
-    /// The connection could not be established, or was lost.
+    /// The connection could not be established or was lost.
     #[error("the connection failed")]
     ConnectionFailed,
-    /// The receiver did not answer in time.
+    /// The receiver did not respond in time.
     #[error("the receiver did not answer in time")]
     TimedOut,
-    /// The receiver answered with a redirect. Redirects are never followed.
+    /// The receiver responded with a redirection, which is never followed.
     #[error("the receiver redirected the request")]
     Redirected,
-    /// The receiver refused the request.
+    /// The receiver responded that it refuses the message.
     #[error("the receiver refused the request")]
     Rejected,
-    /// The receiver reported a failure of its own.
+    /// The receiver responded with an error of its own.
     #[error("the receiver failed")]
     ReceiverFailed,
 }
@@ -193,7 +193,7 @@ impl DeliveryError {
         Self::ReceiverFailed,
     ];
 
-    /// The form in rows and API.
+    /// The wire form, such as `no_address`; also the form in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -209,13 +209,13 @@ impl DeliveryError {
         }
     }
 
-    /// Parses the form in rows and API.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.as_str() == text)
     }
 
-    /// The error for an HTTP status; `None` if the status means success.
+    /// The error that an HTTP status means; `None` for a success.
     #[must_use]
     pub const fn of_status(status: u16) -> Option<Self> {
         match status {
@@ -227,8 +227,7 @@ impl DeliveryError {
         }
     }
 
-    /// Whether further attempts are pointless until a person changes the destination or the server's
-    /// configuration.
+    /// Whether further attempts are useless until a person changes the destination or the configuration of the server.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         match self {
@@ -243,18 +242,18 @@ impl DeliveryError {
     }
 }
 
-/// The decision after a failed attempt.
+/// Whether a delivery is attempted again after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryDecision {
-    /// Attempt the delivery again after this delay.
+    /// The delivery is attempted again after this delay.
     Retry(Duration),
-    /// Make no further attempt.
+    /// The delivery is not attempted again.
     GiveUp,
 }
 
-/// Decides whether to attempt a delivery again after its failed attempt number `attempts`, counted from 1.
-/// `random` adds jitter in the second half of the delay, so that deliveries that failed together are spread.
-/// `retry_after` is the delay that the receiver requests.
+/// Decides whether a delivery is attempted again after failed attempt number `attempts`, counted from 1. `random`
+/// selects the second half of the delay (jitter), so that deliveries that failed together are spread. `retry_after` is
+/// the delay that the receiver asks for.
 #[must_use]
 pub fn decide_retry(attempts: u32, error: DeliveryError, random: u8, retry_after: Option<Duration>) -> RetryDecision {
     if error.is_permanent() || attempts >= MAX_ATTEMPTS {

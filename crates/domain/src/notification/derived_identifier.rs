@@ -1,4 +1,5 @@
-//! Identifiers that are derived from content, so that a repeated projection writes the same rows again.
+//! Identifiers that are derived from content. A repeated projection derives the same identifiers and writes the same
+//! rows again.
 
 use crate::{
     id::{DeliveryId, FactId, NotificationId, SuppressedDecisionId, TenantId},
@@ -8,39 +9,38 @@ use crate::{
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// The bits of a UUIDv7 that contain its time, in milliseconds since 1970.
+/// The bits of a UUIDv7 that contain its time in milliseconds since 1970.
 const TIME_MASK: u128 = 0xffff_ffff_ffff << 80;
 /// The version bits (7) and the variant bits of a UUIDv7 (RFC 9562).
 const VERSION_AND_VARIANT: u128 = 0x7 << 76 | 0b10 << 62;
-/// The bits that are neither time, version nor variant.
+/// The bits of a UUIDv7 that contain neither time nor version nor variant.
 const RANDOM_MASK: u128 = !(TIME_MASK | 0xf << 76 | 0b11 << 62);
 
-/// The event of a notification: a fact, or a group of facts that collapse into one notification.
+/// The event that a notification reports: one fact, or several facts that collapse into one notification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventKey(Uuid);
 
 impl EventKey {
-    /// The key of a single fact.
+    /// The key of the event that consists of this fact.
     #[must_use]
     pub const fn of_fact(fact: FactId) -> Self {
         Self(fact.uuid())
     }
 
-    /// The key of all denials of unidentified callers for one workload within one hour, which collapse into one
-    /// event.
+    /// The key of the event that collapses all denials of unidentified callers for one workload within one hour.
     #[must_use]
     pub fn of_denials(workload: Uuid, hour_millis: u64) -> Self {
         let millis = hour_millis.to_be_bytes();
         Self(derive(hour_millis, &[b"denials", workload.as_bytes(), &millis]))
     }
 
-    /// Whether the event is this single fact.
+    /// Whether the event consists of this fact only.
     #[must_use]
     pub fn is_of_fact(self, fact: FactId) -> bool {
         self.0 == fact.uuid()
     }
 
-    /// The identifier of the event.
+    /// The UUID that represents the event.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0
@@ -50,13 +50,13 @@ impl EventKey {
         u64::try_from(self.0.as_u128() >> 80).unwrap_or(0)
     }
 
-    /// The identifier of the notification of this event for a recipient.
+    /// The identifier of the notification about this event for a recipient.
     #[must_use]
     pub fn notification_id(self, recipient: &str) -> NotificationId {
         derive(self.millis(), &[b"notification", self.0.as_bytes(), recipient.as_bytes()]).into()
     }
 
-    /// The identifier of the record that the notification of this event to a recipient was suppressed.
+    /// The identifier of the record that a notification about this event was suppressed for a recipient.
     #[must_use]
     pub fn suppressed_decision_id(
         self,
@@ -75,17 +75,17 @@ impl EventKey {
         derive(self.millis(), &parts).into()
     }
 
-    /// The identifier of the fact of a suppressed notification.
+    /// The identifier of the fact that a notification about this event was suppressed.
     #[must_use]
     pub fn suppression_fact_id(self, decision: SuppressedDecisionId) -> FactId {
         derive(self.millis(), &[b"suppression fact", decision.uuid().as_bytes()]).into()
     }
 }
 
-/// The identifier of the digest of a category for a recipient, on a channel and in a window. `generation` changes
-/// when a setting was turned off and on again, so that later notifications start another digest. The end of the
-/// window is included, because windows of two time zones can start at the same time. Otherwise a person who
-/// changes the zone could add lines to a digest that was already sent.
+/// The identifier of a digest, for a recipient, channel, category and window. `generation` changes when a setting is
+/// turned off, so that later notifications start another digest. The end of the window is included, because windows of
+/// two time zones can start at the same time. Otherwise a change of the zone could add lines to a digest that was
+/// already sent.
 #[must_use]
 pub fn digest_delivery_id(
     (tenant, generation): (TenantId, u64),
@@ -109,8 +109,8 @@ pub fn digest_delivery_id(
     derive(start_millis, &parts).into()
 }
 
-/// A UUIDv7 with the given time, whose other bits are a digest of the parts. The length of each part precedes the
-/// part, so that different lists of parts have different digests.
+/// A UUIDv7 with this time, whose other bits are a digest of the parts. The length of each part precedes it, so that
+/// different lists of parts have different digests.
 fn derive(millis: u64, parts: &[&[u8]]) -> Uuid {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Destinations: shared external endpoints of a workspace or of the organization.
+//! Destinations: shared external endpoints that receive the notifications of a workspace or of the organization.
 
 pub mod configuration_redaction;
 
@@ -16,29 +16,29 @@ use crate::{
 use configuration_redaction::redact_configuration;
 use serde_json::{Map, Value, json};
 
-/// The maximum length of a display name, in characters.
+/// The maximum length of a destination's display name, in characters.
 pub const MAX_DISPLAY_NAME: usize = 200;
-/// The maximum size of a configuration as JSON, in bytes.
+/// The maximum size of a destination's configuration as JSON, in bytes.
 pub const MAX_CONFIGURATION_BYTES: usize = 8 << 10;
-/// The maximum number of destinations in a scope. The limit bounds the work of the projector, which loads all
-/// enabled destinations with each batch.
+/// The maximum number of destinations in one scope. It limits the work of the projector, which loads all enabled
+/// destinations with each batch.
 pub const MAX_DESTINATIONS: u32 = 100;
-/// The supported formats of chat messages.
+/// The formats of chat messages that Fairway can send.
 pub const CHAT_FORMATS: [&str; 5] = ["slack", "teams", "discord", "google_chat", "mattermost"];
 /// The maximum length of a key in a configuration, in bytes.
 const MAX_KEY: usize = 64;
 
-/// The facts that reach a destination.
+/// Whether a destination receives the facts of one workspace or of the whole tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DestinationScope {
-    /// All facts of the tenant.
+    /// The destination receives the facts of the whole tenant.
     Organization,
-    /// The facts of one workspace.
+    /// The destination receives the facts of one workspace.
     Workspace(WorkspaceId),
 }
 
 impl DestinationScope {
-    /// The wire form of the scope's kind.
+    /// The wire form of the scope's kind, such as `workspace`.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl DestinationScope {
         }
     }
 
-    /// The workspace of the scope; `None` for the organization.
+    /// The workspace whose facts the destination receives; `None` for the whole tenant.
     #[must_use]
     pub const fn workspace(self) -> Option<WorkspaceId> {
         match self {
@@ -57,7 +57,7 @@ impl DestinationScope {
     }
 }
 
-/// A destination: a shared external endpoint of a workspace or of the organization.
+/// A shared external endpoint that receives the notifications of a workspace or of the organization.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destination(pub(crate) DestinationRecord);
 
@@ -66,19 +66,19 @@ pub struct Destination(pub(crate) DestinationRecord);
 pub struct DestinationRecord {
     /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// The scope of the destination.
+    /// The facts that reach the destination.
     pub scope: DestinationScope,
-    /// The channel, which is never the inbox.
+    /// The channel of the destination, which is never the inbox.
     pub destination_type: Channel,
-    /// The name for people, unique among the destinations of the same scope and type.
+    /// The name for people, which is unique among the destinations of the same scope and type.
     pub display_name: String,
-    /// The configuration without secrets.
+    /// The configuration, from which secrets are removed.
     pub configuration: Map<String, Value>,
-    /// The reference to the destination's secret: a signing key, a routing key, or the whole address.
+    /// The reference to the secret of the destination: a signing key, a routing key, or the whole address.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to the destination.
+    /// Whether the destination receives notifications.
     pub is_enabled: bool,
-    /// The time of creation.
+    /// The time at which the destination was created.
     pub created_at: Timestamp,
     /// The actor that created the destination.
     pub created_by: ActorRef,
@@ -90,19 +90,19 @@ pub struct DestinationRecord {
 
 aggregate!(Destination, DestinationRecord);
 
-/// An enabled destination, with the fields that the projector needs.
+/// An enabled destination, with the fields that the projector reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ActiveDestination {
     /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// The scope of the destination.
+    /// The facts that reach the destination.
     pub scope: DestinationScope,
-    /// The channel.
+    /// The channel of the destination.
     pub destination_type: Channel,
 }
 
 impl ActiveDestination {
-    /// Whether facts of this workspace reach the destination; `None` for a fact outside of any workspace.
+    /// Whether facts of this workspace reach the destination. `None` means facts outside of any workspace.
     #[must_use]
     pub fn covers_workspace(&self, workspace: Option<WorkspaceId>) -> bool {
         match self.scope {
@@ -112,64 +112,64 @@ impl ActiveDestination {
     }
 }
 
-/// A destination to create.
+/// The fields from which a destination is created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewDestination {
     /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// The scope of the destination.
+    /// The facts that reach the destination.
     pub scope: DestinationScope,
-    /// The channel.
+    /// The channel of the destination.
     pub destination_type: Channel,
-    /// The name for people.
+    /// The name for people, which is unique among the destinations of the same scope and type.
     pub display_name: String,
-    /// The configuration as the client sent it, which may contain secrets.
+    /// The configuration as the client sent it, possibly with secrets.
     pub configuration: Map<String, Value>,
-    /// The reference to the destination's secret.
+    /// The reference to the secret of the destination, if it has one.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to the destination.
+    /// Whether the destination receives notifications.
     pub is_enabled: bool,
 }
 
-/// Changes to a destination; `None` leaves a field unchanged.
+/// The changed fields of a destination; `None` leaves a field unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DestinationPatch {
-    /// The name for people.
+    /// The new name for people.
     pub display_name: Option<String>,
-    /// The complete configuration as the client sent it, which may contain secrets.
+    /// The new configuration as the client sent it, possibly with secrets. It replaces the earlier one as a whole.
     pub configuration: Option<Map<String, Value>>,
-    /// The reference to the destination's secret; `Some(None)` removes it.
+    /// The new reference to the secret; `Some(None)` removes the reference.
     pub secret_ref: Option<Option<String>>,
-    /// Whether notifications are delivered to the destination.
+    /// Whether the destination receives notifications from now on.
     pub is_enabled: Option<bool>,
 }
 
-/// The reason why a destination is refused. The message never contains a value of the request.
+/// The reason why a destination cannot be created or changed. The message never contains a value of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DestinationRefusal {
-    /// The inbox is not a destination.
+    /// The type is the inbox, which cannot be a destination.
     #[error("a destination is of the type `email`, `chat_a`, `chat_b`, `chat_c`, `paging` or `webhook`")]
     Type,
-    /// The name is empty, too long, or contains invisible characters.
+    /// The display name is empty, too long, or has invisible characters.
     #[error("a display name is one line of 1 to {MAX_DISPLAY_NAME} visible characters")]
     Name,
-    /// The configuration is too large.
+    /// The configuration is longer than [`MAX_CONFIGURATION_BYTES`].
     #[error("a configuration has at most {MAX_CONFIGURATION_BYTES} bytes")]
     ConfigurationSize,
-    /// A key of the configuration does not have the form of a name. The audit log contains these keys, so they
-    /// must not be free text.
+    /// A key of the configuration does not have the form of a name. Facts contain these keys, so the keys must not be
+    /// free text.
     #[error("a key of a configuration is a letter followed by up to 63 letters, digits and `._-`")]
     Key,
-    /// The secret reference has an invalid form.
+    /// The reference to the secret has an invalid form.
     #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
     SecretRef,
-    /// The configuration contains no URL, without which deliveries are impossible.
+    /// The configuration has no URL, so nothing could be delivered.
     #[error("a destination of this type needs `url`; a chat may keep the whole address in its secret instead")]
     NoUrl,
-    /// The configuration contains no mail address.
+    /// The configuration has no e-mail address.
     #[error("a destination of the type `email` needs `address`")]
     NoMailbox,
-    /// The format of the chat messages is unknown.
+    /// The configuration names an unknown format of chat messages.
     #[error("the format of a chat is `slack`, `teams`, `discord`, `google_chat` or `mattermost`")]
     Format,
 }
@@ -187,7 +187,7 @@ impl DestinationRefusal {
         }
     }
 
-    /// The field of the request that the refusal concerns.
+    /// The request field that has the problem.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -202,8 +202,7 @@ impl DestinationRefusal {
     }
 }
 
-/// Whether a configuration key has the form of a name, which excludes sentences, addresses and most forms of
-/// credentials.
+/// Whether a configuration key has the form of a name. That form excludes sentences, addresses and most credentials.
 fn is_key(key: &str) -> bool {
     key.len() <= MAX_KEY
         && key.starts_with(|character: char| character.is_ascii_alphabetic())
@@ -218,7 +217,7 @@ fn has_valid_keys(value: &Value) -> bool {
     }
 }
 
-/// Validates a configuration, and returns it without its secrets.
+/// Checks the keys and the size of a configuration, and returns it without its secrets.
 fn ingest(configuration: Map<String, Value>) -> Result<Map<String, Value>, DestinationRefusal> {
     let value = Value::Object(configuration);
     if !has_valid_keys(&value) {
@@ -241,8 +240,8 @@ fn check_secret_ref(reference: Option<&str>) -> Result<(), DestinationRefusal> {
     reference.map_or(Ok(()), |text| SecretRef::parse(text).map(drop).map_err(|_| DestinationRefusal::SecretRef))
 }
 
-/// Checks that the configuration contains an address and a known format. Each delivery checks whether the address
-/// may be called.
+/// Checks that the configuration has an address and a known format. Each delivery checks whether the address may be
+/// called.
 fn check_configuration(destination: &DestinationRecord) -> Result<(), DestinationRefusal> {
     let text = |name: &str| destination.configuration.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     match destination.destination_type {
@@ -261,8 +260,8 @@ fn check_configuration(destination: &DestinationRecord) -> Result<(), Destinatio
 }
 
 impl Destination {
-    /// Creates a destination, and removes secrets from its configuration. Each delivery checks the address;
-    /// creation does not.
+    /// Creates a destination without the secrets in its configuration. Its address is not checked here, because each
+    /// delivery checks it.
     ///
     /// # Errors
     /// If the type, name, size, format, a key or the form of the secret reference is invalid, or the address is
@@ -292,7 +291,7 @@ impl Destination {
         Ok(Change::create(next, fact))
     }
 
-    /// Changes a destination; `None` if nothing changes.
+    /// Applies the changed fields; `None` if nothing changes.
     ///
     /// # Errors
     /// The errors of [`Self::create`].
@@ -314,7 +313,7 @@ impl Destination {
             check_secret_ref(reference.as_deref())?;
             next.secret_ref = reference;
         }
-        // A destination whose stored configuration breaks newer rules can still be renamed and turned off.
+        // A destination whose stored configuration violates newer rules can still be renamed and turned off.
         if is_redirected {
             check_configuration(&next)?;
         }
@@ -328,13 +327,13 @@ impl Destination {
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 
-    /// The fact of the destination's deletion, which contains only the identifier.
+    /// Builds the fact that the destination was deleted. The fact contains only the identifier.
     #[must_use]
     pub fn deletion_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::DestinationDeleted, json!({}), stamp)
     }
 
-    /// The fact that a test message was sent to the destination, with the outcome as a code.
+    /// Builds the fact that a test message was sent to the destination. The fact contains the outcome as a code.
     #[must_use]
     pub fn test_fact(&self, outcome: Option<DeliveryError>, stamp: &Stamp) -> Fact {
         let code = outcome.map_or("accepted", DeliveryError::as_str);
@@ -343,7 +342,7 @@ impl Destination {
         Fact::new(FactKind::DestinationTested, subject, self.scope.workspace(), stamp, detail)
     }
 
-    /// The detail of the destination's facts: names of configuration keys and whether a secret exists, but no
+    /// The detail of facts about the destination: the names of configuration keys and whether a secret exists, but no
     /// values.
     fn detail(&self) -> Value {
         let keys: Vec<&str> = self.configuration.keys().map(String::as_str).collect();
@@ -464,7 +463,7 @@ mod tests {
         assert_eq!(created.apply_patch(patch(json!({})), &stamp()).unwrap_err(), DestinationRefusal::NoUrl);
     }
 
-    /// Only deliveries check addresses, so that any address can be saved.
+    /// Every address can be stored, because deliveries check it.
     #[test]
     fn accepts_every_address() {
         for address in ["http://127.1", "http://[::1]/", "gopher://x", "not an address", "https://h.example:22"] {

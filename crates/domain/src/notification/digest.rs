@@ -1,28 +1,26 @@
-//! Digests: notifications of one category that a person receives together. A digest covers an hour or a day of the
-//! person's time zone, or a burst.
+//! Digests: notifications of one category that a person receives in one message. A digest covers an hour or a day in
+//! the person's time zone, or a burst.
 
 use crate::time::Timestamp;
 use jiff::{ToSpan as _, Zoned, tz::TimeZone};
 use std::time::Duration;
 
-/// The delay between the end of a digest's window and the time when the digest is due.
+/// The delay between the end of a digest's window and the time at which the digest is sent.
 pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
-/// The maximum time between the decision and the commit of a batch of notifications. It is shorter than
+/// The maximum time between the decisions about a batch of notifications and their commit. It is shorter than
 /// [`DIGEST_GRACE`], so that no line is added to a digest that was already sent.
 pub const MAX_BATCH_AGE: Duration = Duration::from_secs(30);
-/// The length of an hour, in microseconds.
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
-/// The length of a second, in microseconds.
 const SECOND_MICROS: i64 = 1_000_000;
 
-/// How often a person receives the notifications of a category outside the inbox.
+/// How often a person receives the notifications of one category outside the inbox.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DigestFrequency {
-    /// No digest; each notification is sent immediately.
+    /// Each notification is sent individually.
     Off,
-    /// Once an hour, on the hour of the recipient's time zone.
+    /// One message for each hour of the recipient's time zone.
     Hourly,
-    /// Once a day, at midnight of the recipient's time zone.
+    /// One message for each day of the recipient's time zone.
     Daily,
 }
 
@@ -30,7 +28,7 @@ impl DigestFrequency {
     /// Every frequency.
     pub const ALL: [Self; 3] = [Self::Off, Self::Hourly, Self::Daily];
 
-    /// The wire form.
+    /// The wire form, such as `off`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,14 +38,14 @@ impl DigestFrequency {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|frequency| frequency.as_str() == text)
     }
 }
 
-/// The reason why notifications share a message.
+/// The reason why several notifications share one message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DigestKind {
     /// Too many notifications occurred within a few minutes (see [`crate::notification::burst`]).
@@ -59,7 +57,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The form in rows.
+    /// The name in the database, such as `burst`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,18 +68,18 @@ impl DigestKind {
     }
 }
 
-/// The time range of a digest: a few minutes, or an hour or a day of the recipient's time zone.
+/// The time range of one digest: a few minutes, or an hour or a day in the recipient's time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DigestWindow {
-    /// The kind of digest.
+    /// The reason why notifications in the window share a message.
     pub kind: DigestKind,
-    /// The start, which belongs to the window.
+    /// The first instant of the window.
     pub start: Timestamp,
-    /// The end, at which the digest is due after a short delay.
+    /// The first instant after the window. The digest is sent shortly afterwards.
     pub end: Timestamp,
 }
 
-/// A time zone of the IANA time zone database.
+/// A time zone of the IANA database.
 #[derive(Clone, Debug)]
 pub struct Zone {
     name: String,
@@ -97,7 +95,7 @@ impl PartialEq for Zone {
 impl Eq for Zone {}
 
 impl Zone {
-    /// The time zone of people who chose none: UTC.
+    /// UTC, the time zone of people who chose none.
     #[must_use]
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
@@ -107,19 +105,19 @@ impl Zone {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let zone = TimeZone::get(name).ok()?;
-        // The database ignores the case of names, so the name is stored in the spelling of the database.
+        // The database ignores the case of names, so the zone keeps the spelling of the database.
         let name = zone.iana_name()?.to_owned();
         Some(Self { name, zone })
     }
 
-    /// The name of the time zone in the IANA database.
+    /// The name of the time zone, as the IANA database spells it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The window that contains a time; `None` if the frequency is off. Days and hours follow the clock of the
-    /// time zone. Therefore a day with a change to or from daylight saving time has 23 or 25 hours.
+    /// The window that contains a time; `None` without digests. Hours and days follow the clock of the time zone, so a
+    /// day on which daylight saving time starts or ends has 23 or 25 hours.
     #[must_use]
     pub fn window(&self, frequency: DigestFrequency, at: Timestamp) -> Option<DigestWindow> {
         let micros = i64::try_from(at.micros()).ok()?;
@@ -135,8 +133,8 @@ impl Zone {
         }
     }
 
-    /// The hour of the zone's clock that contains a time. Some zones differ from UTC by a fraction of an hour. A
-    /// change of the zone's offset ends the current hour, so that every time belongs to exactly one window. Such a
+    /// The hour of the zone's clock that contains a time. Some zones differ from UTC by a fraction of an hour. If the
+    /// offset of the zone changes, the current window ends, so that every time belongs to exactly one window. Such a
     /// window can be shorter than an hour.
     fn hour(&self, micros: i64) -> Option<DigestWindow> {
         let instant = jiff::Timestamp::from_microsecond(micros).ok()?;
@@ -145,7 +143,7 @@ impl Zone {
         let start = micros.checked_sub(into_hour)?;
         let end = start.checked_add(HOUR_MICROS)?;
         let to_micros = |transition: jiff::tz::TimeZoneTransition<'_>| transition.timestamp().as_microsecond();
-        // The iterator excludes a change at its start time, so it starts one microsecond later.
+        // The iterator excludes a change at its start time, so the search starts one microsecond later.
         let search_start = jiff::Timestamp::from_microsecond(micros.checked_add(1)?).ok()?;
         let start = self.zone.preceding(search_start).next().map(to_micros).map_or(start, |last| last.max(start));
         let end = self.zone.following(instant).next().map(to_micros).map_or(end, |next| next.min(end));
@@ -155,7 +153,7 @@ impl Zone {
 }
 
 impl DigestWindow {
-    /// The window that contains a time, if time since 1970 is divided into windows of this length.
+    /// The window that contains a time, if the time since 1970 is divided into windows of this length.
     pub(super) fn of_length(kind: DigestKind, length_micros: i64, at: Timestamp) -> Option<Self> {
         let micros = i64::try_from(at.micros()).ok()?;
         let start = micros.checked_sub(micros.checked_rem_euclid(length_micros)?)?;
@@ -163,13 +161,13 @@ impl DigestWindow {
         Some(Self { kind, start: Timestamp::from_micros(start)?, end: Timestamp::from_micros(end)? })
     }
 
-    /// The start in milliseconds since 1970.
+    /// The start of the window in milliseconds since 1970.
     #[must_use]
     pub fn start_millis(&self) -> u64 {
         millis(self.start)
     }
 
-    /// The end in milliseconds since 1970.
+    /// The end of the window in milliseconds since 1970.
     #[must_use]
     pub fn end_millis(&self) -> u64 {
         millis(self.end)
@@ -199,10 +197,10 @@ mod tests {
         let span = |start: &str, end: &str| (start.to_owned(), end.to_owned());
         assert_eq!(day("2026-11-27T22:59:59Z"), span("2026-11-26T23:00:00Z", "2026-11-27T23:00:00Z"));
         assert_eq!(day("2026-11-27T23:00:00Z"), span("2026-11-27T23:00:00Z", "2026-11-28T23:00:00Z"));
-        // The days on which daylight saving time starts and ends have 23 and 25 hours.
+        // In Berlin, the days on which daylight saving time starts and ends have 23 and 25 hours.
         assert_eq!(day("2026-03-29T12:00:00Z"), span("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"));
         assert_eq!(day("2026-10-25T12:00:00Z"), span("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"));
-        // Midnight does not exist on the day on which daylight saving time starts in Beirut.
+        // In Beirut, the day on which daylight saving time starts has no midnight.
         let beirut = window("Asia/Beirut", DigestFrequency::Daily, "2026-03-29T12:00:00Z");
         assert_eq!(beirut.0, "2026-03-28T22:00:00Z");
     }
@@ -216,15 +214,16 @@ mod tests {
             ("Asia/Kolkata", "2026-11-27T07:30:00Z", "2026-11-27T07:30:00Z", "2026-11-27T08:30:00Z"),
             ("Asia/Kathmandu", "2026-11-27T07:14:59Z", "2026-11-27T06:15:00Z", "2026-11-27T07:15:00Z"),
             ("Asia/Kathmandu", "2026-11-27T07:15:00Z", "2026-11-27T07:15:00Z", "2026-11-27T08:15:00Z"),
-            // Daylight saving time ends at 2:00. The clock then shows 1:30 again, so 1:30 to 2:00 occurs twice.
+            // Daylight saving time ends at 2:00, and the clock then shows 1:30 again. The time from 1:30 to 2:00 occurs
+            // twice.
             ("Australia/Lord_Howe", "2026-04-04T14:59:59Z", "2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z"),
             ("Australia/Lord_Howe", "2026-04-04T15:00:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"),
             ("Australia/Lord_Howe", "2026-04-04T15:30:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"),
-            // Daylight saving time starts at 2:00, when the clock advances to 2:30.
+            // Daylight saving time starts at 2:00, and the clock then shows 2:30.
             ("Australia/Lord_Howe", "2026-10-03T15:29:59Z", "2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z"),
             ("Australia/Lord_Howe", "2026-10-03T15:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"),
             ("Australia/Lord_Howe", "2026-10-03T16:00:00Z", "2026-10-03T16:00:00Z", "2026-10-03T17:00:00Z"),
-            // The hour from 2:00 to 3:00 occurs twice, and each occurrence is a window.
+            // The hour from 2:00 to 3:00 occurs twice, and each occurrence has its own window.
             ("Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"),
             ("Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"),
         ] {

@@ -1,4 +1,4 @@
-//! Inbox notifications, which a recipient reads, marks and archives.
+//! Inbox notifications. Their recipient reads, marks and archives them.
 
 use crate::{
     access::ActorRef,
@@ -11,14 +11,14 @@ use crate::{
 };
 use serde_json::json;
 
-/// The status of an inbox notification.
+/// The status of a notification in the inbox of its recipient.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InboxStatus {
-    /// The recipient has not read it.
+    /// The recipient has not read the notification.
     Unread,
-    /// The recipient has read it.
+    /// The recipient has read the notification.
     Read,
-    /// The recipient has archived it.
+    /// The recipient has archived the notification.
     Archived,
 }
 
@@ -26,7 +26,7 @@ impl InboxStatus {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::Unread, Self::Read, Self::Archived];
 
-    /// The wire form.
+    /// The wire form, such as `unread`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -36,14 +36,14 @@ impl InboxStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
-/// A notification of one recipient.
+/// A notification in the inbox of one recipient.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notification(pub(crate) NotificationRecord);
 
@@ -52,9 +52,9 @@ pub struct Notification(pub(crate) NotificationRecord);
 pub struct NotificationRecord {
     /// The identifier of the notification.
     pub notification_id: NotificationId,
-    /// The recipient, to whose inbox the notification belongs.
+    /// The recipient, in whose inbox the notification is.
     pub recipient: ActorRef,
-    /// The status in the inbox.
+    /// Whether the recipient has read or archived the notification.
     pub status: InboxStatus,
     /// The category of the notification.
     pub category: NotificationCategory,
@@ -62,9 +62,9 @@ pub struct NotificationRecord {
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,
-    /// The body, with further codes and identifiers.
+    /// The body, which contains further codes and identifiers.
     pub body: String,
-    /// The path of the console page about the subject of the fact, if such a page exists.
+    /// The path of the console page about the subject of the fact, if there is such a page.
     pub link: Option<String>,
     /// The kind of the fact that caused the notification.
     pub event_kind: String,
@@ -80,7 +80,7 @@ pub struct NotificationRecord {
     pub environment: Option<String>,
     /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// The time at which the recipient first read the notification.
+    /// The time at which the recipient marked the notification as read. The mark as unread clears this time.
     pub read_at: Option<Timestamp>,
     /// The change counter, which increments with each change of the status.
     pub revision: Revision,
@@ -89,8 +89,8 @@ pub struct NotificationRecord {
 aggregate!(Notification, NotificationRecord);
 
 impl Notification {
-    /// Sets the status; `None` if the notification already has it. The status `read` sets `read_at` unless it is
-    /// set, and `unread` clears it. The fact is evidence that the recipient has seen the notification.
+    /// Changes the status; `None` if the notification already has it. The status `read` sets `read_at` unless it is
+    /// set, and `unread` clears it. The fact proves that the recipient has seen the notification.
     #[must_use]
     pub fn set_status(&self, status: InboxStatus, stamp: &Stamp) -> Option<Change<Self>> {
         if status == self.status {
@@ -111,7 +111,7 @@ impl Notification {
     }
 }
 
-/// The fact that a recipient marked all its notifications as read.
+/// Builds the fact that a recipient marked all of its notifications as read.
 #[must_use]
 pub fn inbox_read_fact(tenant: TenantId, stamp: &Stamp) -> Fact {
     let subject = Subject { kind: "tenant", id: tenant.uuid() };

@@ -11,20 +11,20 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// One line of a digest, which represents one notification.
+/// One line of a digest, which stands for one notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DigestLine {
     /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,
-    /// The body, with further codes and identifiers.
+    /// The body, which contains further codes and identifiers.
     pub body: String,
     /// The time at which the fact occurred.
     pub created_at: Timestamp,
 }
 
-/// The content of a delivery. All attempts send the same content.
+/// The content of a delivery, which is the same in all attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The identifier of the delivery, by which receivers recognize repeated attempts.
@@ -37,13 +37,13 @@ pub struct Message {
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,
-    /// The body, with further codes and identifiers.
+    /// The body, which contains further codes and identifiers.
     pub body: String,
-    /// The link to the console page about the subject: a path, which the sender completes to a full address.
+    /// The path of the console page about the subject. The sender completes it to a full address.
     pub link: Option<String>,
-    /// The kind of the fact.
+    /// The kind of the fact that caused the notification.
     pub event_kind: String,
-    /// The identifier of the fact.
+    /// The identifier of the fact that caused the notification.
     pub event_id: FactId,
     /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
@@ -53,66 +53,66 @@ pub struct Message {
     pub environment: Option<String>,
     /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// The first notifications of a digest, oldest first; empty for a single notification.
+    /// The first notifications of a digest, oldest first; empty for an individual notification.
     pub lines: Vec<DigestLine>,
-    /// The number of notifications in the digest that `lines` omits.
+    /// The number of further notifications in the digest, which `lines` omits.
     pub omitted_lines: usize,
 }
 
-/// The receiver of a message.
+/// The address at which a message is received.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Receiver {
-    /// A shared destination.
+    /// A shared destination of a workspace or the organization.
     Destination {
         /// The configuration of the destination, without secrets.
         configuration: Map<String, Value>,
-        /// The reference to the destination's secret.
+        /// The reference to the secret of the destination, if it has one.
         secret_ref: Option<String>,
     },
-    /// The e-mail address of a person; `None` if no identity provider has verified an address.
+    /// The e-mail address of a person; `None` if no identity provider verified one.
     Mailbox(Option<String>),
-    /// The chat of a person, given by a reference to its secret address; `None` if the person's profile names no
-    /// chat.
+    /// The chat of a person: a reference to its secret address. `None` if the profile of the person names no chat.
     Chat(Option<String>),
 }
 
-/// A message with everything that is needed to send it.
+/// A message, with the data that a sender needs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutgoingMessage {
-    /// The slug of the tenant, which selects the namespace in which secret references are resolved.
+    /// The slug of the tenant, which selects the secrets to which references can resolve.
     pub tenant_slug: Slug,
     /// The channel that delivers the message.
     pub channel: Channel,
-    /// The receiver of the message.
+    /// The address at which the message is received.
     pub receiver: Receiver,
-    /// The content to send.
+    /// The content of the message.
     pub message: Message,
 }
 
-/// A failed attempt to send a message.
+/// A failed attempt to send a message, with the details that the retry decision needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SendFailure {
-    /// The reason of the failure.
+    /// The reason why the attempt failed.
     pub error: DeliveryError,
     /// The HTTP or SMTP status of the response, if a response arrived.
     pub status: Option<u16>,
-    /// The delay that the receiver requests before the next attempt.
+    /// The delay that the receiver asked for before the next attempt, if any.
     pub retry_after: Option<Duration>,
 }
 
 impl SendFailure {
-    /// A failure for which no response of the receiver exists.
+    /// Creates a failure without a response of the receiver.
     #[must_use]
     pub const fn without_response(error: DeliveryError) -> Self {
         Self { error, status: None, retry_after: None }
     }
 }
 
-/// The port that sends messages through a channel.
+/// The port that sends messages.
 #[async_trait]
 pub trait MessageSender: Send + Sync {
-    /// Sends a message once, and waits for the receiver's response. Returns the status of the response, if any.
+    /// Sends a message once and waits for the response of the receiver. Returns the status of the response, if there is
+    /// one.
     ///
     /// # Errors
     /// If the receiver did not accept the message. The error contains no text of the receiver.

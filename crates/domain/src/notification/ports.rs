@@ -1,4 +1,4 @@
-//! The ports of the stores of notifications, preferences, destinations and deliveries.
+//! The ports that store notifications, preferences, destinations and deliveries.
 
 use crate::{
     access::{
@@ -33,26 +33,26 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The filters for the notifications of an inbox.
+/// The conditions of a list of inbox notifications. A notification must meet all that are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InboxFilter {
-    /// Include only notifications with this status.
+    /// Only notifications with this status.
     pub status: Option<InboxStatus>,
-    /// Include only notifications of this category.
+    /// Only notifications of this category.
     pub category: Option<NotificationCategory>,
 }
 
-/// Stores inboxes. Each method accesses only the rows of one recipient.
+/// Stores inboxes. Each method except `count_projected` accesses only the rows of one recipient.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
-    /// Finds a notification of the recipient.
+    /// Finds one notification of the recipient.
     async fn find(
         &self,
         scope: TenantScope,
         recipient: &ActorRef,
         id: NotificationId,
     ) -> Result<Option<Notification>, StoreError>;
-    /// Lists the recipient's notifications, newest first.
+    /// Lists one page of the recipient's notifications, newest first.
     async fn list(
         &self,
         scope: TenantScope,
@@ -60,10 +60,10 @@ pub trait InboxStore: Send + Sync {
         filter: InboxFilter,
         page: PageRequest,
     ) -> Result<Page<Notification>, StoreError>;
-    /// Stores the changed status of a notification.
+    /// Stores the new status of a notification.
     async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError>;
-    /// Marks all unread notifications of the recipient as read, in steps of limited size. The last step stores the
-    /// fact and the idempotency key.
+    /// Marks all unread notifications of the recipient as read, in several steps of limited size. The last step stores
+    /// the fact and the idempotency key.
     async fn commit_all_read(
         &self,
         scope: TenantScope,
@@ -71,7 +71,8 @@ pub trait InboxStore: Send + Sync {
         fact: Fact,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Lists the recipient's notifications about facts from log index `start` on, oldest first, at most `limit`.
+    /// Lists the recipient's notifications about facts from log index `start` on, oldest first. The list has at most
+    /// `limit` notifications.
     async fn list_from(
         &self,
         scope: TenantScope,
@@ -79,16 +80,16 @@ pub trait InboxStore: Send + Sync {
         start: u64,
         limit: u32,
     ) -> Result<Vec<Notification>, StoreError>;
-    /// Counts the facts of the tenant's log for which the projector has written the notifications.
+    /// Counts the facts of the tenant's audit log for which the projector has written the notifications.
     async fn count_projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
     /// Counts the unread notifications of the recipient, up to 10,001.
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
 }
 
-/// Stores preferences and default profiles.
+/// Stores the preferences of people and the default profiles of roles.
 #[async_trait]
 pub trait PreferenceStore: Send + Sync {
-    /// Finds the preferences of a person in these scopes. A scope without preferences is absent from the result.
+    /// Finds the preferences of a person in these scopes. The result omits scopes without preferences.
     async fn find_sets(
         &self,
         scope: TenantScope,
@@ -97,31 +98,27 @@ pub trait PreferenceStore: Send + Sync {
     ) -> Result<Vec<PreferenceSet>, StoreError>;
     /// Stores the preferences of a person in one scope.
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
-    /// Finds the default profiles of the tenant's roles; `None` if none were set.
-    async fn find_default_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
-    /// Stores the default profiles.
-    async fn commit_default_profiles(
-        &self,
-        scope: TenantScope,
-        change: Change<DefaultPreferences>,
-    ) -> Result<(), CommitError>;
+    /// Finds the default profiles of the tenant's roles; `None` if an administrator never set any.
+    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
+    /// Stores the default profiles of the tenant's roles.
+    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError>;
     /// Loads the notification settings of the tenant.
     async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError>;
     /// Lists the environments to which a workload is released, in alphabetical order.
     async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
 }
 
-/// Stores destinations. A lookup in a scope does not find destinations of other scopes.
+/// Stores destinations. A lookup in one scope finds no destination of another scope.
 #[async_trait]
 pub trait DestinationStore: Send + Sync {
-    /// Finds a destination within `destination_scope`.
+    /// Finds one destination in `destination_scope`.
     async fn find(
         &self,
         scope: TenantScope,
         destination_scope: DestinationScope,
         id: DestinationId,
     ) -> Result<Option<Destination>, StoreError>;
-    /// Lists the destinations of `destination_scope`, newest first.
+    /// Lists one page of the destinations in `destination_scope`, newest first.
     async fn list(
         &self,
         scope: TenantScope,
@@ -129,7 +126,7 @@ pub trait DestinationStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError>;
     /// Stores a new destination. Fails with `Stale` if the scope already has
-    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS). Concurrent creations can exceed this limit
+    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS). Concurrent creations can exceed this number
     /// slightly.
     async fn commit_new(
         &self,
@@ -139,11 +136,9 @@ pub trait DestinationStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores a changed destination.
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
-    /// Records that a test message was sent to a destination. Fails with `Stale` if the destination does not
-    /// exist.
+    /// Records that a test message was sent to a destination. Fails with `Stale` if the destination does not exist.
     async fn commit_test(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
-    /// Deletes a destination at a revision. Fails with `Stale` if the destination has another revision or does not
-    /// exist.
+    /// Deletes a destination. Fails with `Stale` if it has another revision than the expected one, or does not exist.
     async fn commit_deletion(
         &self,
         scope: TenantScope,
@@ -153,18 +148,18 @@ pub trait DestinationStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// The filters for the list of deliveries.
+/// The conditions of a list of deliveries. A delivery must meet all that are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeliveryFilter {
-    /// Include only deliveries about facts of this workspace.
+    /// Only deliveries about facts of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Include only deliveries with this status.
+    /// Only deliveries with this status.
     pub status: Option<DeliveryStatus>,
-    /// Include only deliveries to this destination.
+    /// Only deliveries to this destination.
     pub destination: Option<DestinationId>,
 }
 
-/// Reads deliveries and retries them, for the people who monitor them.
+/// Reads and retries deliveries, for the people who monitor them.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
     /// Finds a delivery, with the resource position of its fact.
@@ -173,7 +168,8 @@ pub trait DeliveryStore: Send + Sync {
         scope: TenantScope,
         id: DeliveryId,
     ) -> Result<Option<(Delivery, ResourcePosition)>, StoreError>;
-    /// Lists deliveries, newest first. `visible_scopes` restricts the list to the scopes that the caller can see.
+    /// Lists one page of deliveries, newest first. It contains only deliveries within `visible_scopes`, which the
+    /// caller may see.
     async fn list(
         &self,
         scope: TenantScope,
@@ -181,8 +177,8 @@ pub trait DeliveryStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<Delivery>, StoreError>;
-    /// Returns a failed delivery to the outbox. The current settings of its tenant and destination then apply to
-    /// it.
+    /// Returns a failed delivery to the outbox. The current settings of its tenant and destination apply to the next
+    /// attempt.
     async fn commit_retry(
         &self,
         scope: TenantScope,
@@ -191,101 +187,99 @@ pub trait DeliveryStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// The request of a sender to claim deliveries.
+/// A sender's request to claim due deliveries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryClaim {
-    /// The identifier of the claim.
+    /// The identifier of this claim, which later writes must name.
     pub claim_id: Uuid,
-    /// The maximum number of deliveries to claim.
+    /// The maximum number of deliveries that the claim takes.
     pub limit: u32,
-    /// The maximum number of deliveries in one lane, including those that are already in progress.
+    /// The maximum number of deliveries of one receiver (lane), including those that are already in progress.
     pub per_lane: u32,
-    /// The number of deliveries in progress, by lane.
+    /// The number of deliveries that this sender has in progress, by lane.
     pub in_progress: Vec<(Uuid, u32)>,
-    /// The maximum number of lanes in which deliveries of one tenant are claimed.
+    /// The maximum number of lanes from which the claim takes deliveries of one tenant.
     pub lanes_per_tenant: u32,
-    /// The tenants that have used their share of the sender; their deliveries are not claimed.
+    /// Tenants from which the claim takes nothing, because they have used their share of this sender.
     pub busy_tenants: Vec<TenantId>,
-    /// The time after which another sender may claim the deliveries.
+    /// The time after which another sender may claim the same deliveries.
     pub lease: Duration,
 }
 
-/// A delivery that a sender has claimed, with everything that is needed to send it.
+/// A delivery that a sender has claimed, with the data that it needs for the attempt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClaimedDelivery {
-    /// The identifier of the claim.
+    /// The identifier of the sender's claim.
     pub claim_id: Uuid,
-    /// The lane of the delivery. All deliveries of a lane have the same receiver.
+    /// The lane of the delivery. All deliveries of one lane have the same receiver.
     pub lane: Uuid,
-    /// The number of this attempt, from 1.
+    /// The number of this attempt, starting at 1.
     pub attempt: u32,
-    /// The message and its receiver.
+    /// The message to send, with its receiver.
     pub outgoing: OutgoingMessage,
 }
 
-/// The result of a claim.
+/// The result of a sender's claim.
 #[derive(Debug, Default)]
 pub struct ClaimResult {
-    /// The deliveries to send.
+    /// The deliveries that the sender must attempt.
     pub deliveries: Vec<ClaimedDelivery>,
-    /// The number of due deliveries that were suppressed, were cancelled, or cannot be read by this version of the
-    /// server.
+    /// The number of due deliveries that were suppressed or cancelled, or that this version of the server cannot read.
     pub skipped: usize,
 }
 
 /// The outcome of a delivery attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttemptOutcome {
-    /// The receiver accepted the message. Contains the status of the response, if any.
+    /// The receiver accepted the message. The value is the status of its response, if there is one.
     Sent(Option<u16>),
-    /// The attempt failed, and the next attempt follows after this delay.
+    /// The attempt failed, and the delivery is attempted again after this delay.
     Retry(SendFailure, Duration),
-    /// The attempt failed, and no further attempt follows.
+    /// The attempt failed, and the delivery is not attempted again.
     Failed(SendFailure),
 }
 
-/// A sender's claim of a delivery.
+/// One sender's claim of one delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryClaimRef {
-    /// The tenant of the delivery.
+    /// The tenant to which the delivery belongs.
     pub tenant: TenantId,
     /// The claimed delivery.
     pub delivery_id: DeliveryId,
-    /// The claim, which a later claim of another sender replaces.
+    /// The identifier of the claim. A later claim of another sender replaces it.
     pub claim_id: Uuid,
 }
 
-/// The outbox: deliveries that wait for a sender.
+/// The port to the outbox, which contains the deliveries that wait for a sender.
 #[async_trait]
 pub trait OutboxStore: Send + Sync {
-    /// Claims due deliveries of all tenants. A due delivery is suppressed or cancelled instead if a setting of its
-    /// tenant or its destination was turned off after the decision. Deliveries with an expired lease are claimed
-    /// again.
+    /// Claims due deliveries of all tenants, including deliveries whose lease has expired. A due delivery is suppressed
+    /// or cancelled instead if a setting of its tenant or its destination was turned off after the decision.
     async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError>;
-    /// Stores the outcome of an attempt. If another sender has claimed the delivery meanwhile, nothing is stored.
+    /// Stores the outcome of an attempt. Stores nothing if another sender has claimed the delivery meanwhile.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
-    /// Releases the claims of deliveries that were not sent. The deliveries become due at once, and the attempt does
-    /// not count.
+    /// Releases claims of deliveries that were not sent. The deliveries are due at once, and the attempt does not
+    /// count.
     async fn release(&self, claims: &[DeliveryClaimRef]) -> Result<(), StoreError>;
 }
 
-/// Stores notification profiles.
+/// Stores the notification profiles of people.
 #[async_trait]
 pub trait ProfileStore: Send + Sync {
-    /// Finds the profile of a person; `None` if the person set none.
+    /// Finds the profile of a person; `None` if the person never set one.
     async fn find(&self, scope: TenantScope, principal: &ActorRef) -> Result<Option<NotificationProfile>, StoreError>;
-    /// Finds the profiles of these people. People without a profile are absent from the result.
+    /// Finds the profiles of these people. The result omits people without a profile.
     async fn find_many(&self, scope: TenantScope, people: &[ActorRef]) -> Result<Vec<NotificationProfile>, StoreError>;
-    /// Stores the changed profile of a person.
+    /// Stores the new profile of a person.
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError>;
 }
 
-/// Stores announcements.
+/// Stores the announcements of administrators.
 #[async_trait]
 pub trait AnnouncementStore: Send + Sync {
-    /// Finds an announcement.
+    /// Finds one announcement.
     async fn find(&self, scope: TenantScope, id: AnnouncementId) -> Result<Option<Announcement>, StoreError>;
-    /// Stores an announcement. Fails with `Stale` if a workspace of its audience does not exist.
+    /// Stores a new announcement. Fails with `Stale` if a workspace of its audience does not exist.
     async fn commit(
         &self,
         scope: TenantScope,
@@ -294,21 +288,22 @@ pub trait AnnouncementStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// The filters for the records of suppressed notifications.
+/// The conditions of a list of suppressed notifications. A record must meet all that are set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SuppressedFilter {
-    /// Include only records about facts of this workspace.
+    /// Only records about facts of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Include only records for this recipient.
+    /// Only records for this recipient.
     pub recipient: Option<ActorRef>,
-    /// Include only records about this fact.
+    /// Only records about this fact.
     pub source_event: Option<FactId>,
 }
 
 /// Reads the records of suppressed notifications.
 #[async_trait]
 pub trait SuppressedDecisionStore: Send + Sync {
-    /// Lists the records, newest first. `visible_scopes` restricts the list to the scopes that the caller can see.
+    /// Lists one page of records, newest first. It contains only records within `visible_scopes`, which the caller may
+    /// see.
     async fn list(
         &self,
         scope: TenantScope,
@@ -318,30 +313,30 @@ pub trait SuppressedDecisionStore: Send + Sync {
     ) -> Result<Page<SuppressedDecision>, StoreError>;
 }
 
-/// The next facts of a tenant's audit log to project.
+/// The next facts of a tenant's audit log that the projector reads.
 #[derive(Clone, Debug)]
 pub struct FactBatch {
-    /// The number of facts that were projected before this batch.
+    /// The number of facts that the projector read before this batch.
     pub position: u64,
-    /// The number of projected facts once this batch is committed.
+    /// The number of facts that the projector has read after this batch.
     pub end: u64,
-    /// The time of the database, which selects the windows of digests.
+    /// The current time of the database, which selects the windows of digests.
     pub at: Timestamp,
-    /// The generation of the tenant's settings, which increments when a setting is turned off. A digest contains
-    /// notifications of one generation only.
+    /// The generation of the tenant's notification settings, which increases when a setting is turned off. A digest
+    /// contains notifications of one generation only.
     pub generation: u64,
-    /// The times at which the settings of the tenant were turned on.
+    /// The times at which the tenant's notification settings were turned on.
     pub turned_on: SettingsTurnedOnAt,
-    /// The facts of the batch that have categories, in log order, each with its subject.
+    /// The facts of the batch with notification categories, in log order, each with data about its subject.
     pub facts: Vec<(NotifiableFact, SubjectContext)>,
 }
 
-/// A role that a principal holds.
+/// A role that a principal has in a scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldRole {
-    /// The principal that holds the role.
+    /// The principal that has the role.
     pub principal: ActorRef,
-    /// The held role.
+    /// The role that the principal has.
     pub role: Role,
     /// The scope in which the role applies.
     pub scope: GrantScope,
@@ -350,42 +345,42 @@ pub struct HeldRole {
 /// The roles of all people whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
 pub struct HeldRoles {
-    /// The roles of these people.
+    /// The roles of these people, one entry for each role and scope.
     pub roles: Vec<HeldRole>,
-    /// The named people who never held any role.
+    /// Those of the named people who never had a role.
     pub without_role_history: Vec<ActorRef>,
 }
 
-/// The time and the settings on which the decisions about a batch are based.
+/// The state on which the decisions about a batch are based. The commit fails if the state changed.
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectionBasis {
-    /// The time of the decision, by the database's clock.
+    /// The time of the decisions, by the database's clock.
     pub at: Timestamp,
     /// The generation of the tenant's notification settings.
     pub generation: u64,
 }
 
-/// Reads facts for the projector, and commits the projector's decisions.
+/// Reads facts for the projector, and stores its decisions.
 #[async_trait]
 pub trait ProjectionStore: Send + Sync {
-    /// Lists the tenants whose log has unprojected facts, in the order of their identifiers. The list starts after
-    /// `after` and has at most `limit` tenants.
+    /// Lists the tenants whose audit log has facts that the projector has not read, ordered by identifier. The list
+    /// starts after the tenant `after` and has at most `limit` tenants.
     async fn tenants_with_unprojected_facts(
         &self,
         after: Option<TenantId>,
         limit: usize,
     ) -> Result<Vec<TenantId>, StoreError>;
-    /// Loads at most `limit` next facts of a tenant's log; `None` if there are no further facts.
+    /// Loads the next facts of a tenant's audit log, at most `limit`; `None` if the projector has read all of them.
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError>;
-    /// Loads the roles that apply in any of these resource positions, and all roles of the named people.
+    /// Loads the roles that apply at any of these resource positions, and all roles of these people.
     async fn held_roles(
         &self,
         scope: TenantScope,
         positions: &[ResourcePosition],
         people: &[ActorRef],
     ) -> Result<HeldRoles, StoreError>;
-    /// Loads the preferences of the named people. The scopes are the global scope, these workspaces, these
-    /// workloads, and the combinations of these workloads and environments.
+    /// Loads the preferences of these people in several scopes: the global scope, these workspaces, these workloads,
+    /// and the combinations of these workloads and environments.
     async fn preferences(
         &self,
         scope: TenantScope,
@@ -400,23 +395,23 @@ pub trait ProjectionStore: Send + Sync {
         scope: TenantScope,
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError>;
-    /// Returns those of the given people who have a verified e-mail address.
+    /// Selects those of these people who have a verified e-mail address.
     async fn people_with_mailbox(
         &self,
         scope: TenantScope,
         people: &[ActorRef],
     ) -> Result<HashSet<ActorRef>, StoreError>;
-    /// Counts the individual deliveries that were queued for these people since a time.
+    /// Counts the individual deliveries that were queued for these people since this time.
     async fn count_recent_single_deliveries(
         &self,
         scope: TenantScope,
         people: &[ActorRef],
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError>;
-    /// Writes the rows of a batch and advances the projector's position over `positions`, atomically. Existing rows
-    /// remain unchanged. Returns the number of new notifications. Fails with `Stale` if another projector advanced the
+    /// Writes the rows of a batch and moves the projector's position over `positions` in one transaction. Existing rows
+    /// stay unchanged. Returns the number of new notifications. Fails with `Stale` if another projector moved the
     /// position, or if a setting was turned off. It also fails with `Stale` if the batch is half a minute old, because
-    /// its digests could be due.
+    /// its digests could already be due.
     async fn commit_batch(
         &self,
         scope: TenantScope,

@@ -1,5 +1,5 @@
-//! Preferences: the channels on which a person receives a category, and the scope that decides. These are pure
-//! functions, which both the projector and the explanation of preferences use.
+//! Preferences: the channels on which a person receives a category, and the scope that decides about each channel. The
+//! functions are pure, and both the projector and the explanation of preferences use them.
 
 use crate::{
     access::{ActorRef, Role, Roles},
@@ -14,32 +14,32 @@ use crate::{
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The number of pairs of a category and a channel.
+/// The number of pairs of one category and one channel.
 pub const CATEGORY_CHANNEL_PAIRS: usize = NotificationCategory::ALL.len() * Channel::ALL.len();
-/// The maximum number of default settings: one for each role, category and channel.
+/// The maximum number of default settings: one for each combination of role, category and channel.
 pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIRS;
 
-/// The scope of a person's preferences. A narrower scope takes precedence over a wider scope.
+/// The scope in which a person's preferences apply. A narrower scope has precedence over a wider one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PreferenceScope {
-    /// All notifications of the tenant.
+    /// The preferences apply to all notifications of the tenant.
     Global,
-    /// Notifications about one workspace.
+    /// The preferences apply to notifications about one workspace.
     Workspace(WorkspaceId),
-    /// Notifications about one workload.
+    /// The preferences apply to notifications about one workload.
     Project(WorkloadId),
-    /// Notifications about one workload in one environment.
+    /// The preferences apply to notifications about one workload in one environment.
     Environment(WorkloadId, Slug),
 }
 
 impl PreferenceScope {
-    /// The wire form of the scope's kind.
+    /// The wire form of the scope's kind, such as `workspace`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.deciding().as_str()
     }
 
-    /// Whether the scope requires the advanced tier.
+    /// Whether preferences in this scope have an effect in the advanced tier only.
     #[must_use]
     pub const fn requires_advanced_tier(&self) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl PreferenceScope {
         }
     }
 
-    /// The identifier of the workspace or workload, and the name of the environment, if the scope has them.
+    /// The identifier of the workspace or workload, and the name of the environment, as far as the scope has them.
     #[must_use]
     pub fn reference(&self) -> (Option<uuid::Uuid>, Option<&str>) {
         match self {
@@ -69,20 +69,20 @@ impl PreferenceScope {
     }
 }
 
-/// The source of the setting that decides about a channel.
+/// The source of the setting that decides about a channel, in order of precedence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DecidingScope {
-    /// A preference for the workload in the environment.
+    /// A preference of the person for the workload in the environment.
     Environment,
-    /// A preference for the workload.
+    /// A preference of the person for the workload.
     Project,
-    /// A preference for the workspace.
+    /// A preference of the person for the workspace.
     Workspace,
-    /// A preference for the whole tenant.
+    /// A preference of the person for the whole tenant.
     Global,
-    /// A default setting for one of the recipient's roles.
+    /// A default setting of one of the person's roles.
     DefaultProfile,
-    /// The built-in fallback, in the absence of any setting.
+    /// The built-in setting of the channel, if nothing else decides.
     Fallback,
 }
 
@@ -91,7 +91,7 @@ impl DecidingScope {
     pub const ALL: [Self; 6] =
         [Self::Environment, Self::Project, Self::Workspace, Self::Global, Self::DefaultProfile, Self::Fallback];
 
-    /// The wire form.
+    /// The wire form, such as `environment`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,30 +104,30 @@ impl DecidingScope {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text)
     }
 }
 
-/// A person's setting for a category on a channel.
+/// Whether a person receives one category on one channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
-    /// The category of notifications.
+    /// The category of the notifications.
     pub category: NotificationCategory,
     /// The channel to which the setting applies.
     pub channel: Channel,
-    /// Whether the category is delivered on the channel.
+    /// Whether the person receives the category on the channel.
     pub enabled: bool,
 }
 
-/// A default setting for the holders of a role.
+/// A default setting for all people who have a role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultPreference {
-    /// The role whose holders the setting applies to.
+    /// The role to whose holders the setting applies.
     pub role: Role,
-    /// The default setting.
+    /// The category, the channel, and whether the channel is on.
     pub preference: Preference,
 }
 
@@ -138,13 +138,13 @@ pub struct PreferenceSet(pub(crate) PreferenceSetRecord);
 /// The fields of [`PreferenceSet`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreferenceSetRecord {
-    /// The identifier of the set, which is the subject of its facts.
+    /// The identifier of the set, which facts about it name as their subject.
     pub preference_set_id: PreferenceSetId,
     /// The person to whom the preferences belong.
     pub principal: ActorRef,
     /// The scope in which the preferences apply.
     pub scope: PreferenceScope,
-    /// The settings by category and channel. A pair without an entry is decided by wider scopes.
+    /// Whether a channel is on, by category and channel. For a pair without an entry, a wider scope decides.
     pub settings: BTreeMap<(NotificationCategory, Channel), bool>,
     /// The time of the last change.
     pub updated_at: Timestamp,
@@ -154,18 +154,18 @@ pub struct PreferenceSetRecord {
 
 aggregate!(PreferenceSet, PreferenceSetRecord);
 
-/// The default settings of all roles of a tenant.
+/// The default profiles of all roles of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultPreferences(pub(crate) DefaultPreferencesRecord);
 
 /// The fields of [`DefaultPreferences`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultPreferencesRecord {
-    /// The settings by role, category and channel.
+    /// Whether a channel is on, by role, category and channel.
     pub settings: BTreeMap<(Role, NotificationCategory, Channel), bool>,
     /// The time of the last change.
     pub updated_at: Timestamp,
-    /// The actor of the last change.
+    /// The actor that made the last change.
     pub updated_by: ActorRef,
     /// The change counter, which increments with each change.
     pub revision: Revision,
@@ -173,15 +173,15 @@ pub struct DefaultPreferencesRecord {
 
 aggregate!(DefaultPreferences, DefaultPreferencesRecord);
 
-/// A request sets the same category and channel twice.
+/// The request sets the same category and channel twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("each category and channel occurs once")]
 pub struct RepeatedPreference {
-    /// The position of the repeated entry in the request.
+    /// The position of the second entry in the request.
     pub position: usize,
 }
 
-/// Refuses a list with a repeated key; the error contains the position of the repetition.
+/// Checks that no key occurs twice. The error contains the position of the second occurrence.
 fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedPreference> {
     let mut unique_keys = std::collections::BTreeSet::new();
     for (position, key) in keys.enumerate() {
@@ -193,8 +193,8 @@ fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedP
 }
 
 impl PreferenceSet {
-    /// Sets preferences in a scope. `previous` contains the earlier preferences. Settings that the request does not
-    /// name remain unchanged, and a setting cannot be removed. `None` if nothing changes.
+    /// Sets preferences of a person in one scope. `previous` contains the earlier ones. Settings that the request does
+    /// not name stay unchanged, and a setting cannot be removed. Returns `None` if nothing changes.
     ///
     /// # Errors
     /// If a pair of category and channel occurs twice.
@@ -242,14 +242,14 @@ impl PreferenceSet {
         }))
     }
 
-    /// The settings as a list, ordered by category and channel.
+    /// The settings of the set, ordered by category and channel.
     pub fn preferences(&self) -> impl Iterator<Item = Preference> {
         self.settings.iter().map(|(&(category, channel), &enabled)| Preference { category, channel, enabled })
     }
 }
 
 impl DefaultPreferences {
-    /// Sets default settings of roles. `previous` contains the earlier settings. `None` if nothing changes.
+    /// Sets default settings of roles. `previous` contains the earlier ones. Returns `None` if nothing changes.
     ///
     /// # Errors
     /// If a role, category and channel occur twice.
@@ -286,7 +286,7 @@ impl DefaultPreferences {
         }))
     }
 
-    /// The settings as a list, ordered by role, category and channel.
+    /// The default settings, ordered by role, category and channel.
     pub fn defaults(&self) -> impl Iterator<Item = DefaultPreference> {
         self.settings.iter().map(|(&(role, category, channel), &enabled)| DefaultPreference {
             role,
@@ -294,15 +294,14 @@ impl DefaultPreferences {
         })
     }
 
-    /// The default setting for a recipient with these roles. If the roles disagree, the channel is on; `None` if
-    /// no role has a setting.
+    /// The default for a person with these roles; `None` if no role has one. If the roles differ, the channel is on.
     fn role_default(&self, roles: Roles, category: NotificationCategory, channel: Channel) -> Option<bool> {
         let settings = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
         settings.reduce(|left, right| left || right)
     }
 }
 
-/// All settings that decide on which channels a recipient receives a fact.
+/// All settings that can decide on which channels one recipient receives a fact.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PreferenceLayers<'p> {
     /// The recipient's preferences for the workload in the environment.
@@ -313,29 +312,29 @@ pub struct PreferenceLayers<'p> {
     pub workspace: Option<&'p PreferenceSet>,
     /// The recipient's preferences for the whole tenant.
     pub global: Option<&'p PreferenceSet>,
-    /// The default settings of the tenant's roles.
+    /// The default profiles of the tenant's roles.
     pub profiles: Option<&'p DefaultPreferences>,
-    /// The recipient's roles in the resource position of the fact.
+    /// The recipient's roles at the resource position of the fact.
     pub roles: Roles,
 }
 
-/// The effective setting of a channel, and the source of the setting.
+/// The setting that applies to a channel, and its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectivePreference {
     /// The channel to which the setting applies.
     pub channel: Channel,
-    /// Whether the category is delivered on the channel.
+    /// Whether the recipient receives the category on the channel.
     pub enabled: bool,
-    /// The source of the setting.
+    /// The source that decided.
     pub scope: DecidingScope,
-    /// The revision of the settings that decided; `None` if the fallback decided.
+    /// The revision of the deciding settings; `None` if the fallback decided.
     pub revision: Option<Revision>,
 }
 
 impl PreferenceLayers<'_> {
-    /// The effective setting of a channel. The narrowest explicit preference decides, otherwise the default of the
-    /// recipient's roles, otherwise the fallback. Without the advanced tier, preferences for workloads and
-    /// environments have no effect.
+    /// The setting that applies to a channel. The narrowest explicit preference decides, then the default of the
+    /// recipient's roles, then the fallback. Without the advanced tier, preferences for workloads and environments have
+    /// no effect.
     #[must_use]
     pub fn effective_preference(
         &self,
@@ -370,15 +369,15 @@ impl PreferenceLayers<'_> {
         }
     }
 
-    /// The effective settings of all channels for a category.
+    /// The settings that apply to all channels for one category.
     #[must_use]
     pub fn explain(&self, category: NotificationCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
         Channel::ALL.map(|channel| self.effective_preference(category, channel, tier))
     }
 
-    /// Decides whether and on which channels a fact of a category is delivered. `has_receiver` tells whether a
-    /// channel has a receiver for the fact, such as a destination or a mailbox. At least one enabled channel must
-    /// have a receiver.
+    /// Decides on which channels a recipient receives a fact in one category. `has_receiver` says whether a channel has
+    /// a receiver for the fact, such as a destination or a mailbox. Without an enabled channel that has a receiver, the
+    /// notification is suppressed.
     #[must_use]
     pub fn decide_delivery(
         &self,
@@ -401,12 +400,11 @@ impl PreferenceLayers<'_> {
         let needs_tier =
             with_tier.iter().find(|setting| setting.enabled && !enabled_channels.contains(&setting.channel));
         let (reason, deciding) = match needs_tier {
-            // A stored preference for a workload or an environment would enable a channel, but has no effect
-            // without the tier.
+            // A preference for a workload or environment would turn a channel on, but it has no effect without the
+            // advanced tier.
             Some(needs_tier) => (ReasonCode::CapabilityDisabled, *needs_tier),
             None => {
-                // The inbox always has a receiver and is on by default. Therefore an explicit setting turned the
-                // inbox off.
+                // The inbox always has a receiver and is on by default, so a setting must have turned it off.
                 let inbox = self.effective_preference(category, Channel::Portal, tier);
                 let reason = if inbox.scope == DecidingScope::DefaultProfile {
                     ReasonCode::DefaultProfileOff
@@ -422,49 +420,49 @@ impl PreferenceLayers<'_> {
     }
 }
 
-/// The notification settings of a tenant.
+/// Whether facts cause notifications in a tenant, and in which tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotificationSettings {
-    /// Facts cause no notifications.
+    /// Facts cause no notifications in the tenant.
     Disabled,
-    /// Facts cause notifications, according to this tier.
+    /// Facts cause notifications by the rules of this tier.
     Enabled(Tier),
 }
 
-/// Whether and on which channels a recipient receives a fact in one category.
+/// Whether a recipient receives a fact in one category, and on which channels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryDecision {
-    /// The recipient receives the fact on these channels. At least one of the channels has a receiver.
+    /// The recipient receives the fact on these channels, at least one of which has a receiver.
     Channels(Vec<Channel>),
-    /// The recipient does not receive the fact.
+    /// The recipient does not receive the fact, for this reason.
     Suppressed(Suppression),
 }
 
-/// The reason why a recipient does not receive a fact in a category.
+/// The reason why a recipient does not receive a fact in one category, with the setting that decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
     /// The code of the reason.
     pub reason: ReasonCode,
     /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
-    /// The revision of the settings that decided.
+    /// The revision of the deciding settings, if they have one.
     pub revision: Option<Revision>,
     /// The channel whose setting decided; `None` if a setting of the tenant decided.
     pub channel: Option<Channel>,
-    /// The channels that are enabled but have no receiver.
+    /// The channels that are on but have no receiver.
     pub unreachable: Vec<Channel>,
 }
 
-/// The reason why a notification was suppressed.
+/// The code of the reason why a notification was suppressed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ReasonCode {
-    /// The recipient turned the inbox off for the category, and no other enabled channel has a receiver.
+    /// A preference of the recipient turned the inbox off, and no other enabled channel has a receiver.
     PreferenceOff,
-    /// The default of the recipient's roles turned the inbox off, and no other enabled channel has a receiver.
+    /// A default of the recipient's roles turned the inbox off, and no other enabled channel has a receiver.
     DefaultProfileOff,
-    /// The notifications of the tenant are turned off.
+    /// Notifications are off in the tenant.
     NotificationsDisabled,
-    /// Only preferences that require the advanced tier enable a channel, and the tier is off.
+    /// Only preferences that need the advanced tier turn a channel on, and that tier is off in the tenant.
     CapabilityDisabled,
 }
 
@@ -473,7 +471,7 @@ impl ReasonCode {
     pub const ALL: [Self; 4] =
         [Self::PreferenceOff, Self::DefaultProfileOff, Self::NotificationsDisabled, Self::CapabilityDisabled];
 
-    /// The wire form.
+    /// The wire form, such as `preference_off`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -484,7 +482,7 @@ impl ReasonCode {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)

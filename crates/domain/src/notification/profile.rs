@@ -1,4 +1,4 @@
-//! Notification profiles: how to reach a person outside the inbox.
+//! Notification profiles: the settings by which a person is reached outside the inbox.
 
 use crate::{
     access::ActorRef,
@@ -13,7 +13,7 @@ use crate::{
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The settings with which a person is reached outside the inbox.
+/// The profile of a person: how Fairway reaches the person outside the inbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotificationProfile(pub(crate) NotificationProfileRecord);
 
@@ -24,7 +24,7 @@ pub struct NotificationProfileRecord {
     pub profile_id: NotificationProfileId,
     /// The person to whom the profile belongs.
     pub principal: ActorRef,
-    /// The settings of the person.
+    /// The settings that the person chose.
     pub settings: ProfileSettings,
     /// The time of the last change.
     pub updated_at: Timestamp,
@@ -34,24 +34,24 @@ pub struct NotificationProfileRecord {
 
 aggregate!(NotificationProfile, NotificationProfileRecord);
 
-/// The settings of a profile.
+/// The settings in a notification profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProfileSettings {
-    /// The time zone in which the windows of digests start.
+    /// The time zone whose clock determines the windows of digests.
     pub zone: Zone,
-    /// The frequency of digests by category. Notifications of a category without an entry are sent immediately.
+    /// The digest frequency of each category. Notifications of a category without an entry are sent individually.
     pub digest: BTreeMap<NotificationCategory, DigestFrequency>,
-    /// The reference to the secret address of the person's own chat.
+    /// The reference to the secret address of the person's own chat, if the person has one.
     pub chat_secret_ref: Option<String>,
 }
 
-/// The chat's secret reference has an invalid form.
+/// The reference to the chat's secret address has an invalid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
 pub struct InvalidChatSecretRef;
 
 impl NotificationProfile {
-    /// Replaces the profile of a person; `None` if nothing changes.
+    /// Replaces the settings in a person's profile; `None` if nothing changes.
     ///
     /// # Errors
     /// If the secret reference has an invalid form.
@@ -92,14 +92,14 @@ impl NotificationProfile {
 }
 
 impl Default for ProfileSettings {
-    /// The settings of a person without a profile: UTC, no digests, and no chat.
+    /// The settings of a person without a profile: the time zone UTC, no digests and no chat.
     fn default() -> Self {
         Self { zone: Zone::utc(), digest: BTreeMap::new(), chat_secret_ref: None }
     }
 }
 
 impl ProfileSettings {
-    /// The digest frequency of a category.
+    /// How often the person receives the notifications of this category.
     #[must_use]
     pub fn digest_frequency(&self, category: NotificationCategory) -> DigestFrequency {
         self.digest.get(&category).copied().unwrap_or(DigestFrequency::Off)

@@ -1,4 +1,4 @@
-//! Derives the notifications of a fact: a pure function of the fact, its subject, the people and their
+//! The projection of a fact: its notifications as a pure function of the fact, its subject, the people and their
 //! preferences.
 
 mod settings_turned_on_at;
@@ -38,58 +38,59 @@ use std::collections::{HashMap, HashSet};
 use suppression::suppressed_decision;
 use uuid::Uuid;
 
-/// The system actor of the facts that the projector writes.
+/// The name of the system actor to which the projector's facts are attributed.
 pub const PROJECTOR_ACTOR: &str = "notifier";
-/// The length of an hour in milliseconds. Denials of unidentified callers within an hour collapse into one event.
+/// The length of an hour in milliseconds. Denials of unidentified callers for one workload within an hour collapse into
+/// one event.
 const HOUR_MILLIS: u64 = 60 * 60 * 1_000;
 
-/// A fact of the audit log that has categories, with its index in the log.
+/// A fact with notification categories, and its index in the audit log.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NotifiableFact {
     /// The index of the fact in the tenant's audit log.
     pub index: u64,
     /// The identifier of the fact.
     pub fact_id: FactId,
-    /// The kind of event.
+    /// The kind of the fact.
     pub kind: FactKind,
-    /// The type of the affected resource.
+    /// The kind of the resource that the fact is about.
     pub subject_kind: String,
-    /// The identifier of the affected resource.
+    /// The identifier of the resource that the fact is about.
     pub subject_id: Uuid,
     /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The actor that caused the fact.
+    /// The actor to whom the fact is attributed.
     pub actor: ActorRef,
-    /// The request that caused the fact.
+    /// The identifier of the request that caused the fact.
     pub request_id: RequestId,
     /// The time at which the fact occurred.
     pub occurred_at: Timestamp,
-    /// The categories of the fact; at least one.
+    /// The notification categories of the fact; at least one.
     pub categories: Vec<NotificationCategory>,
-    /// The codes and digests of the fact.
+    /// The codes, identifiers and digests that the fact contains.
     pub detail: Map<String, Value>,
 }
 
-/// The data about the subject of a fact that the projector reads, as of the projection.
+/// Data about the subject of a fact, as the projector reads it at the time of the projection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubjectContext {
-    /// The slug of the subject's workload or asset.
+    /// The slug of the workload or asset, if the subject has one.
     pub name: Option<String>,
     /// The owner of the subject, if the owner is a person.
     pub owner: Option<ActorRef>,
-    /// The people in the team that owns the subject: those whose last presented groups include the owner's group.
+    /// The people of the team that owns the subject. Their newest token or sign-in listed the group of the team.
     pub owner_team: Vec<ActorRef>,
-    /// The submitter of the run, if the subject is a run.
+    /// The submitter, if the subject is a run.
     pub submitter: Option<ActorRef>,
-    /// The author of the release, if the subject is a release.
+    /// The author, if the subject is a release.
     pub author: Option<ActorRef>,
-    /// The workload of the subject, if any.
+    /// The workload to which the subject belongs, if any.
     pub workload_id: Option<WorkloadId>,
-    /// The environment of the subject, if any.
+    /// The environment to which the subject belongs, if any.
     pub environment: Option<String>,
-    /// The resource position for which the permissions and roles of people are evaluated.
+    /// The resource position at which the roles and permissions of people are checked.
     pub position: ResourcePosition,
-    /// The announcement, if the subject is an announcement.
+    /// The announcement, if the subject is one.
     pub announcement: Option<AnnouncementContext>,
 }
 
@@ -98,40 +99,40 @@ pub struct SubjectContext {
 pub struct AnnouncementContext {
     /// The title, which is one line of text.
     pub title: String,
-    /// The text of the announcement.
+    /// The body, which can have several lines.
     pub body: String,
     /// The roles of the audience; empty for any role.
     pub roles: Vec<Role>,
-    /// The people of the audience. The list is cut one entry above [`super::recipient::MAX_RECIPIENTS`].
+    /// The people of the audience. The list ends after one entry more than [`super::recipient::MAX_RECIPIENTS`].
     pub audience: Vec<ActorRef>,
 }
 
-/// The preferences and addresses of the recipients of a batch.
+/// The preferences and addresses of the people whom the facts of a batch can reach.
 #[derive(Clone, Debug)]
 pub struct RecipientPreferences {
-    /// The preference sets that can decide about a fact of the batch, by person.
+    /// The preference sets that can decide about the facts of the batch, by person.
     pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
-    /// The default profiles of the tenant's roles.
+    /// The default profiles of the tenant's roles; `None` if an administrator never set any.
     pub profiles: Option<DefaultPreferences>,
     /// The current notification settings of the tenant.
     pub switches: NotificationSettings,
-    /// The times at which these settings were turned on.
+    /// The times at which the notification settings were turned on.
     pub turned_on: SettingsTurnedOnAt,
-    /// The tenant of the batch.
+    /// The tenant to which the facts belong.
     pub tenant: TenantId,
-    /// The generation of the settings, which increments when a setting is turned off.
+    /// The generation of the notification settings, which increases when a setting is turned off.
     pub generation: u64,
-    /// The destinations that facts of the batch can reach.
+    /// The enabled destinations that the facts of the batch can reach.
     pub destinations: Vec<ActiveDestination>,
-    /// The profiles of the people who have one.
+    /// The profile settings of the people who have a profile.
     pub people: HashMap<ActorRef, ProfileSettings>,
-    /// The people with a verified e-mail address. Only people who may have turned the inbox off are looked up,
-    /// because the inbox reaches all others.
+    /// The people with a verified e-mail address. The projector looks up only people who may have turned the inbox off,
+    /// because the inbox reaches everyone else.
     pub mailboxes: HashSet<ActorRef>,
 }
 
 impl RecipientPreferences {
-    /// Whether a preference of the recipient or a default of any role turns the inbox off for some category.
+    /// Whether a preference of the recipient, or a default of any role, turns the inbox off for a category.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
         let default_turns_inbox_off = |profiles: &DefaultPreferences| {
@@ -144,7 +145,8 @@ impl RecipientPreferences {
             || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(set_turns_inbox_off))
     }
 
-    /// The recipient's profile; `None` without the advanced tier, because profiles have an effect in that tier only.
+    /// The profile settings of the recipient; `None` without the advanced tier, because profiles only have an effect in
+    /// that tier.
     fn profile(&self, recipient: &ActorRef, settings: NotificationSettings) -> Option<&ProfileSettings> {
         match settings {
             NotificationSettings::Enabled(Tier::Advanced) => self.people.get(recipient),
@@ -152,7 +154,7 @@ impl RecipientPreferences {
         }
     }
 
-    /// Whether a channel has a receiver for a fact and a recipient.
+    /// Whether a channel has a receiver for this fact and this recipient.
     fn has_receiver(
         &self,
         (fact, subject): (&NotifiableFact, &SubjectContext),
@@ -171,46 +173,46 @@ impl RecipientPreferences {
         let covers = |destination: &ActiveDestination| {
             destination.destination_type == channel && destination.covers_workspace(fact.workspace_id)
         };
-        // Announcements are never sent to destinations.
+        // Announcements never reach destinations.
         has_own_receiver || (subject.announcement.is_none() && self.destinations.iter().any(covers))
     }
 }
 
-/// A notification, and the channels on which its recipient receives it.
+/// A notification, with the channels on which its recipient receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewNotification {
-    /// The notification for the inbox.
+    /// The notification as the inbox contains it.
     pub notification: Notification,
-    /// All enabled channels; at least one.
+    /// The channels that are on for the recipient; at least one.
     pub channels: Vec<Channel>,
-    /// The channels that are also enabled in the standard tier.
+    /// The channels that would be on in the standard tier too.
     pub standard_channels: Vec<Channel>,
 }
 
 impl NewNotification {
-    /// Whether the delivery on this channel requires the advanced tier. Announcements always require it.
+    /// Whether a delivery on this channel needs the advanced tier. An announcement always needs it.
     fn requires_advanced_tier(&self, channel: Channel) -> bool {
         self.notification.event_kind == FactKind::AnnouncementMade.as_str()
             || !self.standard_channels.contains(&channel)
     }
 }
 
-/// The rows that the projector writes for one or several facts.
+/// The rows that the projector writes for one fact or for several.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {
-    /// The notifications for the inboxes, with their channels.
+    /// The new inbox notifications, with their channels.
     pub notifications: Vec<NewNotification>,
-    /// The deliveries outside the inbox.
+    /// The new deliveries outside the inbox.
     pub deliveries: Vec<NewDelivery>,
-    /// The records of suppressed notifications, each with its fact.
+    /// The records of suppressed notifications, each with the fact that reports it.
     pub suppressed: Vec<(SuppressedDecision, Fact)>,
-    /// The number of people who were left out because of the limit of recipients.
+    /// The number of people whom the limit of recipients left out.
     pub omitted_recipients: usize,
 }
 
 impl Projection {
-    /// Adds the projection of another fact. Facts that collapse into one event share the record of a suppressed
-    /// notification, so this record is added only once.
+    /// Adds the rows for another fact. Facts that collapse into one event share the record of a suppressed
+    /// notification, so that record is added once.
     pub fn append(&mut self, other: Self) {
         self.notifications.extend(other.notifications);
         self.deliveries.extend(other.deliveries);
@@ -224,7 +226,7 @@ impl Projection {
     }
 }
 
-/// The recipients of a fact; `None` if notifications never report facts of its kind.
+/// The recipients of a fact; `None` if facts of its kind cause no notifications.
 #[must_use]
 pub fn recipients_of(
     fact: &NotifiableFact,
@@ -234,8 +236,8 @@ pub fn recipients_of(
     Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, recipient_rights))
 }
 
-/// Decides what the projector writes for a fact. `at` is the time of the written facts, and selects the windows of
-/// digests.
+/// Computes the rows that the projector writes for a fact. `at` is the time of the written facts, and selects the
+/// windows of digests.
 #[must_use]
 pub fn project(
     fact: &NotifiableFact,
@@ -299,7 +301,7 @@ pub fn project(
             suppressed_decision(event, fact, subject, &recipient, category, suppression, at)
         }));
     }
-    // An announcement is intended for the people of its audience, and not for all readers of a destination.
+    // An announcement is meant for its audience only, and a destination can have other readers.
     if subject.announcement.is_none() {
         let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &preferences.destinations);
         projection.deliveries.extend(shared);
@@ -307,7 +309,7 @@ pub fn project(
     projection
 }
 
-/// The texts of an event's notifications in two variants: with and without the name of the actor.
+/// The texts of the notifications about an event, in one variant with the name of the actor and one without it.
 struct EventTexts {
     naming_actor: (String, String),
     without_actor: (String, String),
@@ -323,7 +325,7 @@ impl EventTexts {
         }
     }
 
-    /// Creates the notification for a recipient. The text names the actor if the recipient may see the actor.
+    /// Creates the notification for a recipient. Its text names the actor if the recipient may see the actor.
     fn notification(
         &self,
         notification_id: NotificationId,
@@ -354,15 +356,15 @@ impl EventTexts {
         })
     }
 
-    /// Creates the notification for a shared destination. It names the actor, because administrators chose the
-    /// readers.
+    /// Creates the notification for a shared destination. It names the actor, because administrators chose the readers
+    /// of the destination.
     fn for_destination(&self, notification: &Notification) -> Notification {
         let (title, body) = self.naming_actor.clone();
         Notification(NotificationRecord { title, body, ..notification.0.clone() })
     }
 }
 
-/// Creates one delivery for each destination whose channel is enabled for at least one recipient.
+/// Creates one delivery for each destination whose channel is on for at least one recipient.
 fn shared_deliveries(
     event: EventKey,
     fact: &NotifiableFact,
@@ -390,7 +392,7 @@ fn shared_deliveries(
     deliveries.collect()
 }
 
-/// Creates the deliveries to the recipient's own addresses: the mailbox and, in the advanced tier, the own chat
+/// Creates the deliveries to the recipient's own addresses: the mailbox and, in the advanced tier, the recipient's chat
 /// and digests.
 fn personal_deliveries(
     event: EventKey,
@@ -431,9 +433,9 @@ fn personal_deliveries(
     mailbox.into_iter().chain(chat).map(|channel| delivery_on(*channel)).collect()
 }
 
-/// Creates the delivery of an e-mail to a recipient whom no channel reaches and who has no verified address. The
-/// delivery has already failed. It must not be sent when the recipient gets an address, because the notification
-/// is recorded as suppressed.
+/// Creates a failed e-mail delivery for a recipient whom no channel reaches and who has no verified address. The
+/// delivery is not attempted even if the recipient gets an address later, because the notification is recorded as
+/// suppressed.
 fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
     let notification = new.notification.clone();
     NewDelivery {
@@ -448,8 +450,8 @@ fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
     }
 }
 
-/// The event of a fact. Denials of callers without an identity collapse into one event for each workload and hour,
-/// because anybody can cause them in any number.
+/// The event to which a fact belongs. Denials of unidentified callers collapse into one event for each workload and
+/// hour, because anyone can cause many of them.
 fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
     let is_denial = fact.kind == FactKind::ExecutionDenied
         || (fact.kind == FactKind::ExecutionEnded
@@ -467,7 +469,7 @@ fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
     }
 }
 
-/// Selects the settings that decide about a fact for a recipient.
+/// Selects the preference sets and defaults that decide about a fact for a recipient.
 fn layers<'b>(
     recipient: &ActorRef,
     subject: &SubjectContext,

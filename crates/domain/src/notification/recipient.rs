@@ -1,5 +1,5 @@
-//! The recipients of a fact: the owner of its subject, the concerned actor, and the people who must act on the
-//! fact.
+//! The recipients of a fact: the owner of its subject, the actor that the fact concerns, and the people who must act on
+//! it.
 
 use crate::{
     access::{ActorKind, ActorRef, Rights},
@@ -10,27 +10,27 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The maximum number of recipients of one fact. The owner and the concerned actor take precedence over other
+/// The maximum number of recipients of one fact. The owner and the concerned actor have precedence over other
 /// recipients.
 pub const MAX_RECIPIENTS: usize = 1_000;
 
-/// The permissions of all people whom the facts of a batch can concern.
+/// The rights of all people whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
 pub struct RecipientRights {
-    /// The permissions by actor.
+    /// The rights of each person.
     pub rights: BTreeMap<ActorRef, Rights>,
 }
 
-/// The recipients of one fact.
+/// The people who are notified of one fact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipients {
-    /// The recipients, at most [`MAX_RECIPIENTS`] and without duplicates.
+    /// The recipients without duplicates; at most [`MAX_RECIPIENTS`].
     pub actors: Vec<ActorRef>,
-    /// The number of people who were left out because of the limit.
+    /// The number of people whom the limit left out.
     pub omitted: usize,
 }
 
-/// Whether an actor of this kind can have an inbox.
+/// Whether this actor can have an inbox: people and services can.
 const fn has_inbox(actor: &ActorRef) -> bool {
     match actor.kind() {
         ActorKind::User | ActorKind::Service => true,
@@ -38,7 +38,7 @@ const fn has_inbox(actor: &ActorRef) -> bool {
     }
 }
 
-/// The recipients of a fact. Each recipient currently has the permission to see the subject.
+/// Selects the recipients of a fact. Each of them may see the subject now.
 #[must_use]
 pub fn recipients(
     fact: &NotifiableFact,
@@ -77,8 +77,8 @@ fn limit_recipients(mut actors: Vec<ActorRef>) -> Recipients {
     Recipients { actors, omitted }
 }
 
-/// The owner of the subject or the people of the owning team, and the concerned actor. The concerned actor is the
-/// submitter of the run or the author of the release, otherwise the actor of the fact.
+/// The owner or the people of the owning team, and the concerned actor. The concerned actor is the submitter of the run
+/// or the author of the release; for other subjects, it is the actor of the fact.
 fn concerned<'a>(fact: &'a NotifiableFact, subject: &'a SubjectContext) -> impl Iterator<Item = &'a ActorRef> {
     let concerned_actor = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
     subject.owner.iter().chain(&subject.owner_team).chain([concerned_actor])

@@ -1,20 +1,19 @@
-//! The closed table of notifications. For each kind of fact, it defines the severity, the people who act on the
-//! fact, and the permission to see it.
+//! The closed table of notification rules. For each kind of fact, it defines the severity, the people who must act, and
+//! the permission to see the fact.
 
 use crate::{access::Permission, audit::FactKind, notification::Severity, notification_category::NotificationCategory};
 
-/// The notification rule for the facts of one kind.
+/// The notification rule for all facts of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotificationRule {
-    /// The categories that facts of this kind can have. A notification has the first category of its fact, or the
-    /// next one if the recipient receives the first category on no channel.
+    /// The categories that facts of this kind can have. A notification has the first category of its fact. If the
+    /// recipient receives that category on no channel, it has the next one.
     pub categories: &'static [NotificationCategory],
-    /// The severity of the notifications.
+    /// The severity of notifications about such a fact.
     pub severity: Severity,
     /// The permission whose holders must act on the fact; `None` if no action is necessary.
     pub acting_permission: Option<Permission>,
-    /// The permission that a recipient needs in the position of the fact. The submitter of a run needs no
-    /// permission.
+    /// The permission that a recipient needs at the position of the fact. The submitter of a run needs none.
     pub view_permission: Permission,
 }
 
@@ -32,7 +31,7 @@ const fn rule(
     Some(NotificationRule { categories, severity, acting_permission: Some(acting_permission), view_permission })
 }
 
-/// The rule for a fact of a kind with these categories. If the end of a run has only the category `reports`, the run
+/// The rule for a fact of this kind with these categories. If the end of a run has only the category `reports`, the run
 /// succeeded or was cancelled, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[NotificationCategory]) -> Option<NotificationRule> {
@@ -41,8 +40,8 @@ pub fn rule_for(kind: FactKind, categories: &[NotificationCategory]) -> Option<N
     Some(if is_report { NotificationRule { severity: S::Info, acting_permission: None, ..rule } } else { rule })
 }
 
-/// The rule for a kind of fact; `None` for kinds that cause no notifications. A fact of a kind with a rule causes
-/// notifications only if it has a category, which depends on the transition, change or end.
+/// The rule for a kind of fact; `None` if facts of that kind cause no notifications. A fact of a kind with a rule still
+/// causes none if it has no category, which depends on the transition, change or end.
 #[must_use]
 pub const fn rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
     match kind {
@@ -81,7 +80,8 @@ pub const fn rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
         K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
-        // The audience of an announcement determines its recipients, not the acting permission (see `recipient`).
+        // The audience determines the recipients of an announcement, so this permission has no effect (see
+        // `recipient`).
         K::AnnouncementMade => rule(&[C::Reports], S::Info, P::NotificationDestinationManage, P::NotificationRead),
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
         K::ConnectionExpiring => rule(&[C::CredentialExpiry], S::Warning, P::ConnectionManage, P::ConnectionRead),

@@ -1,6 +1,6 @@
-//! The title and the body of a notification: fixed texts with slugs, codes and identifiers. They contain no free
-//! text of a person or a model, and no output that a review withholds. Only the title and the body of an announcement
-//! are texts of an administrator. Names of actors are restricted to letters, digits and a few punctuation characters.
+//! The title and the body of a notification: fixed texts with slugs, codes and identifiers. They contain no free text
+//! of a person or a model, and no output that a review withholds. Only an announcement contains texts of an
+//! administrator. Names of actors are restricted to letters, digits and a few punctuation characters.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -10,14 +10,14 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The title of a digest with this number of notifications.
+/// The title of a digest with this number of notifications of a category.
 #[must_use]
 pub fn digest_title(category: NotificationCategory, count: usize) -> String {
     let noun = if count == 1 { "notification" } else { "notifications" };
     format!("{count} {noun} of `{}`", category.as_str())
 }
 
-/// The title and the body of a fact's notification. `names_actor` determines whether the body names the actor.
+/// The title and the body of the notification about a fact. If `names_actor` is true, the body names the actor.
 #[must_use]
 pub fn title_and_body(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool) -> (String, String) {
     if let Some(announcement) = &subject.announcement {
@@ -114,7 +114,7 @@ pub fn title_and_body(fact: &NotifiableFact, subject: &SubjectContext, names_act
     (title, body(fact, names_actor))
 }
 
-/// Whether the text may name the actor, because readers can contact it: a person or a service.
+/// Whether the text may name the actor. Only people and services are named, because readers can contact them.
 const fn is_nameable(actor: &ActorRef) -> bool {
     match actor.kind() {
         ActorKind::User | ActorKind::Service => true,
@@ -122,7 +122,7 @@ const fn is_nameable(actor: &ActorRef) -> bool {
     }
 }
 
-/// The body: the kind and identifier of the subject, the codes that explain the fact, and the actor.
+/// The body: the kind and identifier of the subject, the codes that explain the fact, and the actor if it may be named.
 fn body(fact: &NotifiableFact, names_actor: bool) -> String {
     let mut body = format!("{} {}", fact.subject_kind, fact.subject_id);
     for (member, label) in [("error_code", "error"), ("reason_code", "reason"), ("defect", "defect")] {
@@ -136,7 +136,7 @@ fn body(fact: &NotifiableFact, names_actor: bool) -> String {
     body
 }
 
-/// The text of a member of the fact's detail, if it has the form of a code.
+/// The value of a text member in the fact's detail.
 fn code<'f>(fact: &'f NotifiableFact, member: &str) -> Option<&'f str> {
     fact.detail.get(member).and_then(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! Activation and retirement: the transitions that reassign lanes.
+//! Activation and retirement of a release. These transitions reassign lanes.
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
@@ -23,45 +23,45 @@ use crate::{
 use serde::Serialize;
 use serde_json::json;
 
-/// A requirement of active releases that a release does not meet.
+/// A requirement of activation that a release does not meet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct UnmetRequirement {
-    /// The name of the gate that this requirement blocks.
+    /// The name of the gate that reports this requirement.
     #[serde(skip)]
     pub gate: &'static str,
-    /// The stable code of the problem.
+    /// The stable code of the problem, such as `flow_invalid`.
     pub code: &'static str,
-    /// The message for people.
+    /// The text that explains the problem to people.
     pub message: String,
 }
 
-/// Whether the primary route of the bound model policy is approved.
+/// Whether the primary route of the bound model policy may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteStatus {
-    /// The bound version approves the route, the asset is active, and no later version withdraws the approval.
+    /// The bound version approves the route, the model policy is active, and no later version withdraws the route.
     Approved,
-    /// At least one of these conditions is not met.
+    /// At least one condition of an approved route is not met.
     NotApproved,
 }
 
-/// The status of the bound flow.
+/// Whether the release binds a flow, and the properties of that flow which activation checks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowStatus {
-    /// The release binds no flow, so it runs its prompt in one step.
+    /// The release binds no flow. Its runs render the prompt in one step.
     Absent,
-    /// The flow is not executable.
+    /// The bound flow cannot be executed.
     Invalid,
-    /// The flow is executable.
+    /// The bound flow can be executed.
     Valid {
-        /// Whether a step calls a provider.
+        /// Whether a step of the flow calls a model provider.
         provider_routed: bool,
-        /// The release roles to which steps refer.
+        /// The roles of bindings to which steps refer.
         referenced_roles: Vec<AssetKind>,
-        /// Step types and actions that this server does not support.
+        /// The step types and actions of the flow that this server does not support.
         unsupported_steps: Vec<String>,
-        /// The tool choices of the flow's agents.
+        /// The tools that the flow's agents may use, one entry for each agent.
         agent_tools: Vec<ToolChoice>,
-        /// The inputs that the trigger of the flow declares.
+        /// The names of the inputs that the trigger of the flow declares.
         declared_inputs: Vec<String>,
     },
 }
@@ -69,39 +69,39 @@ pub enum FlowStatus {
 /// Facts about the bound contents that the activation rules evaluate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActivationReport {
-    /// The primary route of the bound model policy, if any.
+    /// The status of the bound model policy's primary route; `None` without a model policy.
     pub primary_route: Option<RouteStatus>,
-    /// The approved routes of the bound model policy, each with its provider account.
+    /// The approved routes of the bound model policy, each with the state of its provider account.
     pub route_accounts: Vec<RouteAccount>,
     /// The status of the bound flow.
     pub flow: FlowStatus,
-    /// The status of the bound tools.
+    /// The bound tools, and whether this server can call each of them.
     pub tools: Vec<ToolStatus>,
-    /// The obligations that the bound policy can impose and that this server cannot fulfil.
+    /// The names of the obligations that the bound policy can impose and that this server cannot fulfil.
     pub unsupported_obligations: Vec<String>,
-    /// The inputs that rules of the bound policy require and that no declaration lists. They only cause warnings.
+    /// The inputs that rules of the bound policy require and that nothing declares. They only cause warnings.
     pub undeclared_inputs: Vec<UndeclaredInput>,
-    /// The variables of the bound prompt that every run lacks. They only cause warnings.
+    /// The variables of the bound prompt that no step and no declared input supplies. They only cause warnings.
     pub unpassed_variables: Vec<UnpassedVariable>,
-    /// The features of the bound memory that this server does not support, as text for people.
+    /// The features of the bound memory that this server does not support, as texts for people.
     pub unsupported_memory: Vec<String>,
-    /// The features of bound guardrails and hooks that this server does not support. They block activation in
-    /// every environment, because runs would fail or pass unchecked values.
+    /// The features of bound guardrails and hooks that this server does not support. They block activation in every
+    /// environment, because runs would fail or would use unchecked values.
     pub unsupported_controls: Vec<UnenforcedControl>,
     /// The fail-closed controls in bound and referenced contents that this server does not enforce. They block
     /// activation in production only.
     pub unenforced_controls: Vec<UnenforcedControl>,
-    /// Whether runs would currently find no allowed route. It does not block activation, because accounts and
-    /// profiles are evaluated when a run starts.
+    /// Whether runs would find no allowed route now. This does not block activation, because each run evaluates
+    /// accounts and profiles again.
     pub has_no_route: bool,
-    /// Whether the workload is retired. Releases of a retired workload can take no lane.
+    /// Whether the workload is retired. A release of a retired workload can take no lane.
     pub is_workload_retired: bool,
-    /// Whether the workload came from a use case that is not active.
+    /// Whether the workload came from a use case, and that use case is not active.
     pub is_use_case_inactive: bool,
 }
 
 impl ActivationReport {
-    /// A report without any finding, for decisions that do not depend on the bound contents.
+    /// A report without findings, for decisions that do not depend on the bound contents.
     #[must_use]
     pub const fn unchecked() -> Self {
         Self {
@@ -123,7 +123,7 @@ impl ActivationReport {
 }
 
 impl ActivationReport {
-    /// The requirement that the use case of the workload is active, if the use case is not active.
+    /// The unmet requirement that the use case of the workload is active; `None` if it is met.
     fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
         let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
             is archived";
@@ -131,14 +131,14 @@ impl ActivationReport {
     }
 }
 
-/// A fail-closed control that this server does not enforce.
+/// A control in bound content that this server does not enforce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnenforcedControl {
-    /// The kind of the asset.
+    /// The kind of the asset whose content has the control.
     pub kind: AssetKind,
-    /// The slug of the asset.
+    /// The slug of the asset whose content has the control.
     pub asset: Slug,
-    /// The JSON pointer to the control in the content.
+    /// The JSON pointer to the control within the content.
     pub pointer: String,
 }
 
@@ -157,19 +157,19 @@ impl UnenforcedControl {
     }
 }
 
-/// The lanes on which an activation activates the release.
+/// The lanes that an activation takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LaneSelection {
     /// All target lanes that the release does not hold yet.
     All,
     /// This lane only.
     One(Lane),
-    /// The first lane of a plan. The rollout takes the remaining lanes later.
+    /// The first lane of this plan. The rollout takes the other lanes later.
     Planned(RolloutPlan),
 }
 
 impl LaneSelection {
-    /// The lane that the activation takes immediately, if it takes exactly one.
+    /// The lane that the activation takes now; `None` if it can take several.
     #[must_use]
     pub const fn single_lane(&self) -> Option<Lane> {
         match self {
@@ -188,25 +188,24 @@ impl LaneSelection {
     }
 }
 
-/// The parameters of a lane reassignment and its effect on the release's rollout.
+/// A reassignment of lanes, with its effect on the rollout of the release.
 pub(super) struct LaneReassignment<'a> {
-    /// The lanes to reassign.
     pub(super) lanes: &'a [Lane],
     /// The new holder; `None` empties the lanes.
     pub(super) holder: Option<ReleaseId>,
-    /// The reason for the history of lanes.
+    /// The reason that the lane history records.
     pub(super) reason: MoveReason,
-    /// The lane on which the rollout completed its soak, if any.
+    /// The lane whose soak in the rollout ends, if any.
     pub(super) soaked_lane: Option<Lane>,
-    /// The lane on which the rollout starts its soak, if any.
+    /// The lane whose soak in the rollout starts, if any.
     pub(super) soaking_lane: Option<Lane>,
-    /// The effect on the soak time of the rollout.
+    /// Whether the soak time of the rollout starts anew.
     pub(super) soak: SoakEffect,
-    /// Whether the commit must verify that the soak is complete.
+    /// Whether the commit must verify that the soak has ended.
     pub(super) requires_ended_soak: bool,
 }
 
-/// The maximum number of controls that are reported individually.
+/// The maximum number of controls that a list of requirements or warnings contains. Further controls are omitted.
 const MAX_LISTED_CONTROLS: usize = 50;
 
 pub(super) fn unmet(gate: &'static str, code: &'static str, message: impl Into<String>) -> UnmetRequirement {
@@ -214,13 +213,13 @@ pub(super) fn unmet(gate: &'static str, code: &'static str, message: impl Into<S
 }
 
 impl Release {
-    /// Whether the release targets production, which has stricter requirements.
+    /// Whether the environment of the release is production, which has stricter requirements.
     #[must_use]
     pub fn is_for_production(&self) -> bool {
         is_production(&self.environment)
     }
 
-    /// All requirements that would block an activation now.
+    /// All unmet requirements that would block an activation now.
     #[must_use]
     pub fn unmet_requirements(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut missing = Vec::new();
@@ -246,7 +245,7 @@ impl Release {
                 .map(UnenforcedControl::unsupported_requirement),
         );
         missing.extend(report.unmet_use_case_requirement());
-        // Other environments permit trial use. There, version warnings and gates report these controls.
+        // Other environments permit trials. There, warnings and gates report these controls.
         if self.is_for_production() {
             missing.extend(
                 report
@@ -273,7 +272,7 @@ impl Release {
         }
     }
 
-    /// Adds the unmet requirements of the flow, and of the model policy that its calls use.
+    /// Adds the unmet requirements of the flow, and those of the model policy if the flow calls a provider.
     fn add_unmet_flow_requirements(&self, report: &ActivationReport, missing: &mut Vec<UnmetRequirement>) {
         let needs_provider = match &report.flow {
             FlowStatus::Absent => false,
@@ -319,7 +318,7 @@ impl Release {
         }
     }
 
-    /// The warnings that do not block activation.
+    /// The problems that do not block an activation.
     #[must_use]
     pub(super) fn activation_warnings(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut warnings = Vec::new();
@@ -330,7 +329,7 @@ impl Release {
         warnings.extend(provider_account_gate::account_warnings(&report.route_accounts));
         warnings.extend(missing_policy_input::undeclared_warnings(&report.undeclared_inputs));
         warnings.extend(unpassed_warnings(&report.unpassed_variables));
-        // In production these controls block activation, so they are not also warnings.
+        // In production, these controls already block the activation.
         if !self.is_for_production() {
             let listed = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
             warnings.extend(listed.map(UnenforcedControl::unenforced_requirement));
@@ -338,12 +337,11 @@ impl Release {
         warnings
     }
 
-    /// Activates the release on one lane, on all target lanes that it does not hold, or on the first lane of a
-    /// plan.
+    /// Activates the release on one lane, on all target lanes that it does not hold, or on the first lane of a plan.
     ///
     /// # Errors
-    /// If the state does not allow it, the lane is held or not targeted, a rollout is in progress, approvals are
-    /// missing, or a requirement is unmet.
+    /// If the state does not allow it, the lane is held or not targeted, or a rollout is in progress. Also if approvals
+    /// are missing or a requirement is unmet.
     pub fn activate(
         &self,
         selection: &LaneSelection,
@@ -399,7 +397,7 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Retires the release, and empties its lanes.
+    /// Retires the release and leaves its lanes without a holder.
     ///
     /// # Errors
     /// If the release is already retired.
@@ -430,7 +428,7 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Checks the requirements that apply before the release takes any lane.
+    /// Checks the requirements that hold for every lane.
     ///
     /// # Errors
     /// If the workload is retired, approvals are missing, or a requirement is unmet.
@@ -448,13 +446,13 @@ impl Release {
         if missing.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(missing)) }
     }
 
-    /// Records the release that this release replaced first, unless one is already recorded.
+    /// Records the holder of the first of these lanes as replaced, unless the release already replaced another one.
     pub(super) fn record_superseded(&mut self, lanes: &[Lane], deployment: &Deployment) {
         let replaced = || lanes.iter().find_map(|lane| deployment.holder(*lane));
         self.0.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
-    /// Assigns the lanes to the new holder, and ends or starts the soak of the rollouts that this affects.
+    /// Assigns the lanes to the new holder, and starts or ends the soaks that this affects.
     pub(super) fn reassign_lanes(
         &self,
         release: Self,

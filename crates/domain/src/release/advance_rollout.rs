@@ -1,4 +1,4 @@
-//! Rollout transitions of a release: the advance to the next lane, and the record of a hold.
+//! The advance of a rollout to its next lane, and the record of the reason why it holds.
 
 use super::{
     Release, ReleaseRecord, ReleaseRefusal, State,
@@ -14,17 +14,17 @@ use crate::{
 };
 use serde_json::json;
 
-/// The initiator of an advance, with the soak status of the rollout's current lane.
+/// The initiator of an advance. Its value is the soak status of the rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceTrigger {
-    /// A person, who may advance at any time.
+    /// A person, who may advance before the soak has ended.
     Manual(SoakStatus),
     /// The rollout controller, which advances only after the soak of the current lane.
     Automatic(SoakStatus),
 }
 
 impl Release {
-    /// Takes the next lane of the rollout, or completes the rollout after its last lane.
+    /// Takes the next lane of the rollout, or ends the rollout after its last lane.
     ///
     /// # Errors
     /// If no rollout is in progress, or the release no longer meets the requirements.
@@ -44,7 +44,7 @@ impl Release {
         if next_lane.is_some() {
             self.check_requirements(digest, report, rule)?;
         }
-        // A lane that the release already holds soaks like any other lane, but needs no reassignment.
+        // A lane that the release already holds is not reassigned, but it also soaks.
         let lanes_to_take: Vec<Lane> =
             next_lane.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
         let advanced = rollout.advance(deployment.revision.next(), stamp.at);
@@ -69,7 +69,7 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Whether the gates permit the rollout to take its next lane.
+    /// Whether the requirements of activation permit that the rollout takes its next lane.
     #[must_use]
     pub fn check_next_lane(&self, report: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
@@ -79,9 +79,9 @@ impl Release {
         }
     }
 
-    /// Records the reason why the rollout controller holds. Returns `None` if the reason is already recorded for
-    /// this lane, or no rollout is in progress. The record does not affect decisions of people, so the revision of
-    /// the release stays unchanged.
+    /// Records the reason why the rollout controller holds. Returns `None` if this reason is already recorded for the
+    /// lane, or no rollout is in progress. The revision of the release stays unchanged, because decisions of people do
+    /// not depend on this record.
     #[must_use]
     pub fn record_hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
         let rollout = self

@@ -13,17 +13,17 @@ use crate::{
 };
 use std::ops::Deref;
 
-/// The lane holders of a workload in one environment. Each reassignment updates this single row, so that a lane
-/// has at most one holder.
+/// The lane holders of a workload in one environment. Every reassignment updates this one row, so a lane has at most
+/// one holder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deployment(pub(crate) DeploymentRecord);
 
 /// The fields of [`Deployment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeploymentRecord {
-    /// The workload whose lanes are held.
+    /// The workload to which the lanes belong.
     pub workload_id: WorkloadId,
-    /// The environment of the deployment.
+    /// The slug of the environment.
     pub environment: Slug,
     /// The release that holds the lane `restricted`.
     pub restricted: Option<ReleaseId>,
@@ -31,8 +31,8 @@ pub struct DeploymentRecord {
     pub guided: Option<ReleaseId>,
     /// The release that holds the lane `standard`.
     pub standard: Option<ReleaseId>,
-    /// The lanes on which the rollout of the holder is soaking. INVARIANT: a rollout is in progress if and only if
-    /// its release holds the rollout's current lane and this list contains that lane.
+    /// The lanes on which the rollout of their holder soaks. INVARIANT: a rollout is in progress if and only if its
+    /// release holds the rollout's current lane and this list contains that lane.
     pub soaking: Vec<Lane>,
     /// The change counter, which increments with each reassignment.
     pub revision: Revision,
@@ -41,7 +41,7 @@ pub struct DeploymentRecord {
 aggregate!(Deployment, DeploymentRecord);
 
 impl Deployment {
-    /// The deployment of a workload that has no release in the environment.
+    /// The deployment without any lane holder, before the first activation.
     #[must_use]
     pub const fn empty(workload_id: WorkloadId, environment: Slug) -> Self {
         let revision = Revision::FIRST;
@@ -56,7 +56,7 @@ impl Deployment {
         })
     }
 
-    /// The release that holds a lane.
+    /// The release that holds this lane, if any.
     #[must_use]
     pub const fn holder(&self, lane: Lane) -> Option<ReleaseId> {
         match lane {
@@ -66,8 +66,8 @@ impl Deployment {
         }
     }
 
-    /// The release that serves a caller on a lane: the holder of the lane, or the holder of the next more general
-    /// lane.
+    /// The release that serves a caller on the requested lane: its holder, or the holder of the next more general lane
+    /// that has one.
     #[must_use]
     pub fn serving_release(&self, requested: Lane) -> Option<(Lane, ReleaseId)> {
         Lane::ALL
@@ -76,28 +76,28 @@ impl Deployment {
             .find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
-    /// The release that represents the environment when no lane is given: the holder of the most general held
+    /// The release that stands for the environment if a request names no lane: the holder of the most general held
     /// lane.
     #[must_use]
     pub fn representative_release(&self) -> Option<(Lane, ReleaseId)> {
         Lane::ALL.into_iter().rev().find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
-    /// Whether the release holds any lane.
+    /// Whether the release holds at least one lane.
     #[must_use]
     pub fn is_held_by(&self, release: ReleaseId) -> bool {
         Lane::ALL.into_iter().any(|lane| self.holder(lane) == Some(release))
     }
 
-    /// The target lanes of the release that the release does not hold.
+    /// The target lanes of the release that it does not hold.
     #[must_use]
     pub fn untaken_lanes(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }
 
-    /// The soaking lanes of the deployment `next`. Lanes continue to soak if their holder stays the same and they
-    /// are not `ended_lane`. The lane `started_lane` is added.
+    /// The lanes that soak in the deployment `next`. A lane continues to soak if its holder stays the same, unless it
+    /// is `ended_lane`. The lane `started_lane` is added.
     pub(super) fn next_soaking_lanes(
         &self,
         next: &Self,
@@ -110,7 +110,7 @@ impl Deployment {
         Lane::ALL.into_iter().filter(|lane| Some(*lane) == started_lane || keeps_soaking(lane)).collect()
     }
 
-    /// The releases whose rollout stops in the deployment `next`, because they lose the rollout's current lane.
+    /// The releases whose rollouts stop with the deployment `next`, because they lose the rollout's current lane.
     pub(super) fn rollouts_stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
         let lost_lanes = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
         let mut stopped: Vec<ReleaseId> = lost_lanes.filter_map(|lane| self.holder(*lane)).collect();
@@ -127,7 +127,7 @@ impl Deployment {
         self
     }
 
-    /// The releases that hold a lane in this deployment and no lane in the deployment `next`.
+    /// The releases that hold a lane now, and no lane in the deployment `next`.
     pub(super) fn releases_superseded_by(&self, next: &Self) -> Vec<ReleaseId> {
         let mut displaced: Vec<ReleaseId> = Lane::ALL
             .into_iter()
@@ -141,8 +141,8 @@ impl Deployment {
     }
 }
 
-/// A change of a release and its deployment in one commit. Only the domain creates such a change; other crates can
-/// only read it.
+/// A change of a release and its deployment, which one commit stores. Only this crate can create a value, so each
+/// change is a decision of the domain.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct DeploymentChange(DeploymentChangeRecord);
@@ -152,7 +152,7 @@ impl DeploymentChange {
         Self(record)
     }
 
-    /// The record of the change, for the store that commits it.
+    /// The data of the change, for the store that commits it.
     #[must_use]
     pub fn into_record(self) -> DeploymentChangeRecord {
         self.0
@@ -167,41 +167,41 @@ impl Deref for DeploymentChange {
     }
 }
 
-/// The data of a change of a release and its deployment, which the commit writes.
+/// The data that the commit of a lane reassignment writes.
 #[derive(Clone, Debug)]
 pub struct DeploymentChangeRecord {
-    /// The release after the change.
+    /// The release as the commit stores it.
     pub release: Release,
     /// The release revision on which the decision is based.
     pub expected_release_revision: Revision,
-    /// The deployment after the change.
+    /// The deployment as the commit stores it.
     pub deployment: Deployment,
     /// The deployment revision on which the decision is based.
     pub expected_deployment_revision: Revision,
-    /// The releases that lose their last lane, and become superseded.
+    /// The releases that lose their last lane and become superseded.
     pub superseded: Vec<ReleaseId>,
-    /// The other releases whose rollout ends, because they lose the rollout's current lane.
+    /// The other releases whose rollouts end, because they lose the rollout's current lane.
     pub stopped_rollouts: Vec<ReleaseId>,
-    /// The effect on the soak time of the release's rollout.
+    /// Whether the soak time of the release's rollout starts anew.
     pub soak: SoakEffect,
-    /// Whether the commit must verify that the soak is complete, by the clock of the database.
+    /// Whether the commit must verify that the soak has ended by the database's clock.
     pub requires_ended_soak: bool,
-    /// The superseded releases that hold lanes again, and become active.
+    /// The superseded releases that hold a lane again and become active.
     pub reinstated: Vec<ReleaseId>,
-    /// The reassigned lanes.
+    /// The changes of lane holders.
     pub moves: Vec<LaneMove>,
-    /// The reason for the history of lanes.
+    /// The reason that the lane history records.
     pub reason: MoveReason,
-    /// The evidence document to store, if any.
+    /// The rollback document to store, if the change is a rollback.
     pub evidence: Option<ReleaseEvidenceArtifact>,
-    /// The fact of the change.
+    /// The audit fact that records the change.
     pub fact: Fact,
 }
 
-/// The effect of a change on the soak time of a rollout. Only the clock of the database measures this time.
+/// Whether a change starts the soak time of a rollout. The clock of the database measures this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SoakEffect {
-    /// The soak time is unchanged.
+    /// The soak time continues.
     Kept,
     /// The soak time starts with the commit.
     Begun,

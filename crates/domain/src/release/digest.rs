@@ -3,18 +3,19 @@
 use super::{Release, frozen_reference::FrozenReference};
 use std::fmt::Write as _;
 
-/// BLAKE3 of a release's bindings, resolved references and target. The verdicts of reviewers apply to this digest.
+/// The BLAKE3 digest of a release's bindings, resolved references and target. A verdict of a reviewer applies to one
+/// digest.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BindingsDigest(String);
 
 impl BindingsDigest {
-    /// Creates a digest from its stored text.
+    /// Creates a bindings digest from its stored text.
     #[must_use]
     pub const fn from_stored(text: String) -> Self {
         Self(text)
     }
 
-    /// The digest as text: `blake3:<hex>`.
+    /// The digest as text: `blake3:` and 64 hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -22,13 +23,13 @@ impl BindingsDigest {
 }
 
 impl Release {
-    /// The digest of the current bindings, resolved references and target.
+    /// The digest of the current bindings, references and target.
     #[must_use]
     pub fn bindings_digest(&self) -> BindingsDigest {
         BindingsDigest(format!("blake3:{}", blake3::hash(self.digest_text().as_bytes()).to_hex()))
     }
 
-    /// The text whose BLAKE3 hash is [`Self::bindings_digest`].
+    /// The text whose BLAKE3 digest is [`Self::bindings_digest`].
     #[must_use]
     pub fn digest_text(&self) -> String {
         let mut lines: Vec<String> = self

@@ -1,7 +1,7 @@
-//! The resolved references in the contents of a release.
+//! Frozen references: the references in a release's contents, resolved to versions.
 //!
-//! References are resolved when the release leaves draft, and are part of the approved digest. Therefore later
-//! versions of a referenced asset do not affect the release.
+//! The references are resolved when the release leaves draft, and are part of the bindings digest. Therefore later
+//! versions of a referenced asset do not change the release.
 
 use super::Binding;
 use crate::{
@@ -10,57 +10,57 @@ use crate::{
     slug::Slug,
 };
 
-/// The maximum number of frozen references of a release, including references of referenced contents.
+/// The maximum number of frozen references of a release, including the references in referenced contents.
 pub const MAX_REFERENCES: usize = 500;
 
-/// A reference in bound or referenced content, together with the version to which it was resolved.
+/// A reference in bound or referenced content, with the version to which it is resolved.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrozenReference {
-    /// The version that contains the reference.
+    /// The version whose content contains the reference.
     pub from_version_id: AssetVersionId,
     /// The slug of the referenced asset.
     pub slug: Slug,
-    /// The label in the reference; `None` if the reference leaves the version open.
+    /// The version label in the reference; `None` if the reference names no version.
     pub label: Option<VersionLabel>,
-    /// The referenced asset.
+    /// The asset that the reference names.
     pub asset_id: AssetId,
-    /// The kind of the referenced asset.
+    /// The kind of the asset that the reference names.
     pub kind: AssetKind,
-    /// The resolved version.
+    /// The version to which the reference is resolved.
     pub asset_version_id: AssetVersionId,
-    /// The resolved version's label.
+    /// The label of the version to which the reference is resolved.
     pub version_label: VersionLabel,
-    /// The resolved version's checksum.
+    /// The checksum of the version to which the reference is resolved.
     pub checksum: Checksum,
 }
 
 impl FrozenReference {
-    /// The line of this reference in the text of the bindings digest.
+    /// The line that represents this reference in the text of the bindings digest.
     pub(super) fn digest_line(&self) -> String {
         let label = self.label.as_ref().map_or("*", VersionLabel::as_str);
         format!("reference {} {} {label} {} {}", self.from_version_id, self.slug, self.asset_version_id, self.checksum)
     }
 }
 
-/// A reference for which no matching version exists.
+/// A reference for which the store has no matching version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnresolvedReference {
-    /// The stable code: a code of the prompt grammar for prompt includes, otherwise `reference_unresolved`.
+    /// The stable code: for a prompt include a code of the prompt grammar, otherwise `reference_unresolved`.
     pub code: &'static str,
-    /// The message for people, which contains no part of the content.
+    /// The text for people. It contains no part of the content.
     pub message: &'static str,
     /// The asset whose content contains the reference.
     pub asset_slug: Slug,
-    /// The JSON pointer to the reference in the content.
+    /// The JSON pointer to the reference within the content.
     pub pointer: String,
-    /// The byte offset of the token; only for prompt includes.
+    /// The byte offset of the include token within the prompt; `None` outside of prompts.
     pub offset: Option<usize>,
 }
 
 /// The code of an unresolved reference outside of prompts.
 pub const REFERENCE_UNRESOLVED: &str = "reference_unresolved";
 
-/// The version to which a reference in the content of a version resolves.
+/// The frozen version to which a reference in the content of a binding is resolved.
 #[must_use]
 pub fn resolve<'r>(
     frozen: &'r [FrozenReference],

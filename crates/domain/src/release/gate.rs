@@ -1,4 +1,5 @@
-//! Gates: the requirements of each next state, reported by the same functions that decide about the transition.
+//! Gates: the requirements of each transition of a release. They use the functions that also decide about the
+//! transition.
 
 use super::{
     Release, ReleaseRefusal, StateName,
@@ -10,19 +11,19 @@ use super::{
 };
 use crate::{field_path, knowledge::ports::IndexPin};
 
-/// The result of a gate.
+/// Whether the requirement of a gate is met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GateVerdict {
     /// The requirement is met.
     Pass,
-    /// The requirement is met, but people should consider the warning.
+    /// The requirement is met, but people should read the warning.
     Warn,
     /// The requirement is unmet.
     Blocked,
 }
 
 impl GateVerdict {
-    /// The wire form.
+    /// The wire form, such as `pass`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,37 +34,37 @@ impl GateVerdict {
     }
 }
 
-/// A requirement of a release transition.
+/// One requirement of a transition, with its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gate {
-    /// The state that the transition leads to.
+    /// The state to which the transition leads.
     pub to: StateName,
     /// The lane that the gate concerns; `None` if it concerns the whole transition.
     pub lane: Option<Lane>,
-    /// The name of the gate.
+    /// The name of the gate, such as `flow`.
     pub name: &'static str,
-    /// The result of the gate.
+    /// Whether the requirement is met.
     pub verdict: GateVerdict,
-    /// The name of the gate if it passes, otherwise the stable code of the problem.
+    /// The name of the gate if it passes; otherwise the stable code of the problem.
     pub code: &'static str,
-    /// The message for people.
+    /// The text that explains the result to people.
     pub message: String,
 }
 
-/// The data from which the gates are evaluated, in addition to the release.
+/// The data that gates read in addition to the release.
 #[derive(Clone, Debug)]
 pub struct GateContext<'a> {
     /// The deployment with the current lane holders.
     pub deployment: &'a Deployment,
-    /// The environment's approval rule.
+    /// The approval requirements of the environment.
     pub approval_rule: ApprovalRule,
-    /// The activation report of the bound contents.
+    /// The facts about the bound contents.
     pub activation_report: &'a ActivationReport,
-    /// The unresolved references. Only the gates of a draft evaluate them.
+    /// The references that cannot be resolved. Only the gates of a draft read them.
     pub unresolved_references: &'a [UnresolvedReference],
 }
 
-/// The gates of an activation except approvals and lane, each with its message when it passes.
+/// The gates of an activation except those for approvals and lanes. Each name has the message of a passed gate.
 pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
     ("policy_bundle", "a policy bundle is bound"),
     ("flow", "the bound flow is executable, or none is bound"),
@@ -77,7 +78,7 @@ pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
 ];
 
 impl Release {
-    /// All gates of all states to which the release can change, in the order of the states.
+    /// All gates of all transitions that are possible now, in the order of the target states.
     #[must_use]
     pub fn gates(&self, context: &GateContext<'_>) -> Vec<Gate> {
         let mut gates = Vec::new();
@@ -98,14 +99,15 @@ impl Release {
                     gates.push(workload_gate(context.activation_report));
                     gates.extend(self.activation_gates(context.activation_report));
                 }
-                // Transitions to these states have no gates.
+                // The transitions to these states have no gates.
                 StateName::Draft | StateName::Superseded | StateName::Retired => {}
             }
         }
         gates
     }
 
-    /// Warns of an empty draft: a review of it has no subject, and no activation can follow.
+    /// The gate that warns of a release without bindings, because reviewers have nothing to review and no activation
+    /// can follow.
     fn bindings_gate(&self, to: StateName) -> Gate {
         if !self.bindings.is_empty() {
             return passed(to, "bindings", "the release binds versions");
@@ -142,9 +144,9 @@ impl Release {
         Gate { lane: Some(lane), ..gate }
     }
 
-    /// The warnings before the approval: the unmet requirements that would refuse a later activation, and the warnings
-    /// of an activation. They do not prevent the transition to `to`, because an operator can still meet most
-    /// requirements of a frozen release.
+    /// The problems that would refuse a later activation, and the warnings of an activation, as warnings before the
+    /// approval. They do not prevent the transition to `to`, because an operator can still solve most of them after the
+    /// bindings are frozen.
     fn early_activation_warnings(&self, to: StateName, report: &ActivationReport) -> Vec<Gate> {
         let retired_workload = report.is_workload_retired.then(|| {
             let refusal = ReleaseRefusal::WorkloadRetired;
@@ -190,8 +192,8 @@ impl Release {
     }
 }
 
-/// Compares the documents of the bound knowledge bases with those at the approval. Returns `None` without a bound
-/// knowledge base or without an approval. Documents that were added later only cause a warning.
+/// The gate that compares the documents of the bound knowledge bases with the documents at the approval. `None` without
+/// a bound knowledge base or without an approval. Documents that were added later only cause a warning.
 #[must_use]
 pub fn documents_gate(pins: &[IndexPin]) -> Option<Gate> {
     let drifted = pins.iter().filter(|pin| pin.latest != pin.pinned).count();

@@ -1,17 +1,17 @@
-//! Lanes, and the history of their holders.
+//! Lanes of a workload, and the history of their holders.
 
 use super::State;
 use crate::{id::ReleaseId, store::Revision, time::Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A service lane, ordered from the most restrictive to the most general.
+/// A service level of a workload. The order is from the most restrictive to the most general lane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lane {
-    /// For canary or internal traffic.
+    /// The lane for canary or internal traffic.
     Restricted,
-    /// For a limited audience.
+    /// The lane for a limited audience.
     Guided,
-    /// For general traffic.
+    /// The lane for general traffic.
     Standard,
 }
 
@@ -19,7 +19,7 @@ impl Lane {
     /// Every lane, most restrictive first.
     pub const ALL: [Self; 3] = [Self::Restricted, Self::Guided, Self::Standard];
 
-    /// The wire form.
+    /// The wire form, such as `restricted`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Lane {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| lane.as_str() == text)
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Lane {
     }
 }
 
-/// The lanes on which a release can be activated.
+/// The lanes that a release is meant to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetLane {
     /// Every lane.
@@ -63,7 +63,7 @@ impl TargetLane {
     pub const ALL: [Self; 4] =
         [Self::All, Self::One(Lane::Restricted), Self::One(Lane::Guided), Self::One(Lane::Standard)];
 
-    /// The wire form.
+    /// The wire form, such as `all`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl TargetLane {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::One) }
@@ -88,27 +88,27 @@ impl TargetLane {
     }
 }
 
-/// The reassignment of a lane.
+/// The change of a lane's holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneMove {
-    /// The reassigned lane.
+    /// The lane whose holder changed.
     pub lane: Lane,
-    /// The previous holder.
+    /// The previous holder, if the lane had one.
     pub from: Option<ReleaseId>,
-    /// The new holder.
+    /// The new holder; `None` if the lane has none now.
     pub to: Option<ReleaseId>,
 }
 
-/// The reassignment of a lane, as the history records it.
+/// One reassignment in the lane history of a deployment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneHistoryEntry {
-    /// The deployment revision that the reassignment created.
+    /// The deployment revision that the commit of the reassignment created.
     pub revision: Revision,
     /// The reassigned lane.
     pub lane: Lane,
-    /// The previous holder.
+    /// The previous holder, if the lane had one.
     pub from: Option<ReleaseId>,
-    /// The new holder.
+    /// The new holder; `None` if the lane had none afterwards.
     pub to: Option<ReleaseId>,
     /// The reason for the reassignment.
     pub reason: MoveReason,
@@ -121,15 +121,15 @@ pub struct LaneHistoryEntry {
 pub struct LaneTenure {
     /// The release that held the lane.
     pub release: ReleaseId,
-    /// The start of the period.
+    /// The time at which the release took the lane.
     pub from: Timestamp,
-    /// The end; `None` while the release holds the lane.
+    /// The time at which the release lost the lane; `None` while it holds the lane.
     pub to: Option<Timestamp>,
-    /// The reason for the assignment.
+    /// The reason why the release received the lane.
     pub reason: MoveReason,
 }
 
-/// The tenures of a lane, newest first. The history entries must also be ordered newest first.
+/// The periods in which releases held the lane, newest first. `history` must also be ordered newest first.
 #[must_use]
 pub fn lane_tenures(history: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     let mut end = None;
@@ -143,16 +143,16 @@ pub fn lane_tenures(history: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure>
     tenures
 }
 
-/// The reason for a lane reassignment.
+/// The reason why a lane changed its holder, as the lane history records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveReason {
-    /// A release was activated.
+    /// A release was activated on the lane.
     Activation,
     /// A rollout advanced to the lane.
     Advance,
-    /// The holder was retired.
+    /// The holder of the lane was retired.
     Retirement,
-    /// The holder was rolled back, and the previous holder holds the lane again.
+    /// The holder was rolled back, and an earlier holder received the lane again.
     Rollback,
 }
 
@@ -160,13 +160,13 @@ impl MoveReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Activation, Self::Advance, Self::Retirement, Self::Rollback];
 
-    /// Parses the form in the history.
+    /// Parses the name in the lane history; `None` for an unknown name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
-    /// The form in the history.
+    /// The name in the lane history, such as `activation`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl MoveReason {
 }
 
 impl State {
-    /// Whether a release in this state can hold lanes.
+    /// Whether a release in this state can hold a lane.
     #[must_use]
     pub const fn can_hold_lanes(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The check for inputs that a policy requires but no run has. A rule that reads such an input fails, and thereby
+//! The check for inputs that a policy requires and no run has. A rule that reads such an input fails, and the failure
 //! denies every run.
 
 use super::activate::{UnmetRequirement, unmet};
@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 /// The maximum number of inputs that the gates list.
 const MAX_LISTED: usize = 20;
 
-/// An input that a rule requires, but that neither the interface of the workload nor the trigger of the flow
-/// declares.
+/// An input that a rule requires, and that neither the interface of the workload nor the trigger of the flow declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UndeclaredInput {
-    /// The identifier of the rule.
+    /// The identifier of the rule that reads the input.
     pub rule: String,
     /// The name of the input.
     pub input: String,
 }
 
-/// The declared inputs; `None` if nothing declares inputs, because a run may then have any input.
+/// The declared inputs of a run; `None` if nothing declares inputs, because a run may then have any input.
 ///
-/// If the interface has fields, it decides, because runs then have no other inputs. Otherwise the trigger of the
-/// flow decides.
+/// If the interface has fields, only they count, because runs then have no other inputs. Otherwise the inputs of the
+/// flow's trigger count.
 pub(super) fn declared_inputs<'n>(interface: &[&'n str], trigger: &'n [String]) -> Option<BTreeSet<&'n str>> {
     match (interface, trigger) {
         ([], []) => None,
@@ -29,7 +28,8 @@ pub(super) fn declared_inputs<'n>(interface: &[&'n str], trigger: &'n [String]) 
     }
 }
 
-/// The inputs that rules require and that are not declared. The result is empty if nothing declares inputs.
+/// The inputs that rules require and nothing declares. The result is empty if the release and its workload declare no
+/// inputs at all.
 #[must_use]
 pub fn undeclared_inputs(
     required: &[(String, Vec<String>)],
@@ -44,7 +44,7 @@ pub fn undeclared_inputs(
     required.iter().flat_map(undeclared_of_rule).take(MAX_LISTED).collect()
 }
 
-/// The warnings that the gate `policy_bundle` reports for these inputs.
+/// The warnings about these inputs that the gate `policy_bundle` reports.
 pub(super) fn undeclared_warnings(inputs: &[UndeclaredInput]) -> impl Iterator<Item = UnmetRequirement> {
     inputs.iter().map(|UndeclaredInput { rule, input }| {
         let message = format!(

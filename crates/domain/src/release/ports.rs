@@ -1,4 +1,4 @@
-//! The ports of the stores of releases, deployments and rollback recommendations.
+//! The ports that store releases, deployments and rollback recommendations.
 
 use super::{
     Release, StateName,
@@ -19,17 +19,17 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// A release and its deployment, read in one query.
+/// A release and the deployment of its workload, read in one query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseWithDeployment {
-    /// The release.
+    /// The release as it is stored.
     pub release: Release,
     /// The lane holders of the release's workload in its environment.
     pub deployment: Deployment,
 }
 
 impl ReleaseWithDeployment {
-    /// Sets the start of the current lane's soak to the time that the store reports.
+    /// Sets the time at which the current lane's soak started, as the store measured it.
     #[must_use]
     pub fn with_soak_start(mut self, soak_start: Option<Timestamp>) -> Self {
         self.release.0.rollout = self.release.0.rollout.map(|rollout| rollout.with_soak_start(soak_start));
@@ -37,33 +37,33 @@ impl ReleaseWithDeployment {
     }
 }
 
-/// A release and its tenant, for background tasks that process all tenants.
+/// A release with its tenant, for background tasks that cover all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TenantRelease {
-    /// The tenant of the release.
+    /// The tenant to which the release belongs.
     pub tenant: TenantId,
-    /// The release.
+    /// The identifier of the release.
     pub release: ReleaseId,
 }
 
-/// The filter of a list of releases.
+/// The conditions of a list of releases. A release must meet all that are set.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseFilter {
-    /// Include only releases of this workspace.
+    /// Only releases of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Include only releases of this workload.
+    /// Only releases of this workload.
     pub workload: Option<WorkloadId>,
-    /// Include only releases in this environment.
+    /// Only releases in this environment.
     pub environment: Option<Slug>,
-    /// Include only releases in this state.
+    /// Only releases in this state.
     pub state: Option<StateName>,
-    /// Include only releases within the caller's visible scopes; `None` includes the whole tenant.
+    /// Only releases within these scopes, which the caller may see; `None` covers the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
-    /// Whether to exclude releases of built-in workloads.
+    /// Whether the list omits releases of built-in workloads.
     pub excludes_builtin: bool,
 }
 
-/// The current revisions, with which a cached view of a deployment must agree.
+/// The current revisions of a deployment and of access. A cached view is valid while both are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Revisions {
     /// The revision of the deployment.
@@ -72,10 +72,10 @@ pub struct Revisions {
     pub access: Revision,
 }
 
-/// Stores releases, their bindings and their approvals.
+/// Stores releases with their bindings and verdicts.
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
-    /// Finds a release with its bindings, verdicts and deployment. The verdicts have no notes.
+    /// Finds a release with its bindings, its verdicts without notes, and its deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError>;
     /// Finds the workspace and the workload of a release.
     async fn location(
@@ -83,35 +83,36 @@ pub trait ReleaseStore: Send + Sync {
         scope: TenantScope,
         id: ReleaseId,
     ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
-    /// Lists a page of releases without bindings or verdicts, newest first.
+    /// Lists one page of releases without bindings and verdicts, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
         page: PageRequest,
     ) -> Result<Page<Release>, StoreError>;
-    /// Lists a page of a release's verdicts with their notes, newest first.
+    /// Lists one page of the verdicts on a release with their notes, newest first.
     async fn approvals(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReviewerVerdict>, StoreError>;
-    /// Finds a verdict on a release, with its note.
+    /// Finds one verdict on a release, with its note.
     async fn approval(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         approval: ApprovalId,
     ) -> Result<Option<ReviewerVerdict>, StoreError>;
-    /// Stores a draft, and an empty deployment if none exists. Fails with `Stale` if the workload is retired.
+    /// Stores a draft, and an empty deployment if the environment has none. Fails with `Stale` if the workload is
+    /// retired.
     async fn commit_draft(
         &self,
         scope: TenantScope,
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores the binding that was added to a draft last.
+    /// Stores the newest binding of a draft.
     async fn commit_binding(
         &self,
         scope: TenantScope,
@@ -125,14 +126,14 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<Release>,
         binding: BindingId,
     ) -> Result<(), CommitError>;
-    /// Stores a verdict and its effect on the release.
+    /// Stores a verdict, and the state of the release after it.
     async fn commit_review(
         &self,
         scope: TenantScope,
         change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a transition that reassigns no lane.
+    /// Stores a transition of a release that reassigns no lane.
     async fn commit_transition(
         &self,
         scope: TenantScope,
@@ -141,17 +142,17 @@ pub trait ReleaseStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// Stores which releases serve a workload in an environment on which lanes.
+/// Stores which release holds which lane of a workload in an environment.
 #[async_trait]
 pub trait DeploymentStore: Send + Sync {
-    /// Finds the lane holders; `None` before the first release in the environment.
+    /// Finds the lane holders of a workload; `None` if the environment has had no release.
     async fn deployment(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError>;
-    /// Lists the environments in which the lane or a more general lane has an active release, ordered by name.
+    /// Lists the environments in which a release holds this lane or a more general one, ordered by name.
     async fn environments_serving(
         &self,
         scope: TenantScope,
@@ -159,8 +160,7 @@ pub trait DeploymentStore: Send + Sync {
         lane: Lane,
         limit: u32,
     ) -> Result<Vec<Slug>, StoreError>;
-    /// Lists the lane history of a workload in an environment, newest first, with at most `limit` entries for each
-    /// lane.
+    /// Lists the reassignments of lanes in an environment, newest first, with at most `limit` entries for each lane.
     async fn lane_history(
         &self,
         scope: TenantScope,
@@ -168,7 +168,7 @@ pub trait DeploymentStore: Send + Sync {
         environment: &Slug,
         limit: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
-    /// Reads the revisions of a deployment and of the tenant's access rules.
+    /// Reads the revision of a deployment and the access revision of the tenant.
     async fn current_revisions(
         &self,
         scope: TenantScope,
@@ -176,8 +176,8 @@ pub trait DeploymentStore: Send + Sync {
         environment: &Slug,
     ) -> Result<Option<Revisions>, StoreError>;
     /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
-    /// releases, the history, and the evidence. Returns the start of the current lane's soak if the release has a
-    /// rollout.
+    /// releases, the lane history and the evidence. If the release has a rollout, returns the time at which the current
+    /// lane's soak started.
     async fn commit_lane_change(
         &self,
         scope: TenantScope,
@@ -189,14 +189,14 @@ pub trait DeploymentStore: Send + Sync {
 /// Reads the evidence artifacts of releases.
 #[async_trait]
 pub trait ReleaseEvidenceStore: Send + Sync {
-    /// Finds an artifact of a release.
+    /// Finds one evidence artifact of a release.
     async fn find_artifact(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<Option<ReleaseEvidenceArtifact>, StoreError>;
-    /// Lists a page of a release's artifacts, newest first.
+    /// Lists one page of a release's evidence artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
@@ -205,20 +205,20 @@ pub trait ReleaseEvidenceStore: Send + Sync {
     ) -> Result<Page<ReleaseEvidenceArtifact>, StoreError>;
 }
 
-/// Reads the releases that serve and the results of their runs, for rollouts and the rollback advisor.
+/// Reads the releases that hold lanes and the results of their runs, for rollouts and rollback recommendations.
 #[async_trait]
 pub trait ServingReleaseStore: Send + Sync {
-    /// Counts the runs and the failures among the newest ended runs of a release, at most `newest`.
+    /// Counts the newest ended runs of a release, at most `newest`, and the failures among them.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
-    /// Lists releases of all tenants that hold lanes, in a stable order, starting after the given release.
+    /// Lists releases of all tenants that hold lanes, in a stable order from the release `after`.
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
 }
 
-/// Stores recommendations of the rollback advisor.
+/// Stores rollback recommendations.
 #[async_trait]
 pub trait RecommendationStore: Send + Sync {
-    /// Claims the periodic recommendation job. Only one process per interval receives true.
+    /// Claims the scheduled job of the recommendations. Only one process receives `true` in each interval.
     async fn claim_recommendation_job(&self) -> Result<bool, StoreError>;
-    /// Stores a changed recommendation.
+    /// Stores a recommendation that changed.
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

@@ -1,15 +1,15 @@
-//! The gate of provider accounts: a run can call a model only through an account that this server has configured.
+//! The gate of provider accounts. A run can call a model only through an account that this server has configured.
 
 use super::activate::{UnmetRequirement, unmet};
 
-/// An approved route, and whether this server has its provider account.
+/// An approved route of the model policy, and whether this server has its provider account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteAccount {
     /// The identifier of the route in its model policy.
     pub route_id: String,
-    /// The name of the provider account.
+    /// The name of the provider account that the route uses.
     pub account_slot: String,
-    /// Whether this server has configured the account.
+    /// Whether this server has configured the provider account.
     pub is_configured: bool,
 }
 
@@ -24,7 +24,7 @@ impl RouteAccount {
     }
 }
 
-/// If no route has a configured account, the requirements for all routes.
+/// The unmet requirements for all routes if no route has a configured account; otherwise empty.
 pub(super) fn unmet_account_requirements(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
     if routes.iter().any(|route| route.is_configured) {
         return Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn unmet_account_requirements(routes: &[RouteAccount]) -> Vec<UnmetRe
     routes.iter().map(RouteAccount::unmet_requirement).collect()
 }
 
-/// If some routes have a configured account, the warnings about the other routes, which runs skip.
+/// The warnings about routes without a configured account, which runs skip; empty if no route has one.
 pub(super) fn account_warnings(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
     if !routes.iter().any(|route| route.is_configured) {
         return Vec::new();

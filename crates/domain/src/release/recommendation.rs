@@ -1,4 +1,4 @@
-//! Rollback recommendations, which are derived from the runs of a release and trigger no action.
+//! Rollback recommendations. They follow from the results of a release's runs and trigger no action.
 
 use super::{Release, ReleaseRecord};
 use crate::{
@@ -9,37 +9,37 @@ use crate::{
 };
 use serde_json::json;
 
-/// The number of ended and failed runs among the latest runs of a release.
+/// The results of the latest ended runs of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedRuns {
     /// The number of ended runs.
     pub ended: u32,
-    /// The number of failed or timed-out runs.
+    /// The number of these runs that failed or exceeded their deadline.
     pub failed: u32,
 }
 
-/// A recommendation, with the data on which it is based.
+/// The recommendation for a release, with the numbers from which it follows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RollbackRecommendation {
     /// Whether a rollback is recommended.
     pub is_recommended: bool,
-    /// The share of failed runs, 0 without runs.
+    /// The share of failed runs, from 0 to 1; 0 without runs.
     pub error_rate: f64,
-    /// The number of evaluated runs.
+    /// The number of ended runs that were evaluated.
     pub sample_size: u32,
-    /// The maximum acceptable share of failed runs.
+    /// The share of failed runs above which a rollback is recommended.
     pub threshold: f64,
 }
 
 impl EndedRuns {
-    /// The share of failed runs, 0 without runs.
+    /// The share of failed runs, from 0 to 1; 0 without runs.
     #[must_use]
     pub fn error_rate(self) -> f64 {
         if self.ended == 0 { 0.0 } else { f64::from(self.failed) / f64::from(self.ended) }
     }
 
-    /// The recommendation for these runs. A rollback is not recommended if there are fewer runs than the sample
-    /// size.
+    /// The recommendation that follows from these runs. A rollback is never recommended for fewer runs than the
+    /// configured sample size.
     #[must_use]
     pub fn recommend(self, config: &RolloutConfig) -> RollbackRecommendation {
         let error_rate = self.error_rate();
@@ -53,8 +53,8 @@ impl EndedRuns {
 }
 
 impl Release {
-    /// Records a changed recommendation; `None` if the recommendation is unchanged. The record does not affect
-    /// decisions of people, so the revision of the release stays unchanged.
+    /// Records the recommendation; `None` if it is the same as before. The revision of the release stays unchanged,
+    /// because decisions of people do not depend on this record.
     #[must_use]
     pub fn record_recommendation(
         &self,

@@ -1,4 +1,4 @@
-//! Refusals of release operations.
+//! The reasons why operations on releases are refused.
 
 use super::{
     StateName,
@@ -10,19 +10,19 @@ use crate::access::Roles;
 /// The reason why a release operation is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReleaseRefusal {
-    /// Bindings can change only in drafts.
+    /// The release is not a draft, so its bindings cannot change.
     #[error("bindings can change only in drafts")]
     NotEditable {
-        /// The current state.
+        /// The current state of the release.
         state: StateName,
     },
     /// The release has no such binding.
     #[error("the release has no such binding")]
     NotBound,
-    /// The role is not the asset's kind.
+    /// The requested role differs from the kind of the asset.
     #[error("the role is not the asset's kind")]
     RoleKindMismatch,
-    /// The role is already bound.
+    /// The release already binds a version in this role.
     #[error("the role is already bound")]
     DuplicateRole,
     /// The release has the maximum number of bindings.
@@ -31,18 +31,18 @@ pub enum ReleaseRefusal {
     /// The texts and compiled contents of the release exceed the memory limit of a run plan.
     #[error("the run plan of the release exceeds its memory limit")]
     TooLarge,
-    /// The asset accepts no new bindings.
+    /// The lifecycle of the asset does not permit new bindings.
     #[error("the asset accepts no new bindings")]
     AssetNotActive,
     /// The current state does not permit the transition.
     #[error("the current state does not allow this transition")]
     InvalidTransition {
-        /// The current state.
+        /// The current state of the release.
         from: StateName,
-        /// The valid next states.
+        /// The states to which the release can change.
         valid: Vec<StateName>,
     },
-    /// Too few approvals count, or the latest verdict is a rejection.
+    /// Not enough approvals count, or a newer verdict is a rejection.
     #[error("{}", missing_approvals(*counted, *needed, *refused, *excludes_authors))]
     ApprovalRequired {
         /// The number of people who approved the current bindings.
@@ -54,43 +54,43 @@ pub enum ReleaseRefusal {
         /// Whether approvals by the authors of the release do not count.
         excludes_authors: bool,
     },
-    /// Authors may not approve the release in this environment.
+    /// An author of the release tried to approve it, and the environment or the workload profile forbids that.
     #[error("authors of a release may not approve it in this environment: {SELF_APPROVAL_REMEDY}")]
     SelfApprovalNotAllowed,
-    /// The release has the maximum number of verdicts, per person or in total.
+    /// The number of verdicts on the release has reached a limit, per person or in total.
     #[error("a release accepts 50 verdicts per person and 500 in total, plus one objection per person")]
     TooManyVerdicts,
-    /// None of the caller's roles can approve.
+    /// The reviewer has none of the roles that can approve the release.
     #[error("none of the caller's roles can approve this release")]
     RoleDoesNotApprove {
         /// The roles of which a reviewer needs at least one.
         needed: Roles,
     },
-    /// Activation requirements are unmet.
+    /// The release does not meet these requirements of activation.
     #[error("{} activation requirements are unmet", .0.len())]
     ActivationBlocked(Vec<UnmetRequirement>),
-    /// The workload is retired. Releases of a retired workload can take no lane.
+    /// The workload is retired. A release of a retired workload can take no lane.
     #[error("the workload is retired")]
     WorkloadRetired,
-    /// The release does not target the lane.
+    /// The lane is not a target lane of the release.
     #[error("the release does not target this lane")]
     LaneNotTargeted,
-    /// A rollout of the release is in progress.
+    /// A rollout of the release is in progress, which the operation would disturb.
     #[error("a rollout of the release is in progress")]
     RolloutInProgress,
-    /// No rollout is in progress.
+    /// The release has no rollout in progress.
     #[error("no rollout of the release is in progress")]
     RolloutNotInProgress,
-    /// The reason of the request is missing, too long, or contains invisible characters.
+    /// The reason in the request is missing, too long, or has invisible characters.
     #[error("a reason has 1 to 2000 characters, and no invisible ones except line breaks and tabs")]
     InvalidReason,
-    /// The release does not hold the lane that it would be rolled back from.
+    /// The release does not hold the lane from which it would be rolled back.
     #[error("the release does not hold this lane")]
     LaneNotHeld,
-    /// No earlier holder of the lane is eligible.
+    /// No earlier holder of the lane can receive it again.
     #[error("no earlier release can hold the lane again: each is retired or was rolled back from it, or there is none")]
     NoPreviousRelease,
-    /// References in the bound contents could not be resolved.
+    /// These references in the bound contents cannot be resolved.
     #[error("{} references are unresolved", .0.len())]
     UnresolvedReferences(Vec<UnresolvedReference>),
 }
@@ -119,7 +119,7 @@ impl ReleaseRefusal {
             Self::RolloutNotInProgress => "rollout_not_in_progress",
             Self::LaneNotHeld | Self::NoPreviousRelease => "no_previous_release",
             Self::InvalidReason => "invalid_text",
-            // An unresolved prompt include is reported with its code of the prompt grammar.
+            // An unresolved prompt include has its own code, which the prompt grammar defines.
             Self::UnresolvedReferences(unresolved) => {
                 unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
             }
@@ -127,7 +127,7 @@ impl ReleaseRefusal {
     }
 }
 
-/// Explains which settings exclude authors from approval, and how to change them.
+/// Tells people which settings exclude authors from approval, and how to change them.
 pub const SELF_APPROVAL_REMEDY: &str = "another person approves, or an administrator of the workspace sets \
     `allow_self_approval` in the settings of the environment (a bound workload profile with `separation_of_duties` \
     excludes authors too)";

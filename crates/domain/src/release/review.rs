@@ -1,4 +1,4 @@
-//! Release reviews: a verdict applies exactly to the digest that was reviewed.
+//! Reviews of releases. A verdict applies only to the bindings digest that its reviewer saw.
 
 use super::{BindingsDigest, Release, ReleaseRefusal, State, deployment::Deployment};
 use crate::{
@@ -13,25 +13,25 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The maximum number of verdicts per person and release.
+/// The maximum number of verdicts of one person on a release.
 pub const MAX_VERDICTS_PER_PERSON: usize = 50;
 
-/// The number of verdicts on a release from which on approvals are refused.
+/// The number of verdicts on a release at which further approvals are refused.
 pub const MAX_VERDICTS_FOR_APPROVAL: usize = 500;
 
-/// The maximum number of verdicts on a release, including objections. Each read of the release loads all verdicts
-/// without notes. When this number is reached, at least the newer half consists of objections. Further objections
-/// are then unnecessary to block the release.
+/// The maximum number of verdicts on a release, including objections. It is bounded, because each read of the release
+/// loads all verdicts without notes. At this number, at least the newer half are objections, which already block the
+/// release.
 pub const MAX_STORED_VERDICTS: usize = 1_000;
 
-/// The verdict of a reviewer on a release.
+/// The decision of a reviewer about a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The release may be activated.
+    /// The reviewer permits the activation of the release.
     Approved,
-    /// The release may not be activated.
+    /// The reviewer forbids the activation of the release.
     Rejected,
-    /// The release needs changes and returns to its author.
+    /// The reviewer returns the release to its author for changes.
     ChangesRequested,
 }
 
@@ -39,7 +39,7 @@ impl Verdict {
     /// Every verdict.
     pub const ALL: [Self; 3] = [Self::Approved, Self::Rejected, Self::ChangesRequested];
 
-    /// The wire form.
+    /// The wire form, such as `approved`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,44 +49,44 @@ impl Verdict {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
     }
 }
 
-/// The verdict of a reviewer on a bindings digest.
+/// A recorded verdict of a reviewer, which applies to one bindings digest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReviewerVerdict {
     /// The identifier of the verdict.
     pub approval_id: ApprovalId,
-    /// Whether the reviewer approves or objects.
+    /// The decision of the reviewer.
     pub verdict: Verdict,
-    /// The reviewer who gave the verdict.
+    /// The actor that reviewed the release.
     pub by: ActorRef,
     /// The time of the verdict.
     pub at: Timestamp,
-    /// The note of the reviewer. It is stored separately, because it can be erased. Only
+    /// The note of the reviewer. It is stored separately, so that it can be erased. Only
     /// [`ReleaseStore::approvals`](super::ports::ReleaseStore::approvals) and
     /// [`ReleaseStore::approval`](super::ports::ReleaseStore::approval) load it.
     pub note: Option<String>,
-    /// The bindings digest that was reviewed.
+    /// The bindings digest to which the verdict applies.
     pub subject_digest: BindingsDigest,
-    /// The age of the verdict when it was read, in whole seconds by the clock of the store.
+    /// The time since the verdict in whole seconds, as the store's clock measured it at the read.
     pub age_seconds: u64,
 }
 
-/// The approval requirements of an environment.
+/// The requirements that the approvals of a release must meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ApprovalRule {
     /// The number of people who must approve; at least one.
     pub min_approvals: usize,
     /// Whether authors of the release may approve it.
     pub self_approval: SelfApproval,
-    /// The roles of which an approver must have at least one; `None` permits any role.
+    /// The roles of which an approver needs at least one; `None` permits every role.
     pub roles: Option<Roles>,
-    /// The number of hours for which an approval is valid; `None` is unlimited.
+    /// The number of hours after which an approval no longer counts; `None` means never.
     pub valid_hours: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ pub enum SelfApproval {
 }
 
 impl ApprovalRule {
-    /// The rule of an environment, which does not restrict roles or validity.
+    /// The rule of an environment. It restricts neither roles nor the age of approvals.
     #[must_use]
     pub const fn new(min_approvals: usize, self_approval: SelfApproval) -> Self {
         Self { min_approvals, self_approval, roles: None, valid_hours: None }
@@ -124,7 +124,7 @@ impl ApprovalRule {
         self.valid_hours.is_none_or(|hours| approval.age_seconds < hours.saturating_mul(3_600))
     }
 
-    /// Combines two rules, so that the stricter of both applies to each requirement.
+    /// Combines two rules. For each requirement, the stricter one applies.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         let refused = [self.self_approval, other.self_approval].contains(&SelfApproval::Refused);
@@ -139,7 +139,7 @@ impl ApprovalRule {
         }
     }
 
-    /// The rule in a workload profile (`approval_policy`). Members that the profile omits add no requirement.
+    /// Reads the rule in a workload profile (`approval_policy`). Members that the profile omits add no requirement.
     #[must_use]
     pub fn from_profile(profile: &Value) -> Self {
         let policy = profile.get("approval_policy");
@@ -150,7 +150,7 @@ impl ApprovalRule {
         Self {
             min_approvals: read_whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if separation == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
-            // An empty list of roles adds no requirement.
+            // A profile with an empty list of roles does not restrict roles.
             roles: roles
                 .filter(|roles| !roles.is_empty())
                 .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
@@ -159,22 +159,22 @@ impl ApprovalRule {
     }
 }
 
-/// A verdict, and the release after the verdict.
+/// A new verdict, and the release after it.
 #[derive(Clone, Debug)]
 pub struct ReviewedRelease {
-    /// The release after the verdict.
+    /// The release with the new verdict.
     pub release: Release,
-    /// The verdict to record.
+    /// The new verdict to store.
     pub approval: ReviewerVerdict,
 }
 
 impl Release {
-    /// Records a verdict. `changes_requested` returns a release under review to draft. Other verdicts do not
-    /// change the state.
+    /// Records a verdict. `changes_requested` returns a release under review to draft. The other verdicts do not change
+    /// the state.
     ///
-    /// The limits are [`MAX_VERDICTS_PER_PERSON`] per person and [`MAX_VERDICTS_FOR_APPROVAL`] in total. An
-    /// objection is recorded beyond these limits unless the latest verdict of its author on the digest is one already.
-    /// Therefore an early approver can still object.
+    /// The limits are [`MAX_VERDICTS_PER_PERSON`] and [`MAX_VERDICTS_FOR_APPROVAL`]. A person may exceed them with one
+    /// objection, unless that person's latest verdict on the digest already is an objection. Therefore a person who
+    /// approved early can still object.
     ///
     /// # Errors
     /// If the environment does not permit authors to approve, or the limits are reached.
@@ -236,7 +236,7 @@ impl Release {
         Err(ReleaseRefusal::TooManyVerdicts)
     }
 
-    /// The fact that an author tried to approve the release and was refused.
+    /// Builds the fact that an author tried to approve the release.
     #[must_use]
     pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({
@@ -279,7 +279,7 @@ impl Release {
                 Verdict::Approved if approval.subject_digest == *digest => {
                     let is_excluded_author =
                         rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
-                    // An approval that does not count also does not override an earlier objection.
+                    // An approval that does not count does not override an earlier objection either.
                     if is_excluded_author || !rule.is_current(approval) {
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! Rollback: lanes return to their previous holders.
+//! Rollback: lanes return from a release to their earlier holders.
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State, StateName,
@@ -23,27 +23,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// An evidence artifact of a release.
+/// A document about a change of a release, such as a rollback.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseEvidenceArtifact {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// The release that the artifact describes.
+    /// The release that the document is about.
     pub release_id: ReleaseId,
-    /// The kind of the artifact: `rollback`.
+    /// The kind of the document: `rollback`.
     pub kind: String,
-    /// The content as canonical JSON.
+    /// The content of the document, as canonical JSON.
     pub content: String,
-    /// The checksum of the content.
+    /// The BLAKE3 checksum of the content.
     pub checksum: Checksum,
     /// The time at which the artifact was created.
     pub created_at: Timestamp,
-    /// The actor that caused the artifact.
+    /// The actor that made the change.
     pub created_by: ActorRef,
 }
 
 impl ReleaseEvidenceArtifact {
-    /// Verifies the content against its stored checksum.
+    /// Returns the artifact if its content matches its stored checksum.
     ///
     /// # Errors
     /// If the checksum does not match. The content must then not be shown.
@@ -68,25 +68,25 @@ impl ReleaseEvidenceArtifact {
 /// A lane that a rollback returned to an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReturnedLane {
-    /// The returned lane.
+    /// The lane that changed its holder.
     pub lane: Lane,
-    /// The earlier holder, which holds the lane again.
+    /// The earlier holder, which received the lane again.
     pub rolled_back_to: ReleaseId,
 }
 
-/// The content of a rollback document.
+/// The content of the document about a rollback.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RollbackRecord {
     /// The release that was rolled back.
     pub release_id: ReleaseId,
-    /// The reason that the caller stated.
+    /// The reason that the caller of the rollback gave.
     pub reason: String,
-    /// The returned lanes, starting with the lane that the release took last.
+    /// The returned lanes. The lane that the release took last is first.
     pub lanes: Vec<ReturnedLane>,
 }
 
-/// The earlier holders of a lane, latest first. The current holder and releases that were rolled back from the
-/// lane are excluded. `history` must be ordered newest first.
+/// The earlier holders of a lane, latest first. The current holder is excluded, and so is each release that was rolled
+/// back from the lane. `history` must be ordered newest first.
 #[must_use]
 pub fn earlier_holders(history: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || history.iter().filter(|entry| entry.lane == lane);
@@ -96,7 +96,7 @@ pub fn earlier_holders(history: &[LaneHistoryEntry], lane: Lane, holder: Release
     of_lane().filter_map(|entry| entry.to).filter(|release| skipped.insert(*release)).collect()
 }
 
-/// Validates the reason of a rollback.
+/// Checks the text that gives the reason of a rollback.
 ///
 /// # Errors
 /// If the reason is blank, too long, or contains invisible characters.
@@ -104,8 +104,8 @@ pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
     if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
 }
 
-/// The lanes that a release holds, starting with the lane that it took last. Lanes that were taken together start
-/// with the most general lane. `history` must be ordered newest first.
+/// The lanes that a release holds. The lane that it took last is first; among lanes taken together, the most general is
+/// first. `history` must be ordered newest first.
 #[must_use]
 pub fn lanes_by_recency(history: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
     let acquisition = |lane: Lane| history.iter().find(|entry| entry.lane == lane && entry.to == Some(release));
@@ -115,7 +115,7 @@ pub fn lanes_by_recency(history: &[LaneHistoryEntry], deployment: &Deployment, r
     held_lanes
 }
 
-/// A lane and the earlier holder that receives the lane in a rollback.
+/// A lane, and the earlier holder to which a rollback returns it.
 pub type LaneRollbackTarget<'a> = (Lane, &'a Release);
 
 impl Release {
@@ -128,8 +128,8 @@ impl Release {
         }
     }
 
-    /// Checks that the release holds the lane that a caller names. A release that is not active passes, because its
-    /// state then determines the refusal.
+    /// Checks that the release holds this lane. A release that is not active passes, because its state then determines
+    /// the refusal.
     ///
     /// # Errors
     /// When the release is active and another one holds the lane.
@@ -141,7 +141,7 @@ impl Release {
         Ok(())
     }
 
-    /// Rolls the release back from lanes that it holds.
+    /// Rolls the release back from these lanes. Each lane returns to the given earlier holder.
     ///
     /// # Errors
     /// If the release does not hold the lanes, an earlier holder is not eligible, or the reason is invalid.
@@ -192,9 +192,9 @@ impl Release {
             expected_release_revision: self.revision,
             deployment: next,
             expected_deployment_revision: deployment.revision,
-            // The change already contains the release itself, with its new state.
+            // This list omits the release itself, because the change contains it with its new state.
             superseded: Vec::new(),
-            // Only this release held the returned lanes, so no rollout of another release is affected.
+            // Only this release held the lanes, so the rollout of no other release is affected.
             stopped_rollouts: Vec::new(),
             soak: SoakEffect::Kept,
             requires_ended_soak: false,
@@ -206,8 +206,8 @@ impl Release {
         }))
     }
 
-    /// Checks that the release is active and holds each lane, and that each target can hold its lane again.
-    /// Returns the release's digest.
+    /// Checks that the release is active and holds each lane, and that each target can receive its lane. Returns the
+    /// bindings digest of the release.
     fn check_rollback(
         &self,
         rollbacks: &[LaneRollbackTarget<'_>],
@@ -280,11 +280,10 @@ mod tests {
         Uuid::from_u128(number).into()
     }
 
-    /// A step in the history of a lane: the previous and the next holder (0 for none), and whether the step was a
-    /// rollback.
+    /// One reassignment of a lane: the previous holder, the next holder (0 for none), and whether a rollback caused it.
     type HistoryStep = (u128, u128, bool);
 
-    /// The history of one lane. The steps are given oldest first.
+    /// The history of one lane, from steps that are ordered oldest first.
     fn history(steps: &[HistoryStep]) -> Vec<LaneHistoryEntry> {
         let holder = |number| (number != 0).then(|| release(number));
         let entries = steps.iter().zip(2..).map(|((from, to, is_rollback), revision)| LaneHistoryEntry {
@@ -305,12 +304,12 @@ mod tests {
         let cases: [(&[HistoryStep], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
-            // Release 3 was rolled back from the lane, so it is not eligible.
+            // Release 3 was rolled back from this lane, so it cannot receive the lane again.
             (&[(0, 1, false), (1, 2, false), (2, 3, false), (3, 2, true)], 2, &[1]),
             (&[(0, 1, false), (1, 2, false), (2, 1, true)], 1, &[]),
-            // The lane had no holder for some time.
+            // The lane had no holder between releases 1 and 2.
             (&[(0, 1, false), (1, 0, false), (0, 2, false)], 2, &[1]),
-            // A release that was activated after a rollback can itself be rolled back.
+            // A release that was activated after a rollback can be rolled back too.
             (&[(0, 1, false), (1, 2, false), (2, 1, true), (1, 3, false)], 3, &[1]),
         ];
         for (steps, holder, expected) in cases {

@@ -139,13 +139,13 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
     }
 }
 
-/// A release that held the lanes before and is eligible for rollback.
+/// A release that held lanes before, so that a rollback can return lanes to it.
 fn earlier_holder() -> Release {
     let digest = approved(9).bindings_digest();
     Release(ReleaseRecord { state: State::Superseded { digest }, ..approved(9).0 })
 }
 
-/// Tries every transition from a state, and returns the resulting state or the refusal of each.
+/// Tries every transition from this state. Each entry has the new state or the refusal.
 fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
@@ -174,7 +174,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
             "rollback",
             release.roll_back(&rollbacks, &deployment, artifact_id, reason, &stamp).map(state),
         ),
-        // This transition needs a rollout, so the release has one in every state.
+        // An advance needs a rollout, so the release has one in every state.
         (
             StateName::Active,
             "rollout/advance",
@@ -188,7 +188,7 @@ fn started_rollout() -> Rollout {
     Rollout::start(plan, Revision::FIRST, Timestamp::new(NOW))
 }
 
-/// Creates the table of docs/release-states.md; `cargo xtask docs` copies the snapshot.
+/// Builds the table in docs/release-states.md. `cargo xtask docs` copies the snapshot there.
 #[test]
 fn tabulates_every_transition_from_every_state() {
     let names: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
@@ -211,7 +211,7 @@ fn valid_transitions_match_possible_ones() {
         let (release, deployment) = release_in_state(from);
         let valid_states = release.valid_transitions(&deployment);
         for (to, name, result) in try_transitions(from) {
-            // Transitions whose names are not states have their own API route.
+            // A transition whose name is no state has an API route of its own, so `valid_transitions` omits it.
             if StateName::parse(name).is_some() {
                 assert_eq!(valid_states.contains(&to), result.is_ok(), "{from:?} -> {name}");
             }

@@ -1,20 +1,20 @@
-//! The requirements on the tools of the bound flow's agents: each tool must be bound and callable.
+//! The requirements on the tools of the flow's agents. Each tool must be bound and callable.
 
 use super::activate::{UnmetRequirement, unmet};
 use crate::flow::ToolChoice;
 
-/// The status of a bound tool.
+/// A bound tool, and whether this server can call it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolStatus {
-    /// The slug of the asset.
+    /// The slug of the tool's asset.
     pub slug: String,
-    /// The name of the tool that models see.
+    /// The name by which models call the tool.
     pub name: String,
-    /// Whether this server can call the tool.
+    /// Whether this server can call a tool of this kind.
     pub is_available: bool,
 }
 
-/// The requirements on the agents' tools that the release does not meet.
+/// The requirements on the tools of these agents that the release does not meet.
 pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<UnmetRequirement> {
     let mut requirements = Vec::new();
     for name in agents.iter().flat_map(tool_names) {
@@ -34,7 +34,7 @@ pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus
             let message = format!("this server cannot call the tool `{}`", tool.slug);
             requirements.push(unmet("flow", "step_type_unavailable", message));
         }
-        // If two tools had the same name, the call of a model would be ambiguous.
+        // Two used tools with the same name would make a model's call ambiguous.
         if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
             let message = format!("two bound tools have the name `{}`", tool.name);
             requirements.push(unmet("references", "reference_unresolved", message));

@@ -1,5 +1,5 @@
-//! The check for variables of the bound prompt that neither the step that renders the prompt nor a declared input
-//! supplies. A run that reaches the step without them fails.
+//! The check for variables of the bound prompt that neither a step nor a declared input supplies. A run that renders
+//! the prompt without them fails.
 
 use super::{
     activate::{UnmetRequirement, unmet},
@@ -10,12 +10,12 @@ use crate::flow::{Flow, bound_prompt_use::CONVERSATION_INPUTS};
 /// The maximum number of variables that the gates list.
 const MAX_LISTED: usize = 20;
 
-/// A step that renders the bound prompt.
+/// A step of the flow that renders the bound prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PromptStep {
     /// The identifier of the step.
     pub step_id: String,
-    /// The names of the arguments that the step passes.
+    /// The names of the prompt arguments that the step passes.
     pub arguments: Vec<String>,
 }
 
@@ -33,19 +33,19 @@ impl PromptStep {
     }
 }
 
-/// A variable of the bound prompt that a step does not pass, and that is no declared input of a run.
+/// A variable of the bound prompt that a step does not pass and that no declared input supplies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnpassedVariable {
-    /// The identifier of the step.
+    /// The identifier of the step that renders the prompt.
     pub step_id: String,
-    /// The slug of the prompt.
+    /// The slug of the bound prompt.
     pub prompt: String,
     /// The name of the variable.
     pub variable: String,
 }
 
-/// The variables of the prompt that neither steps nor declared inputs supply. The result is empty if nothing declares
-/// inputs, because a run may then have any input, and the inputs of a run are arguments of its prompt too.
+/// The variables of the prompt that neither a step nor a declared input supplies. The result is empty if nothing
+/// declares inputs. A run may then have any input, and its inputs are arguments of its prompt too.
 #[must_use]
 pub fn unpassed_variables(
     prompt: &str,
@@ -55,7 +55,7 @@ pub fn unpassed_variables(
     trigger: &[String],
 ) -> Vec<UnpassedVariable> {
     let Some(declared) = declared_inputs(interface, trigger) else { return Vec::new() };
-    // A chat supplies its message without a declaration.
+    // A chat supplies these inputs, even if nothing declares them.
     let is_supplied = |name: &str| declared.contains(name) || CONVERSATION_INPUTS.contains(&name);
     let unpassed_of_step = |step: &PromptStep| {
         let missing = variables.iter().filter(|name| !is_supplied(name.as_str()) && !step.arguments.contains(name));
@@ -70,7 +70,7 @@ pub fn unpassed_variables(
     steps.iter().flat_map(unpassed_of_step).take(MAX_LISTED).collect()
 }
 
-/// The warnings that the gate `flow` reports for these variables.
+/// The warnings about these variables that the gate `flow` reports.
 pub(super) fn unpassed_warnings(variables: &[UnpassedVariable]) -> impl Iterator<Item = UnmetRequirement> {
     variables.iter().map(|UnpassedVariable { step_id, prompt, variable }| {
         let message = format!(

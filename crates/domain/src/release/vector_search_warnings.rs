@@ -1,6 +1,5 @@
-//! Gates for bound knowledge bases with vector search. They check whether queries can be embedded, and whether a
-//! search compares all chunks. They only warn, because the problems do not interrupt a release that already
-//! serves.
+//! Gates of bound knowledge bases with vector search: whether queries can be embedded, and whether a search compares
+//! all chunks. They only warn, because these problems do not stop a release that already serves.
 
 use super::{
     StateName,
@@ -8,32 +7,32 @@ use super::{
 };
 use crate::knowledge::retrieval::{EmbeddingModel, IndexWarning};
 
-/// The search status of a bound knowledge base, at the index revision that runs search.
+/// The state of a bound knowledge base, at the index revision that runs search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VectorIndexStatus {
     /// The slug of the knowledge base.
     pub slug: String,
-    /// Whether queries can be embedded with the model of the index.
+    /// Whether the model of the index can embed queries.
     pub embedding: QueryEmbeddingStatus,
-    /// The maximum number of chunks that a search compares; `None` if a search compares all chunks.
+    /// The maximum number of chunks that one search compares; `None` if a search compares all chunks.
     pub capped_at: Option<u32>,
 }
 
-/// Whether queries can be embedded with the model of the index.
+/// Whether the model of an index can embed queries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QueryEmbeddingStatus {
-    /// Queries can be embedded.
+    /// The model can embed queries.
     Searchable,
-    /// The chunks have vectors of several models, or some have none.
+    /// The chunks have vectors of several models, or some chunks have no vector.
     Partial,
-    /// The account of the index's embedding model is no longer configured.
+    /// The provider account of this embedding model is no longer configured.
     AccountMissing(EmbeddingModel),
-    /// The bound sovereignty profile refuses the route to the embedding model. The gate of routes reports this
+    /// The bound sovereignty profile refuses the route to the embedding model. Another gate, for routes, reports this
     /// problem.
     RouteRefused,
 }
 
-/// The gates of the knowledge bases; empty if the release binds no knowledge base with vector search.
+/// The gates of bound knowledge bases with vector search; empty if the release binds none.
 #[must_use]
 pub fn vector_gates(statuses: &[VectorIndexStatus]) -> Vec<Gate> {
     if statuses.is_empty() {

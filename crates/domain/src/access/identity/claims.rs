@@ -1,4 +1,4 @@
-//! The rules for the claims of an access token.
+//! The rules that the claims of an access token must satisfy.
 
 use super::{ClaimSource, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
 use crate::{slug::Slug, time::Timestamp};
@@ -6,38 +6,39 @@ use serde_json::{Number, Value};
 use std::time::Duration;
 use time::OffsetDateTime;
 
-/// Tolerated difference between the clocks of the issuer and of this server.
+/// The tolerated difference between the clocks of the issuer and of this server.
 pub(super) const LEEWAY: Duration = Duration::from_secs(60);
-/// The last second of the year 9999.
+/// The last second of the year 9999, counted from 1970.
 const MAX_SECONDS: u64 = 253_402_300_799;
-/// Maximum length of `sub` (OpenID Connect Core, 2) and of client identifiers, in bytes.
+/// The maximum length of a subject (OpenID Connect Core, 2) or client identifier, in bytes.
 const MAX_SUBJECT_BYTES: usize = 255;
-/// Claims that access tokens never contain: those of ID tokens (OpenID Connect Core, 2 and 3.3.2.11), of logout
-/// tokens, and of security event tokens (RFC 8417).
+/// The claims that access tokens never contain. They belong to ID tokens (OpenID Connect Core, 2 and 3.3.2.11), logout
+/// tokens and security event tokens (RFC 8417).
 const FOREIGN_CLAIMS: [&str; 4] = ["nonce", "at_hash", "c_hash", "events"];
-/// Claims that identify the client to which the issuer issued the token.
+/// The claims that can name the client to which the token was issued.
 const CLIENT_CLAIMS: [&str; 4] = ["client_id", "azp", "appid", "cid"];
 
-/// The claims that tokens of a configured issuer must contain, and the names of the claims with the identity.
+/// The claims that the tokens of one configured issuer must have, and the names of the claims that describe the
+/// identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimRules {
-    /// The issuer, compared byte by byte.
+    /// The issuer identifier, which is compared byte by byte.
     pub issuer: String,
-    /// The audience that a token must contain.
+    /// The audience that every token must contain.
     pub audience: String,
-    /// The claim with the name of a person.
+    /// The name of the claim that contains the name of a person.
     pub user_claim: String,
-    /// The claim with the groups.
+    /// The name of the claim that lists the groups.
     pub groups_claim: String,
-    /// The claim with the tenant.
+    /// The name of the claim that contains the tenant, if one is configured.
     pub tenant_claim: Option<String>,
-    /// The only tenant of this issuer's subjects; `None` if the configuration binds the issuer to no tenant.
+    /// The tenant to which the configuration binds all subjects of the issuer, if any.
     pub bound_tenant: Option<Slug>,
-    /// The portal's OAuth client. Tokens for this client alone are not access tokens for this server.
+    /// The OAuth client of the portal. A token for this client alone is not an access token for this server.
     pub portal_client_id: Option<String>,
 }
 
-/// An identity that a token claims. It is unproven until the signature is verified.
+/// The identity that the claims of a token state. It is unproven until the signature is verified.
 #[must_use]
 pub struct ClaimedIdentity(pub(super) VerifiedIdentity);
 
@@ -48,7 +49,7 @@ impl std::fmt::Debug for ClaimedIdentity {
 }
 
 impl ClaimedIdentity {
-    /// Converts the claims to a proven identity. The caller must have verified the signature with a key of
+    /// Converts the claimed identity to a verified one. The caller must have verified the signature with a key of
     /// [`ClaimRules::issuer`].
     #[must_use]
     pub fn into_verified(self) -> VerifiedIdentity {
@@ -57,7 +58,7 @@ impl ClaimedIdentity {
 }
 
 impl UnverifiedToken<'_> {
-    /// The time of issue by the issuer's clock; `None` if the claim is absent or not a time.
+    /// The time at which the issuer issued the token, by its own clock; `None` if the claim is absent or not a time.
     #[must_use]
     pub fn issued_at(&self) -> Option<Timestamp> {
         time_claim(self, "iat").ok().flatten()
@@ -65,7 +66,7 @@ impl UnverifiedToken<'_> {
 }
 
 impl ClaimRules {
-    /// Checks the claims of a token at the time `now`.
+    /// Checks the claims of an access token at the time `now`.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -120,11 +121,11 @@ impl ClaimRules {
     }
 }
 
-/// Checks `exp`, `nbf` and `iat`, and returns the expiry.
+/// Checks the claims `exp`, `nbf` and `iat` at the time `now`, and returns the expiry.
 pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
     let expires_at = time_claim(token, "exp")?.ok_or(InvalidToken::Time)?;
     let not_before = time_claim(token, "nbf")?;
-    // `iat` does not affect validity, but a wrong type shows that the token is forged or broken.
+    // `iat` does not limit the validity, but a wrong type shows that the token is forged or broken.
     time_claim(token, "iat")?;
     if now >= expires_at.plus(LEEWAY) {
         return Err(expired_refusal(expires_at, now));
@@ -155,7 +156,7 @@ pub(super) fn time_claim(token: &UnverifiedToken<'_>, name: &str) -> Result<Opti
     }
 }
 
-/// The time of a `NumericDate` (RFC 7519, 2): seconds since 1970, with or without a fraction.
+/// The time of a `NumericDate` (RFC 7519, 2), which is a number of seconds since 1970, with or without a fraction.
 fn timestamp(number: &Number) -> Option<Timestamp> {
     let nanos = match number.as_u64() {
         Some(seconds) if seconds <= MAX_SECONDS => i128::from(seconds).checked_mul(1_000_000_000)?,
@@ -168,7 +169,7 @@ fn timestamp(number: &Number) -> Option<Timestamp> {
     OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Timestamp::new)
 }
 
-/// Reads a claim that must be a string if it is present; `null` counts as absent.
+/// Reads a claim that is a string if it is present. The value `null` counts as absent.
 pub(super) fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str>, InvalidToken> {
     match token.claim(name) {
         None | Some(Value::Null) => Ok(None),
@@ -181,9 +182,9 @@ pub(super) fn is_identifier(text: &str) -> bool {
     (1..=MAX_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// The kind of the token's subject. It is a service only if the issuer issued the token to a client that acts for
-/// itself (client credentials). Every other subject is a person, so that people cannot become services by claims that
-/// they influence.
+/// The kind of the token's subject. It is a service only if the token was issued to a client that acts for itself
+/// (client credentials). Every other subject is a person, so that people cannot become services by claims that they
+/// influence.
 fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
     let client = own_subject(token, subject)
         .or_else(|| entra_application(token, subject))
@@ -191,14 +192,14 @@ fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
     client.map_or(IdentityKind::Person, |id| IdentityKind::Service { client_id: id.to_owned() })
 }
 
-/// The client identifier, if the client is the subject of its own token (RFC 9068, 5).
+/// The identifier of the client, if the client is the subject of its own token (RFC 9068, 5).
 fn own_subject<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
     clients(token, &CLIENT_CLAIMS).find(|id| *id == subject)
 }
 
-/// The client identifier of an Entra ID application. The optional claim `idtyp` identifies its tokens. Without
-/// `idtyp`, only tokens of applications have an `oid` equal to the subject, and only tokens of persons have scopes
-/// (`scp`).
+/// The identifier of an Entra ID application, if the token belongs to one. The optional claim `idtyp` identifies such
+/// tokens. Without `idtyp`, only an application has an `oid` equal to the subject, and only a token of a person has
+/// scopes (`scp`).
 fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
     let is_application = match token.claim("idtyp") {
         Some(kind) => kind == "app",
@@ -207,21 +208,21 @@ fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Optio
     clients(token, &["azp", "appid"]).next().filter(|_| is_application)
 }
 
-/// The client identifier of a Keycloak service account. Its tokens have the user name `service-account-<client>` and
-/// a claim of the scope `service_account` that names the client (`client_id`, in older versions `clientId`). `azp`
-/// does not prove a service account, because the token of a person with such a user name contains it too.
+/// The identifier of a Keycloak service account, if the token belongs to one. Such a token has the user name
+/// `service-account-<client>` and names the client in `client_id` (`clientId` in older versions). `azp` does not prove
+/// a service account, because a token of a person with such a user name contains it too.
 fn keycloak_service_account<'a>(token: &'a UnverifiedToken<'_>) -> Option<&'a str> {
     let name = token.claim("preferred_username").and_then(Value::as_str)?.strip_prefix("service-account-")?;
     clients(token, &["client_id", "clientId"]).find(|id| id.to_lowercase() == name)
 }
 
-/// The values of the named claims that are well-formed client identifiers.
+/// The values of these claims that are well-formed client identifiers.
 fn clients<'a>(token: &'a UnverifiedToken<'_>, names: &[&str]) -> impl Iterator<Item = &'a str> {
     names.iter().filter_map(move |name| token.claim(name)?.as_str()).filter(|id| is_identifier(id))
 }
 
 pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {
-    // A token with an overage may list only some of the groups, so the overage has precedence over the list.
+    // The overage has precedence over the list, because a token with an overage may list only some of the groups.
     if let Some(overage) = overage(token, name) {
         return Ok(overage);
     }
@@ -236,7 +237,7 @@ pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsCl
     }
 }
 
-/// The overage of a groups claim. The token states it as a distributed claim (OpenID Connect Core 5.6.2) or by
+/// The overage of the groups claim, if the token states one: as a distributed claim (OpenID Connect Core, 5.6.2) or by
 /// `hasgroups`.
 fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
     let member = |claim: &str, key: &str| token.claim(claim).and_then(|value| value.get(key));

@@ -1,5 +1,5 @@
-//! The rules for the tokens that the portal's client receives: ID tokens (OpenID Connect Core 3.1.3.7, 12.2) and
-//! logout tokens (OpenID Connect Back-Channel Logout 2.6).
+//! The rules for the tokens of the portal's client: ID tokens (OpenID Connect Core, 3.1.3.7 and 12.2) and logout tokens
+//! (OpenID Connect Back-Channel Logout, 2.6).
 
 use super::{
     ClaimRules, ClaimedIdentity, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken,
@@ -13,13 +13,13 @@ use crate::{access::session::LogoutTarget, time::Timestamp};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// The member of the `events` claim that identifies a logout token.
+/// The member of the claim `events` that identifies a logout token.
 const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
-/// Maximum age of a logout token. It bounds the time in which a replayed token can end sessions.
+/// The maximum age of a logout token. It limits the time in which a replayed token can end sessions.
 const MAX_LOGOUT_AGE: Duration = Duration::from_secs(5 * 60);
 
 impl ClaimRules {
-    /// Checks a new ID token of the portal's client at the time `now`. `nonce` is the nonce of the sign-in, and
+    /// Checks a new ID token of the portal's client at the time `now`. `nonce` is the nonce of the sign-in; it is
     /// `None` for a renewed token.
     ///
     /// # Errors
@@ -38,8 +38,8 @@ impl ClaimRules {
         self.id_token_identity(token, client_id, expires_at)
     }
 
-    /// Checks an ID token again whose signature and times were checked when it was new. The returned identity omits
-    /// the token's groups, tenant and e-mail address, because they may have changed.
+    /// Checks an earlier ID token again, without its signature and times, which were checked when it was new. The
+    /// returned identity omits groups, tenant and e-mail address, because they may have changed since.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -71,7 +71,7 @@ impl ClaimRules {
         Ok(ClaimedIdentity(VerifiedIdentity {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
-            // Issuers issue ID tokens for persons only.
+            // Issuers issue ID tokens only for persons.
             kind: IdentityKind::Person,
             name: text(token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned),
             groups: groups(token, &self.groups_claim)?,
@@ -82,7 +82,7 @@ impl ClaimRules {
         }))
     }
 
-    /// Adds claims that the ID token omits from a userinfo response. The caller must have checked that the response
+    /// Adds claims from a userinfo response that the ID token omits. The caller must have checked that the response
     /// belongs to the identity's subject. The response never replaces a claim of the signed token.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl ClaimRules {
             name: identity.name.or(name),
             groups: match (identity.groups, userinfo_groups) {
                 (GroupsClaim::Absent, listed) => listed,
-                // The ID token only states an overage, and userinfo lists the groups.
+                // The ID token only says that there are more groups, and the userinfo response lists them.
                 (GroupsClaim::Overage { .. }, listed @ GroupsClaim::Listed(_)) => listed,
                 (GroupsClaim::Overage { source: None }, overage @ GroupsClaim::Overage { .. }) => overage,
                 (token_groups @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => token_groups,
@@ -113,8 +113,8 @@ impl ClaimRules {
         })
     }
 
-    /// Adds the groups from the response of an overage's claim source. If the response has no list, the groups stay
-    /// unknown, and the sign-in is refused later.
+    /// Adds the groups from the response of the overage's claim source. Without a list in the response, the groups stay
+    /// unknown and the sign-in is refused later.
     ///
     /// # Errors
     /// When the response belongs to another subject, or a claim has a wrong type.
@@ -133,14 +133,14 @@ impl ClaimRules {
         }
     }
 
-    /// Whether the claims list groups or state an overage, even in an unusable form.
+    /// Whether the claims contain a groups claim or an overage, even in an unusable form.
     #[must_use]
     pub fn claims_mention_groups(&self, claims: &Map<String, Value>) -> bool {
         let token = UnverifiedToken::of_claims(claims.clone());
         !matches!(groups(&token, &self.groups_claim), Ok(GroupsClaim::Absent))
     }
 
-    /// Checks a logout token at the time `now` and returns which sessions it ends.
+    /// Checks a logout token at the time `now`, and returns the sessions that it ends.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -176,8 +176,8 @@ impl ClaimRules {
         }
     }
 
-    /// Checks that the issuer made the token for the portal's client. With several audiences, `azp` must name the
-    /// client.
+    /// Checks that the issuer issued the token to the portal's client. If the token has several audiences, `azp` must
+    /// name that client.
     fn check_portal_client(&self, token: &UnverifiedToken<'_>, client_id: &str) -> Result<(), InvalidToken> {
         if token.issuer() != Some(self.issuer.as_str()) {
             return Err(InvalidToken::Issuer);

@@ -1,4 +1,5 @@
-//! The mapping of a verified identity to principals, rule by rule, for an administrator who tests a sign-in.
+//! The mapping of a verified identity to an actor and its groups. It has one verdict for each rule, for an
+//! administrator who tests a sign-in.
 
 use super::{
     GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, group_actor, group_actors, name_to_pin,
@@ -6,23 +7,23 @@ use super::{
 };
 use crate::access::ActorRef;
 
-/// A rule that maps claims to an attribute of the caller.
+/// A rule that derives one attribute of the caller from the claims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingRule {
-    /// The configured claim gives the actor name.
+    /// The name claim determines the actor name.
     Name,
-    /// The configured claim gives the groups.
+    /// The groups claim determines the groups.
     Groups,
-    /// The configured claim, or the configuration, gives the tenant.
+    /// The tenant claim, or the configuration, determines the tenant.
     Tenant,
-    /// An actor name belongs to exactly one subject of an issuer.
+    /// An actor name belongs to one subject of an issuer permanently.
     Pin,
-    /// Only a verified address receives mail.
+    /// The e-mail claim determines the address for mail, if the issuer verified the address.
     Email,
 }
 
 impl MappingRule {
-    /// The name of the rule.
+    /// The name of the rule in the report of a test sign-in.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,29 +36,29 @@ impl MappingRule {
     }
 }
 
-/// The effect of a rule on an identity.
+/// The effect of one rule on an identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MappingVerdict {
-    /// The claim is valid and was mapped; the text describes the result.
+    /// The claim is valid and was used. The text describes the result.
     Applied(String),
-    /// The claim is absent or unusable and has no effect, for the reason in the text; the sign-in continues.
+    /// The claim is absent or unusable and has no effect, for the reason in the text. The sign-in continues.
     Ignored(String),
-    /// The sign-in is refused.
+    /// The rule refuses the sign-in for this reason.
     Refused(IdentityRefusal),
 }
 
-/// The holder of an actor name in a tenant.
+/// The owner of an actor name in a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NameHolder {
     /// Neither the name nor the subject is pinned.
     Nobody,
-    /// The subject itself is pinned, under this actor name.
+    /// The subject already has this permanent actor name.
     Subject(ActorRef),
-    /// Another subject has the name.
+    /// The name belongs to another subject.
     Another,
 }
 
-/// The verdicts of the rules that depend on the claims alone. The evaluation has no side effects.
+/// The verdicts of the rules that read only the claims. This function changes no state.
 #[must_use]
 pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingVerdict)> {
     vec![
@@ -68,8 +69,7 @@ pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, Mappin
     ]
 }
 
-/// Evaluates [`MappingRule::Pin`]: an actor name belongs to exactly one subject. If another subject has the name, the
-/// sign-in is refused.
+/// The verdict of [`MappingRule::Pin`]. It refuses the sign-in if the actor name belongs to another subject.
 #[must_use]
 pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingVerdict {
     match holder {

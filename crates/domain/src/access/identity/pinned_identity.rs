@@ -1,7 +1,7 @@
-//! Pinned identities: the actor name that an issuer's subject keeps in a tenant.
+//! Pinned identities: the permanent actor name of an issuer's subject in a tenant.
 //!
-//! The first request of a subject pins its name. From then on the name belongs to that subject, whatever later tokens
-//! claim, so that grants to a name never pass to another person.
+//! The first request of a subject pins its name. From then on, the name belongs to that subject even if later tokens
+//! claim another name. Therefore the grants of a name never pass to another person.
 
 use super::{GroupsClaim, IdentityKind, NameHolder, TenantClaim, VerifiedIdentity};
 use crate::{
@@ -17,27 +17,27 @@ use async_trait::async_trait;
 use serde_json::json;
 use std::fmt;
 
-/// Maximum groups of a subject. More would make each permission check slow.
+/// The maximum number of groups of a subject. More groups would make each permission check slow.
 const MAX_GROUPS: usize = 500;
-/// Prefix of the names of subjects without a usable name claim.
+/// The prefix of derived names, for subjects without a usable name claim.
 const SUBJECT_PREFIX: &str = "sub-";
-/// Hexadecimal digits after [`SUBJECT_PREFIX`].
+/// The number of hexadecimal digits after [`SUBJECT_PREFIX`] in a derived name.
 const SUBJECT_DIGITS: usize = 16;
 
-/// An issuer's subject with the actor name that it has in a tenant. `Debug` output omits the person.
+/// A subject of an issuer, with its permanent actor name in a tenant. `Debug` output omits the person.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PinnedIdentity {
-    /// The identifier of the pin.
+    /// The identifier of the pinned identity.
     pub identity_id: IdentityId,
-    /// The issuer.
+    /// The issuer that knows the subject.
     pub issuer: String,
-    /// The subject at the issuer.
+    /// The subject, which is unique within the issuer.
     pub subject: String,
-    /// The actor name that the subject permanently has in the tenant.
+    /// The permanent actor name of the subject in the tenant.
     pub actor: ActorRef,
-    /// The groups that the subject presented last.
+    /// The groups that the newest token or sign-in of the subject presented.
     pub groups: Vec<ActorRef>,
-    /// The verified e-mail address of the last sign-in.
+    /// The verified e-mail address that the newest sign-in presented, if any.
     pub email: Option<String>,
 }
 
@@ -47,48 +47,48 @@ impl fmt::Debug for PinnedIdentity {
     }
 }
 
-/// The fields of a pinned identity that a newly verified identity replaces.
+/// The fields of a pinned identity that a newer token or sign-in replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplacedFields {
-    /// The groups.
+    /// Whether the groups are replaced.
     pub groups: bool,
-    /// The e-mail address.
+    /// Whether the e-mail address is replaced.
     pub email: bool,
 }
 
 impl ReplacedFields {
-    /// For a sign-in, which presents groups and e-mail address.
+    /// A sign-in replaces groups and e-mail address, because it presents both.
     pub const BY_SIGN_IN: Self = Self { groups: true, email: true };
 
-    /// For an access token, which does not update the e-mail address and may omit the groups.
+    /// An access token replaces the groups if it has a groups claim. It never replaces the e-mail address.
     #[must_use]
     pub const fn by_access_token(groups: &GroupsClaim) -> Self {
         Self { groups: !matches!(groups, GroupsClaim::Absent), email: false }
     }
 }
 
-/// Reason why a verified identity is not served.
+/// The reason why requests of a verified identity are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IdentityRefusal {
-    /// Another subject has the name.
+    /// The actor name already belongs to another subject.
     #[error("another subject has the actor name of this identity")]
     NameTaken,
-    /// The configured tenant claim is absent.
+    /// The token has no usable value for the configured tenant claim.
     #[error("the token has no usable tenant claim")]
     TenantMissing {
-        /// The name of the claim.
+        /// The name of the tenant claim.
         claim: String,
     },
-    /// The named tenant does not exist, or it differs from the tenant to which the configuration binds the issuer.
+    /// The named tenant does not exist, or the configuration binds the issuer to another tenant.
     #[error("the token names no tenant of its issuer")]
     TenantUnknown {
-        /// The name of the claim; `None` if the configuration names the tenant.
+        /// The name of the tenant claim; `None` if the configuration names the tenant.
         claim: Option<String>,
     },
-    /// The token does not list all groups of its subject.
+    /// The token states an overage, so it does not list all groups of the subject.
     #[error("the token does not list all groups of its subject")]
     GroupsIncomplete,
-    /// The token lists too many groups.
+    /// The token lists more groups than a subject may have.
     #[error("the token lists more than 500 groups")]
     TooManyGroups,
 }
@@ -106,7 +106,7 @@ impl IdentityRefusal {
         }
     }
 
-    /// The claim from which no valid tenant could be read; `None` for refusals that concern no tenant claim.
+    /// The claim that gives no valid tenant; `None` for a refusal that does not concern a tenant claim.
     #[must_use]
     pub fn tenant_claim(&self) -> Option<&str> {
         match self {
@@ -118,7 +118,7 @@ impl IdentityRefusal {
     }
 }
 
-/// The slug of the tenant that an identity belongs to; `None` for the default tenant.
+/// The slug of the tenant to which an identity belongs; `None` for the default tenant.
 ///
 /// # Errors
 /// When the configured claim is absent or not a slug, or names a tenant other than the issuer's.
@@ -138,19 +138,19 @@ pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, Identity
     Ok(Some(slug))
 }
 
-/// The name under which a subject is pinned: the configured claim in lower case, or the client of a service. If the
-/// claim is not a valid actor name or imitates a reserved name, the name is derived from issuer and subject.
+/// The name under which a subject is pinned: the name claim in lower case, or the client identifier of a service. If
+/// that is not a valid actor name or imitates a reserved name, the name is derived from issuer and subject.
 #[must_use]
 pub fn name_to_pin(identity: &VerifiedIdentity) -> ActorRef {
     claimed_name(identity).unwrap_or_else(|kind| ActorRef::of_subject(kind, &subject_digest(identity)))
 }
 
-/// Whether a claim gives the actor name.
+/// Whether the actor name comes from the claim, and not from a digest of issuer and subject.
 pub(super) fn is_claimed_name(identity: &VerifiedIdentity) -> bool {
     claimed_name(identity).is_ok()
 }
 
-/// The actor name from the claim; without a usable claim, an error with the kind of the actor.
+/// The actor name from the claim. Without a usable claim, the error is the kind of the actor.
 fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
     let (kind, claim) = match &identity.kind {
         IdentityKind::Person => (ActorKind::User, identity.name.as_deref()),
@@ -160,8 +160,8 @@ fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
     claim.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok()).ok_or(kind)
 }
 
-/// Whether a claimed name imitates a derived name, or the name of a platform operator from another tenant
-/// (`ada@<tenant>`). A domain name has a dot, so e-mail addresses are not reserved.
+/// Whether a claimed name imitates a derived name, or the name of a visitor from another tenant (`ada@<tenant>`).
+/// E-mail addresses are not reserved, because their domain contains a dot.
 fn is_reserved(name: &str) -> bool {
     let is_derived = name
         .strip_prefix(SUBJECT_PREFIX)
@@ -173,8 +173,8 @@ fn is_visitor_name(name: &str) -> bool {
     name.rsplit_once('@').is_some_and(|(_, suffix)| !suffix.contains('.'))
 }
 
-/// The digest of issuer and subject. The length prefix separates the two texts, so that different pairs hash
-/// different bytes.
+/// The digest of issuer and subject. The length of the issuer comes first, so that two different pairs never yield the
+/// same bytes.
 fn subject_digest(identity: &VerifiedIdentity) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(identity.issuer.len() as u64).to_be_bytes());
@@ -183,8 +183,8 @@ fn subject_digest(identity: &VerifiedIdentity) -> String {
     digest.as_str().get(..SUBJECT_DIGITS).unwrap_or_default().to_owned()
 }
 
-/// The groups of an identity as principals. Group names are converted to lower case without a leading `/`. Names that
-/// are not valid actor names are omitted, because no role can be bound to them.
+/// The groups of an identity as principals, in lower case and without a leading `/`. Groups without a valid actor name
+/// are omitted, because no role can be assigned to them.
 ///
 /// # Errors
 /// When the token does not list all groups, or lists too many.
@@ -201,7 +201,7 @@ pub fn group_actors(groups: &GroupsClaim) -> Result<Vec<ActorRef>, IdentityRefus
     Ok(actors)
 }
 
-/// The principal of one group name; `None` if no role can be bound to the name.
+/// The principal for one group name; `None` if no role can be assigned to that name.
 #[must_use]
 pub fn group_actor(name: &str) -> Option<ActorRef> {
     let name = name.strip_prefix('/').unwrap_or(name).to_lowercase();
@@ -209,7 +209,7 @@ pub fn group_actor(name: &str) -> Option<ActorRef> {
 }
 
 impl PinnedIdentity {
-    /// Pins an identity under its name.
+    /// Creates a pinned identity with the actor name that [`actor_name`] determines.
     #[must_use]
     pub fn pin(identity_id: IdentityId, identity: &VerifiedIdentity, groups: Vec<ActorRef>) -> Self {
         Self {
@@ -222,14 +222,14 @@ impl PinnedIdentity {
         }
     }
 
-    /// The fact of the pin. It contains the name, which other facts contain anyway, and omits the claims.
+    /// Builds the fact that the identity was pinned. The fact contains the actor name and omits the claims.
     #[must_use]
     pub fn pinned_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
         Fact::new(FactKind::IdentityPinned, self.subject(), None, &stamp, json!({ "actor": self.actor }))
     }
 
-    /// The fact of a refused pin: another subject has the name.
+    /// Builds the fact that the identity was refused, because its name belongs to another subject.
     #[must_use]
     pub fn refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({ "actor": self.actor, "reason_code": IdentityRefusal::NameTaken.code() });
@@ -237,8 +237,8 @@ impl PinnedIdentity {
             .with_notification_categories([NotificationCategory::ComplianceFindings])
     }
 
-    /// The fact that the server authenticated an administrator whom the configuration names. No role binding shows the
-    /// rights of such an administrator.
+    /// Builds the fact that a bootstrap administrator was authenticated. The fact exists because no role binding shows
+    /// the rights of such an administrator.
     #[must_use]
     pub fn bootstrap_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
@@ -254,25 +254,25 @@ impl PinnedIdentity {
 /// Stores pinned identities.
 #[async_trait]
 pub trait IdentityStore: Send + Sync {
-    /// The tenant with a slug.
+    /// Finds the tenant with this slug.
     async fn find_tenant(&self, slug: &Slug) -> Result<Option<TenantId>, StoreError>;
-    /// The slug of a tenant.
+    /// Finds the slug of a tenant.
     async fn find_tenant_slug(&self, tenant: TenantId) -> Result<Option<Slug>, StoreError>;
-    /// Returns the pinned identity of a subject with the presented groups and e-mail address, and stores the fields
-    /// that `replaces` selects. `None` if the subject is not pinned.
+    /// Stores the presented fields that `replaces` selects, and returns the pinned identity with the presented groups
+    /// and e-mail address. `None` if the subject is not pinned.
     async fn refresh(
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
         replaces: ReplacedFields,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
-    /// The holder of an identity's name. This method changes no stored state.
+    /// Finds the owner of an identity's actor name. It changes no stored state.
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;
-    /// The groups that an actor presented last, at a sign-in or with an access token; empty if no identity has the
-    /// name.
+    /// Reads the groups that an actor presented last, by a sign-in or an access token. They are empty if no identity
+    /// has the name.
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError>;
-    /// Pins an identity. [`CommitError::Conflict`] means that another subject has the name, and
-    /// [`CommitError::Stale`] that this subject was pinned concurrently.
+    /// Pins an identity. [`CommitError::Conflict`] means that the name belongs to another subject.
+    /// [`CommitError::Stale`] means that this subject was pinned concurrently.
     async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError>;
 }
 
@@ -315,7 +315,7 @@ mod tests {
         }
         let other_issuer = VerifiedIdentity { issuer: "https://idp".into(), ..identity(".example1", None) };
         assert_ne!(name_to_pin(&identity("1", None)), name_to_pin(&other_issuer));
-        // The length prefix separates issuer and subject.
+        // The length of the issuer separates it from the subject, so these two pairs differ.
         let other_split = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
         assert_ne!(name_to_pin(&identity("1", None)), name_to_pin(&other_split));
     }

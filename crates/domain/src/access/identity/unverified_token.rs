@@ -1,4 +1,4 @@
-//! Tokens in JWS compact serialization (RFC 7515), before their signature is checked.
+//! Access, ID and logout tokens in JWS compact serialization (RFC 7515), before their signature is verified.
 
 use super::InvalidToken;
 use crate::json;
@@ -6,18 +6,18 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Maximum length of a token, in bytes.
+/// The maximum length of a token, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
-/// Maximum length of a key identifier, in bytes.
+/// The maximum length of a key identifier (`kid`), in bytes.
 pub const MAX_KEY_ID_BYTES: usize = 255;
 
-/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that follows a
-/// key reference in the header lets the sender choose the key (RFC 8725, 3.10).
+/// Header members that embed or locate a key, demand extensions, or belong to encryption. If a verifier followed such a
+/// member, the sender could choose the key (RFC 8725, 3.10).
 const FORBIDDEN_HEADERS: [&str; 13] =
     ["jwk", "jku", "x5u", "x5c", "crit", "b64", "enc", "zip", "epk", "apu", "apv", "p2s", "p2c"];
 
-/// The algorithms of signatures (RFC 7518, RFC 8037). HMAC is excluded, because an attacker could use the public key
-/// as its secret. `none` is excluded, because it means that the token has no signature.
+/// The accepted signature algorithms (RFC 7518, RFC 8037). HMAC is not accepted, because an attacker could use the
+/// public key as its secret. `none` is not accepted, because such a token has no signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -31,7 +31,7 @@ pub enum SignatureAlgorithm {
 }
 
 impl SignatureAlgorithm {
-    /// The algorithm of an exact `alg` value.
+    /// The algorithm that a header names with exactly this `alg` value; `None` for any other.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -44,7 +44,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A well-formed token whose header is allowed. Its content is unproven. `Debug` output omits every value.
+/// A well-formed token with an allowed header. Its content is unproven. `Debug` output omits every value.
 pub struct UnverifiedToken<'t> {
     algorithm: SignatureAlgorithm,
     key_id: String,
@@ -59,7 +59,7 @@ impl fmt::Debug for UnverifiedToken<'_> {
     }
 }
 
-/// The intended use of a token. A token for one use is never accepted for another (RFC 8725, 3.12).
+/// The use for which a token is issued. A token for one use is never accepted for another (RFC 8725, 3.12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenUse {
     /// An access token for this server (RFC 9068).
@@ -71,8 +71,8 @@ pub enum TokenUse {
 }
 
 impl TokenUse {
-    /// The allowed media types, in lower case. Issuers older than these types send `JWT`; the claims then distinguish
-    /// the uses.
+    /// The accepted values of the header member `typ`, in lower case. Older issuers always send `JWT`; for them, the
+    /// claims distinguish the uses.
     const fn types(self) -> &'static [&'static str] {
         match self {
             Self::AccessToken => &["at+jwt", "application/at+jwt", "jwt"],
@@ -81,7 +81,7 @@ impl TokenUse {
         }
     }
 
-    /// Whether a `typ` value is allowed. Media types are compared without case, and `application/` may be omitted
+    /// Whether the value of `typ` is accepted. The comparison ignores case, and the prefix `application/` is optional
     /// (RFC 7515, 4.1.9).
     fn allows(self, value: &Value) -> bool {
         value.as_str().is_some_and(|text| self.types().iter().any(|allowed| text.eq_ignore_ascii_case(allowed)))
@@ -97,7 +97,7 @@ impl<'t> UnverifiedToken<'t> {
         Self::parse_for(token, TokenUse::AccessToken)
     }
 
-    /// Decodes a token for a use and checks its header.
+    /// Decodes a token for one use and checks its header.
     ///
     /// # Errors
     /// When the token is too long or malformed, or its header is not allowed for the use.
@@ -128,19 +128,19 @@ impl<'t> UnverifiedToken<'t> {
         })
     }
 
-    /// The algorithm of the signature.
+    /// The algorithm by which the token is signed.
     #[must_use]
     pub const fn algorithm(&self) -> SignatureAlgorithm {
         self.algorithm
     }
 
-    /// The identifier of the key, unique within the issuer's key set only.
+    /// The identifier of the signing key. It is unique only within the key set of the issuer.
     #[must_use]
     pub fn key_id(&self) -> &str {
         &self.key_id
     }
 
-    /// The issuer that the token claims. It selects the key set.
+    /// The issuer that the token claims, which selects the key set.
     #[must_use]
     pub fn issuer(&self) -> Option<&str> {
         self.claims.get("iss").and_then(Value::as_str)
@@ -152,19 +152,19 @@ impl<'t> UnverifiedToken<'t> {
         self.signed_bytes
     }
 
-    /// The signature.
+    /// The bytes of the signature.
     #[must_use]
     pub fn signature(&self) -> &[u8] {
         &self.signature
     }
 
-    /// All claims. Verify the signature first.
+    /// All claims of the token. The caller must have verified the signature.
     #[must_use]
     pub fn into_claims(self) -> Map<String, Value> {
         self.claims
     }
 
-    /// A token that contains only claims. With it, the rules for claims also read unsigned responses such as
+    /// A token that consists of claims only. With it, the rules for claims apply to unsigned responses too, such as
     /// userinfo.
     pub(super) const fn of_claims(claims: Map<String, Value>) -> UnverifiedToken<'static> {
         UnverifiedToken {
@@ -181,14 +181,14 @@ impl<'t> UnverifiedToken<'t> {
     }
 }
 
-/// Decodes base64url without padding. Non-canonical encodings are refused.
+/// Decodes base64url without padding. It refuses non-canonical encodings.
 fn decode(part: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(part).ok()
 }
 
 fn decode_object(part: &str) -> Result<Map<String, Value>, InvalidToken> {
     let bytes = decode(part).ok_or(InvalidToken::Malformed)?;
-    // The strict parser refuses duplicate members, because two parsers may choose different values for them.
+    // The strict parser refuses duplicate members, because another parser could read a different value.
     match json::read(&bytes) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => {

@@ -1,6 +1,6 @@
-//! Serializer of JSON values to canonical form (RFC 8785), in one pass over the value.
+//! The serializer of JSON values to their canonical form (RFC 8785). It visits each value once.
 //!
-//! The crate `serde_json_canonicalizer` takes 250 microseconds for 10 KiB, because it copies every object into a new
+//! The crate `serde_json_canonicalizer` needs 250 microseconds for 10 KiB, because it copies every object into a new
 //! map and writes numbers digit by digit. New versions and run plans need a faster serializer. Tests compare this
 //! serializer with that crate and with an external oracle.
 
@@ -8,14 +8,14 @@ use super::{Defect, LARGEST_EXACT_INTEGER};
 use serde_json::{Map, Number, Value};
 use std::fmt::Write as _;
 
-/// One step of a path from a value to a value nested in it.
+/// One step on the path from a value to a value within it.
 pub(super) enum PathStep {
     Index(usize),
     Key(String),
 }
 
-/// A value without a canonical form, and the path to it, innermost step first. Steps are collected only after an
-/// error, so valid input has no cost for them.
+/// The value that has no canonical form, and the path to it with the innermost step first. The steps are collected only
+/// after an error, so a valid value pays nothing for them.
 pub(super) struct InvalidPath {
     pub(super) defect: Defect,
     pub(super) path: Vec<PathStep>,
@@ -32,7 +32,8 @@ impl InvalidPath {
     }
 }
 
-/// Estimated length of the canonical form in bytes. Exact for texts without escapes; every number counts as 8 bytes.
+/// The estimated length of the canonical form, in bytes. It is exact for texts without escapes; every number counts as
+/// 8 bytes.
 pub(super) fn estimate_length(value: &Value) -> usize {
     const NUMBER: usize = 8;
     match value {
@@ -47,7 +48,7 @@ pub(super) fn estimate_length(value: &Value) -> usize {
     }
 }
 
-/// Appends the canonical form of a value.
+/// Appends the canonical form of a value to `out`.
 ///
 /// # Errors
 /// Returns the path of the first number or text that has no canonical form.
@@ -77,9 +78,9 @@ pub(super) fn write(value: &Value, out: &mut String) -> Result<(), InvalidPath> 
     Ok(())
 }
 
-/// Writes members in the order of their keys' UTF-16 code units. The map orders keys by their UTF-8 bytes. Both orders
-/// agree unless a key contains a character beyond U+DFFF: UTF-16 then sorts surrogate pairs (characters beyond U+FFFF)
-/// before U+E000 to U+FFFF.
+/// Writes members in the order of their keys' UTF-16 code units, while the map orders them by UTF-8 bytes. Both orders
+/// agree unless a key contains a character above U+DFFF. UTF-16 sorts characters above U+FFFF (surrogate pairs) before
+/// U+E000 to U+FFFF.
 fn write_members(members: &Map<String, Value>, out: &mut String) -> Result<(), InvalidPath> {
     let has_same_order = |key: &String| key.bytes().all(|byte| byte < 0xee);
     if members.keys().all(has_same_order) && members.keys().is_sorted() {
@@ -100,12 +101,12 @@ fn write_member(index: usize, key: &str, member: &Value, out: &mut String) -> Re
     write(member, out).map_err(nested)
 }
 
-/// Writes a text like ECMAScript's `JSON.stringify`: only the escapes that JSON requires.
+/// Writes a text like `JSON.stringify` of ECMAScript, with only the escapes that JSON requires.
 fn write_text(text: &str, out: &mut String) -> Result<(), Defect> {
     out.push('"');
     let mut remaining = text;
     while let Some(index) = remaining.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
-        // The character is one byte long, so both slices end at character boundaries.
+        // The character has one byte, so both parts end at character boundaries.
         let (before, after) = remaining.split_at_checked(index).unwrap_or((remaining, ""));
         out.push_str(before);
         let mut after = after.chars();
@@ -131,8 +132,8 @@ fn write_text(text: &str, out: &mut String) -> Result<(), Defect> {
     Ok(())
 }
 
-/// Writes a number like ECMAScript. The JSON parser converts an integer with too many digits to a float. Whole floats
-/// beyond the bound are therefore refused like integers.
+/// Writes a number like ECMAScript. The JSON parser turns an integer with too many digits into a float. Therefore whole
+/// floats beyond the bound are refused as integers are.
 fn write_number(number: &Number, out: &mut String) -> Result<(), Defect> {
     if let Some(integer) = number.as_i64() {
         if integer.unsigned_abs() > LARGEST_EXACT_INTEGER {

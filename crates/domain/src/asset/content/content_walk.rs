@@ -1,31 +1,28 @@
-//! Traversal of content together with its schema, because the position in the schema determines the meaning of a
-//! value.
+//! The traversal of content together with its schema. The position in the schema determines the meaning of a value.
 
 use serde_json::Value;
 
-/// Whether the traversal continues below the visited value.
+/// Whether the traversal enters the visited value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::asset) enum VisitFlow {
-    /// Visit the value's members and items.
+    /// Visit the members and items of the value.
     Descend,
-    /// Skip the value's members and items.
+    /// Skip the members and items of the value.
     Skip,
 }
 
-/// A visited value and its schema.
+/// A visited value, with the schema that describes it.
 pub(in crate::asset) struct VisitedValue<'w, 'p> {
-    /// Schema at this position, before a `$ref` is followed.
+    /// The schema at this position, before its `$ref` is followed.
     pub(in crate::asset) schema: &'w Value,
-    /// Schema at this position, after its `$ref` is followed.
+    /// The schema at this position, after its `$ref` is followed.
     pub(in crate::asset) resolved: &'w Value,
-    /// Visited value.
     pub(in crate::asset) value: &'w Value,
-    /// JSON pointer to the value.
     pub(in crate::asset) pointer: &'p str,
 }
 
-/// Visits every value that the schema describes, outermost first. Values without a schema, such as members of free
-/// maps, are skipped. A value that several branches (`oneOf` and similar) describe is visited once for each branch.
+/// Visits every value that the schema describes, outermost first. Values without a schema are skipped, such as members
+/// of free maps. A value that several branches describe (`oneOf` and similar) is visited once for each branch.
 pub(in crate::asset) fn visit<'w>(
     root: &'w Value,
     content: &'w Value,
@@ -34,8 +31,8 @@ pub(in crate::asset) fn visit<'w>(
     visit_value(root, root, content, "", visitor);
 }
 
-/// INVARIANT: the recursion terminates. Every call descends one level in `value`, whose nesting is bounded, or from a
-/// schema to one of its branches. Branches of the published schemas are not nested; a test checks this.
+/// INVARIANT: the recursion ends. Each call descends one level in `value`, whose nesting is bounded, or goes from a
+/// schema to one of its branches. Branches of published schemas are not nested, which a test checks.
 fn visit_value<'w>(
     root: &'w Value,
     schema: &'w Value,
@@ -75,12 +72,12 @@ fn visit_value<'w>(
     }
 }
 
-/// Appends a member to a JSON pointer (RFC 6901).
+/// Appends the name of a member to a JSON pointer (RFC 6901).
 pub(in crate::asset) fn member_pointer(pointer: &str, name: &str) -> String {
     format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Follows one local reference; the published schemas have no chains of references.
+/// Follows one local `$ref`. The published schemas have no chains of references.
 fn resolve_reference<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
     target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)

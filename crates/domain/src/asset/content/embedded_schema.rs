@@ -1,10 +1,10 @@
-//! JSON Schemas embedded in content, such as the schema of a prompt's output.
+//! JSON Schemas within content, such as the schema of a prompt's output.
 //!
-//! Authors of content are untrusted, so every schema is bounded before use. Validation makes no network requests, and
-//! patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
+//! The authors of content are untrusted, so every schema is bounded before its use. The validation makes no network
+//! requests, and patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
 //!
-//! A check returns only whether the value is valid. To report errors, the validator would collect those of all
-//! branches first, which could take gigabytes even for a small schema and a small value.
+//! A check only says whether the value is valid. For a list of errors, the validator would collect the errors of all
+//! branches. That could take gigabytes, even for a small schema and a small value.
 
 mod cost;
 
@@ -15,21 +15,21 @@ use jsonschema::Validator;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Maximum number of nodes of a schema with its references expanded.
+/// The maximum number of nodes in a schema whose references are expanded.
 const MAX_EXPANDED_NODES: u64 = 10_000;
-/// Maximum length of a schema, in bytes of JSON.
+/// The maximum size of a schema as JSON, in bytes.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
-/// Maximum number of patterns with references expanded; compiling a pattern is expensive.
+/// The maximum number of patterns in a schema whose references are expanded. Each pattern is expensive to compile.
 const MAX_PATTERNS: u64 = 50;
-/// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply this number, and the
-/// compiler takes as many steps.
+/// The maximum number of evaluations for one value. Nested `unevaluatedProperties` multiply this number, and the
+/// compilation takes as many steps.
 const MAX_EVALUATIONS_PER_VALUE: u64 = 1_000_000;
-/// Maximum evaluations of one check: schema nodes times values, plus pattern weights times bytes. A processor core
-/// performs about 100 million evaluations per second.
+/// The maximum number of evaluations in one check: schema nodes times values, plus pattern weights times bytes. One
+/// processor core makes about 100 million evaluations per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
-/// Maximum evaluations of a check on a request thread, which take about a millisecond.
+/// The maximum number of evaluations of a check on a request thread. They take about a millisecond.
 pub const MAX_CHEAP_EVALUATIONS: u64 = 100_000;
-/// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
+/// The maximum length of a text that a request thread parses as JSON, in bytes.
 const CHEAP_TEXT_BYTES: usize = 16 << 10;
 
 /// A compiled schema from content, within the bounds of this module.
@@ -40,19 +40,19 @@ pub struct EmbeddedSchema {
     check_cost: Evaluations,
 }
 
-/// Why an embedded schema is refused.
+/// The reason why a schema in content is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EmbeddedRefusal {
     /// The schema is not a JSON object.
     #[error("a schema must be an object")]
     NotAnObject,
-    /// The schema refers to an external resource, or changes the base of its references, for example by `$id`.
+    /// The schema refers to something outside of it, or changes the base of its references, such as by `$id`.
     #[error("a schema may refer only to its own definitions, as `#/...`")]
     ExternalReference,
     /// The schema refers to itself.
     #[error("a schema must not refer to itself")]
     Recursive,
-    /// The schema exceeds a bound, possibly only after its references are expanded.
+    /// The schema exceeds a bound, possibly only with its references expanded.
     #[error("the schema is too large")]
     TooLarge,
     /// The schema is not valid JSON Schema (2020-12), or has a pattern that cannot run in linear time.
@@ -74,19 +74,20 @@ impl EmbeddedRefusal {
     }
 }
 
-/// Why a value fails a check.
+/// The reason why a value fails the check against a schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SchemaRejection {
     /// The value does not satisfy the schema.
     #[error("the value does not satisfy the schema")]
     Mismatch,
-    /// The check would exceed its budget, so its result is unknown.
+    /// The check would exceed its budget of evaluations, so its result is unknown.
     #[error("the value and its schema are too large to be checked against each other")]
     BudgetExceeded,
 }
 
 impl SchemaRejection {
-    /// The stable code of the rejection; `mismatch` is the caller's code for a value that does not satisfy the schema.
+    /// The stable code of the rejection. `mismatch` is the code that the caller uses for a value that does not satisfy
+    /// the schema.
     #[must_use]
     pub const fn code(self, mismatch: &'static str) -> &'static str {
         match self {
@@ -97,7 +98,7 @@ impl SchemaRejection {
 }
 
 impl EmbeddedSchema {
-    /// Compiles a schema.
+    /// Compiles a schema after checking its bounds.
     ///
     /// # Errors
     /// Returns an error when the schema is not self-contained, is recursive, exceeds a bound, or does not compile.
@@ -119,41 +120,41 @@ impl EmbeddedSchema {
         Ok(Self { validator: Arc::new(validator), bytes: cost.compiled_bytes(), check_cost: cost.check })
     }
 
-    /// Estimated memory of the compiled schema, in bytes; 0 for a refused schema.
+    /// The estimated memory of the schema after compilation, in bytes; 0 for a schema that would be refused.
     #[must_use]
     pub fn estimated_bytes(source: &Value) -> usize {
         let measured = Meter::of(source).measure(source, 0);
         measured.map_or(0, |cost| usize::try_from(cost.compiled_bytes()).unwrap_or(usize::MAX))
     }
 
-    /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of the schema's text.
+    /// The estimated memory of this compiled schema, in bytes. It far exceeds the length of the schema's text.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
-    /// Upper bound of the evaluations that a check of this value takes.
+    /// An upper bound of the evaluations that a check of this value takes.
     #[must_use]
     pub fn max_evaluations(&self, value: &Value) -> u64 {
         ValueSize::of(value).evaluations(self.check_cost)
     }
 
-    /// Whether a check of this value is short enough for a request thread. A check that exceeds the budget is
-    /// short too, because it fails at once.
+    /// Whether a request thread may check this value. A check that exceeds the budget is short too, because it fails at
+    /// once.
     #[must_use]
     pub fn is_cheap_to_check(&self, value: &Value) -> bool {
         let evaluations = self.max_evaluations(value);
         evaluations <= MAX_CHEAP_EVALUATIONS || evaluations > MAX_EVALUATIONS
     }
 
-    /// Whether parsing and checking this text is short enough for a request thread.
+    /// Whether a request thread may parse this text and check the value.
     #[must_use]
     pub fn is_cheap_text(&self, text: &str) -> bool {
         text.len() <= CHEAP_TEXT_BYTES
             && json::read(text.as_bytes()).map_or(true, |value| self.is_cheap_to_check(&value))
     }
 
-    /// Checks a value within ten million evaluations.
+    /// Checks a value within the budget of ten million evaluations.
     ///
     /// # Errors
     /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
@@ -164,7 +165,7 @@ impl EmbeddedSchema {
         if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
     }
 
-    /// Parses a text as JSON within the limits of [`json::read`], then checks the value.
+    /// Parses a text as JSON within the limits of [`json::read`], and checks the value.
     ///
     /// # Errors
     /// Returns an error when the text is not JSON, does not satisfy the schema, or exceeds a limit of parsing or
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NotAnObject));
     }
 
-    /// Nine thousand branches, each of which fails for every item.
+    /// A schema with nine thousand branches, each of which refuses every item.
     fn failing_branches() -> EmbeddedSchema {
         EmbeddedSchema::compile(&json!({"items": {"anyOf": vec![json!(false); 9_000]}})).unwrap()
     }
@@ -271,7 +272,7 @@ mod tests {
             assert_eq!(schema.check_value(&numbers(count)), expected, "{count} numbers");
             assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
         }
-        // This text exceeds the limit of JSON parsing.
+        // The JSON parser refuses this text, because it is too large.
         assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaRejection::BudgetExceeded));
     }
 
@@ -286,7 +287,8 @@ mod tests {
         }
     }
 
-    /// The states of this pattern exceed the cache of the regex engine's lazy DFA, so each byte visits every state.
+    /// The states of this pattern do not fit into the cache of the regex engine's lazy DFA, so each byte visits every
+    /// state.
     #[test]
     fn weighs_patterns_by_states_visited_per_byte() {
         let counting = |max_repeats: usize| json!({"pattern": format!("1[01]{{0,{max_repeats}}}[2-9a-z]")});
@@ -317,8 +319,8 @@ mod tests {
         );
     }
 
-    /// Each level evaluates the level below at least twice, so compiling or checking thirty levels would not terminate
-    /// in practice.
+    /// Each level evaluates the level below it at least twice. Therefore the compilation or a check of thirty levels
+    /// would practically never end.
     #[test]
     fn nested_unevaluated_keywords_multiply_the_cost() {
         let nested = |levels: usize, keyword: &str, branch: &str| {
@@ -342,7 +344,7 @@ mod tests {
                 json!({"dependentSchemas": {"a": previous_level}, "unevaluatedProperties": false});
         }
         assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
-        // Subschemas of members and items apply to other values, so their cost does not multiply.
+        // Subschemas of members and items apply to other values, so their costs add up and do not multiply.
         let nested_schema =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
         assert_eq!(refusal(nested_schema), None);

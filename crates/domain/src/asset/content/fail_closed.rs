@@ -1,11 +1,11 @@
 //! Fail-closed controls in content that the server does not enforce yet.
 //!
-//! Schemas mark such fields with `x-fails-closed`. With `true`, the field is a control as soon as it has a value.
-//! With `"present"`, the field is an allow list, which is strictest when it is empty. A list contains the values that
-//! make the field a control. If the field is absent, its `default` counts.
+//! The schemas mark such fields with `x-fails-closed`. With `true`, the field is a control as soon as it has a value.
+//! With `"present"`, the field is a list of permitted values, which is strictest when it is empty. A list names the
+//! values that make the field a control. For an absent field, its `default` counts.
 //!
-//! A version with such a control can be created and tested. The activation of a release with such a version in
-//! production is refused with `control_not_enforced`, because the version would look stricter than it is.
+//! A version with such a control can be created and tested. In production, the activation of a release with this
+//! version is refused with `control_not_enforced`, because the version would look stricter than it is.
 
 use super::{
     content_walk::{self, VisitFlow, VisitedValue, member_pointer},
@@ -15,19 +15,19 @@ use crate::asset::kind::AssetKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The way in which a release refers to a version.
+/// How a release reaches a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingPath {
     /// The release binds the version.
     Bound,
-    /// Content that the release binds refers to the version.
+    /// Content that the release binds references the version.
     Referenced,
 }
 
-/// JSON pointers of the fail-closed controls that are only recorded, in pointer order.
+/// The JSON pointers to the fail-closed controls that the server only records, ordered by pointer.
 ///
-/// Runs enforce guardrails, hooks and sandbox profiles only when the release binds them. If a harness or an agent
-/// merely references them, all their controls count as unenforced. For MCP servers it is the opposite: runs use only
+/// Runs enforce guardrails, hooks and sandbox profiles only if the release binds them. If only a harness or an agent
+/// references them, all of their controls count as not enforced. For MCP servers it is the reverse: runs use only the
 /// servers that a bound tool references.
 #[must_use]
 pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) -> Vec<String> {
@@ -41,7 +41,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) 
     let mut recorded_field: Option<String> = is_never_enforced.then(String::new);
     if let Some(root) = schema::schema_value(kind) {
         content_walk::visit(root, content, &mut |visited| {
-            // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
+            // A field within a recorded field counts as recorded, even if its own annotation is `enforced`.
             let is_inside_recorded =
                 recorded_field.as_deref().is_some_and(|recorded_pointer| is_below(visited.pointer, recorded_pointer));
             if !is_inside_recorded {
@@ -62,14 +62,14 @@ fn is_recorded(schema: &Value) -> bool {
     schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded")
 }
 
-/// Collects the unenforced controls among the fields of one object.
+/// Adds the controls among the fields of one object that the server does not enforce.
 fn collect_controls(visited: &VisitedValue<'_, '_>, is_inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
         (visited.value.as_object(), visited.resolved.get("properties").and_then(Value::as_object))
     else {
         return;
     };
-    // Controls in an observing mode never block a run, so they are not reported.
+    // A control in an observing mode never blocks a run, so it is not reported.
     if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
         return;
     }

@@ -1,11 +1,11 @@
-//! Conversion of legacy kinds to their successors.
+//! The conversion of legacy kinds to the kinds that replace them.
 
 use super::{ContentProblem, ModelPolicy};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value, json};
 
-/// Converts a model configuration to the content of an equivalent model policy; `None` for every other kind. The
-/// converted route has the state `pending`, because a conversion does not approve it.
+/// Converts a model configuration to the content of an equivalent model policy; `None` for any other kind. The
+/// converted route is `pending`, because a conversion does not approve it.
 pub(super) fn convert(kind: AssetKind, content: &Value) -> Option<Value> {
     if !kind.is_legacy() {
         return None;
@@ -28,8 +28,8 @@ pub(super) fn convert(kind: AssetKind, content: &Value) -> Option<Value> {
     Some(Value::Object(policy))
 }
 
-/// Reads a model configuration as a policy with one route, for a release that binds it in place of a policy.
-/// Configurations do not record route approvals, so approving the release approves the route.
+/// Parses a model configuration as a model policy with one route, for a release that binds the configuration. The
+/// approval of the release also approves the route, because configurations record no approval of routes.
 pub(super) fn parse_model_config(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>> {
     let mut converted = convert(AssetKind::ModelConfig, content).unwrap_or_default();
     if let Some(state) = converted.pointer_mut("/provider_route/state") {
@@ -38,7 +38,7 @@ pub(super) fn parse_model_config(content: &Value) -> Result<ModelPolicy, Vec<Con
     ModelPolicy::parse(&converted)
 }
 
-/// Replaces every character outside the alphabet of identifiers with a hyphen.
+/// Replaces every character that identifiers cannot have with a hyphen.
 fn to_identifier(text: &str) -> String {
     let to_allowed_character =
         |character: char| if character.is_ascii_alphanumeric() || "._:-".contains(character) { character } else { '-' };

@@ -1,4 +1,4 @@
-//! MCP servers (Model Context Protocol): address, credentials, permitted tools, and the reviewed digest of each tool.
+//! MCP servers (Model Context Protocol): their addresses, credentials and permitted tools, and the pins of their tools.
 
 use super::ContentProblem;
 use crate::{asset::canonical::Canonical, execution::http_call::MAX_DURATION, secret::SecretRef};
@@ -11,73 +11,73 @@ use std::{
     time::Duration,
 };
 
-/// Protocol revisions that this client supports: the last revision with a handshake, and the current revision.
+/// The protocol revisions that Fairway supports: the last one with a handshake, and the current one.
 pub const PROTOCOL_REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// An MCP server definition.
+/// The content of an MCP server asset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpServer {
-    /// Connection settings; `None` when this client does not support the server's transport, authentication or
-    /// protocol revisions.
+    /// The settings of the connection; `None` if Fairway does not support the transport, the authentication or the
+    /// protocol revisions of the server.
     pub connection: Option<McpConnection>,
-    /// Reaction of a run to a tool that differs from its pin.
+    /// The reaction of a run to a tool that differs from its pin.
     pub on_drift: OnDrift,
     allowed_tools: Option<BTreeSet<String>>,
     denied_tools: BTreeSet<String>,
     tool_pins: BTreeMap<String, ToolPin>,
 }
 
-/// Estimated memory of a text in a collection in addition to its bytes: the slot and the allocation overhead.
+/// The estimated memory of a text in a collection beside its bytes: the slot and the overhead of the allocation.
 const TEXT_OVERHEAD_BYTES: usize = 48;
-/// Estimated memory of a secret reference, in bytes.
+/// The estimated memory of a secret reference, in bytes.
 const SECRET_BYTES: usize = 128;
 
-/// Connection settings of a server.
+/// The settings of the connection to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpConnection {
-    /// URL.
+    /// The URL of the server.
     pub url: String,
-    /// Header names, with references to their secret values.
+    /// The names of additional headers, with references to their secret values.
     pub headers: Vec<(String, SecretRef)>,
-    /// Bearer token of the connection.
+    /// The reference to the bearer token, if the server requires one.
     pub bearer: Option<SecretRef>,
-    /// Permitted hosts; `None` permits every host.
+    /// The hosts that calls may reach; `None` permits every host.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Timeout of a call, connection setup included.
+    /// The maximum time of a call, including the setup of the connection.
     pub timeout: Duration,
-    /// How the session starts.
+    /// Whether a session starts with a handshake or with a discovery request.
     pub session_start: SessionStart,
-    /// Acceptable protocol revisions; `None` accepts every supported one.
+    /// The protocol revisions that the author accepts; `None` accepts every supported one.
     pub revisions: Option<Vec<String>>,
 }
 
-/// How a session with a server starts.
+/// The way in which a session with a server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionStart {
-    /// With a handshake, as all revisions before 2026-07-28 require.
+    /// By a handshake, which all revisions before 2026-07-28 require.
     Handshake,
-    /// With a discovery request. Every request names the revision.
+    /// By a discovery request. Every request names the revision.
     Discovery,
 }
 
-/// Reaction of a run to a tool whose description differs from its pin.
+/// The reaction of a run to a tool whose description differs from its pin.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrift {
-    /// Refuses the call.
+    /// The run refuses the call.
     #[default]
     Deny,
-    /// Refuses all calls to tools of that server until the run ends.
+    /// The run refuses all calls of that server's tools until its end.
     Quarantine,
 }
 
-/// Digest of a tool's self-description: SHA-256 over the canonical JSON (RFC 8785) of `name`, `description` and
+/// The digest of a tool's description: SHA-256 over the canonical JSON (RFC 8785) of `name`, `description` and
 /// `input_schema`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolPin(String);
 
 impl ToolPin {
-    /// Computes the digest of a tool; `None` when the name, description or schema has no canonical form.
+    /// Computes the pin of a tool; `None` if the name, description or schema has no canonical form.
     #[must_use]
     pub fn of(name: &str, description: &str, input_schema: &Value) -> Option<Self> {
         let self_description = json!({ "name": name, "description": description, "input_schema": input_schema });
@@ -89,13 +89,13 @@ impl ToolPin {
         Some(Self(hex))
     }
 
-    /// Reads a digest from content, with or without the `sha256:` prefix.
+    /// Reads a pin from content, with or without the prefix `sha256:`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
     }
 
-    /// The digest as 64 hexadecimal digits.
+    /// The pin as 64 hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -140,7 +140,7 @@ struct Auth {
 }
 
 impl McpServer {
-    /// Reads content that passed validation.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not an MCP server.
@@ -157,7 +157,7 @@ impl McpServer {
         })
     }
 
-    /// Estimated heap memory, in bytes.
+    /// The estimated heap memory of the definition, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let tools = self.allowed_tools.iter().flatten().chain(&self.denied_tools).map(String::as_str);
@@ -172,13 +172,14 @@ impl McpServer {
         texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
 
-    /// Whether runs may call a tool of this server.
+    /// Whether the definition permits calls of this tool.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
         !self.denied_tools.contains(tool) && self.allowed_tools.as_ref().is_none_or(|allowed| allowed.contains(tool))
     }
 
-    /// The digest that a tool must have: the reviewed pin, or else the digest of the release's tool definition.
+    /// The pin that a tool must match: the reviewed pin of the server, or else the digest of the release's tool
+    /// definition.
     #[must_use]
     pub fn expected_pin<'p>(&'p self, tool: &str, definition_pin: &'p ToolPin) -> &'p ToolPin {
         self.tool_pins.get(tool).unwrap_or(definition_pin)
@@ -186,8 +187,8 @@ impl McpServer {
 }
 
 impl Definition {
-    /// Converts the definition to connection settings. `Some(None)` means that this client does not support the
-    /// server, `None` that the content is invalid.
+    /// Converts the definition to settings of a connection. `Some(None)` means that Fairway does not support the
+    /// server; `None` means that the content is invalid.
     #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
     fn connection(self) -> Option<Option<McpConnection>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
@@ -320,9 +321,8 @@ mod tests {
         }
     }
 
-    /// The digest depends on every part and is independent of the order of members. The expected digest comes from
-    /// another program: `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' |
-    /// sha256sum`.
+    /// The pin depends on name, description and schema, and not on the order of members. The expected pin comes from
+    /// another program: `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' | sha256sum`.
     #[test]
     fn pins_name_description_and_schema() {
         let pin = ToolPin::of("find", "Finds", &json!({"type": "object"})).unwrap();

@@ -1,78 +1,78 @@
-//! Model policies: the model routes of a run, and the parameters of its model calls.
+//! Model policies: the routes to models that a run may use, and the parameters of its model calls.
 
 use super::ContentProblem;
 use crate::number;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Primary route, fallback routes and call parameters of a run.
+/// The content of a model policy: a primary route, fallback routes and call parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct ModelPolicy {
-    /// Primary route.
+    /// The route that is tried first.
     pub provider_route: Route,
-    /// Fallback routes, in the order in which they are tried.
+    /// The routes that are tried after the primary one, in this order.
     #[serde(default)]
     pub fallback_routes: Vec<Route>,
-    /// Whether the routes support streaming.
+    /// Whether the models of the routes can stream their output.
     #[serde(default)]
     pub supports_streaming: bool,
-    /// Whether the routes support tool calls.
+    /// Whether the models of the routes can call tools.
     #[serde(default)]
     pub supports_tool_use: bool,
-    /// Sampling temperature, 0 to 2; `None` uses the provider's default.
+    /// The sampling temperature, from 0 to 2; `None` leaves it to the provider.
     pub temperature: Option<f64>,
-    /// Maximum tokens of a response, 1 to 1 000 000; `None` uses the provider's default.
+    /// The maximum number of tokens in a response, from 1 to 1,000,000; `None` leaves it to the provider.
     #[serde(default, deserialize_with = "number::deserialize_optional_whole")]
     pub max_tokens: Option<u64>,
 }
 
-/// A route to a model.
+/// One way to a model: provider, model and account.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct Route {
-    /// Identifier, unique within the policy.
+    /// The identifier of the route, which is unique in the policy.
     pub route_id: String,
-    /// Provider that serves the model.
+    /// The name of the provider.
     pub provider: String,
-    /// The provider's identifier of the model.
+    /// The name of the model at the provider.
     pub model: String,
-    /// Name of the configured provider account for the calls (account slot).
+    /// The name under which the provider account is configured.
     pub account_slot: String,
-    /// Region in which the provider processes the data.
+    /// The region in which the provider processes data, if it is known.
     pub region: Option<String>,
-    /// Jurisdiction in which the data resides.
+    /// The jurisdiction in which the data resides, if it is known.
     pub residency: Option<String>,
-    /// Approval state.
+    /// Whether calls on the route are approved.
     #[serde(default)]
     pub state: RouteState,
-    /// Sensitivity tiers of data for which the route is intended.
+    /// The sensitivity tiers of the data for which the route is meant.
     #[serde(default)]
     pub sensitivity_tiers: Vec<String>,
-    /// Tags of the model's capabilities.
+    /// The tags that describe the capabilities of the model.
     #[serde(default)]
     pub capability_tags: Vec<String>,
-    /// Name of the route's cost class.
+    /// The cost class of the route, if it has one.
     pub cost_class: Option<String>,
 }
 
-/// Approval state of a route.
+/// Whether calls on a route are approved.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteState {
-    /// The route is approved, and calls are permitted.
+    /// Calls on the route are approved.
     Approved,
-    /// Synonym of `Approved`.
+    /// Calls on the route are approved; a synonym of `Approved`.
     Active,
-    /// The route is not approved yet; the default.
+    /// Calls on the route are not approved yet. This is the default.
     #[default]
     Pending,
-    /// The approval is temporarily withdrawn.
+    /// The approval was withdrawn temporarily.
     Suspended,
-    /// The approval is permanently withdrawn.
+    /// The approval was withdrawn permanently.
     Retired,
 }
 
 impl RouteState {
-    /// Whether a route in this state revokes an approval by an earlier version of the policy.
+    /// Whether this state withdraws the approval that an earlier version of the policy gave to the route.
     #[must_use]
     pub const fn is_withdrawal(self) -> bool {
         match self {
@@ -83,7 +83,7 @@ impl RouteState {
 }
 
 impl Route {
-    /// Whether the policy permits calls over this route.
+    /// Whether the policy approves calls on this route.
     #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self.state {
@@ -94,7 +94,7 @@ impl Route {
 }
 
 impl ModelPolicy {
-    /// Reads content that passed validation.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a model policy.
@@ -103,7 +103,7 @@ impl ModelPolicy {
             .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a model policy")])
     }
 
-    /// Every route, the primary one first.
+    /// All routes of the policy, the primary one first.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         std::iter::once(&self.provider_route).chain(&self.fallback_routes)
     }

@@ -1,4 +1,4 @@
-//! The check for oversized lists and maps, which runs before the validator.
+//! The check of list and map sizes, which runs before the validator.
 
 use super::{
     ContentProblem,
@@ -10,12 +10,12 @@ use super::{
 use crate::asset::kind::AssetKind;
 use serde_json::Value;
 
-/// Number of entries above which an oversized list or map is reported as one problem, without problems of its
+/// The number of entries above which an oversized list or map is reported as one problem, without the problems of its
 /// entries.
 const OVERSIZED_FROM: usize = 1_000;
 
-/// Problems of lists and maps that exceed both their schema's limit and [`OVERSIZED_FROM`] entries. The caller skips
-/// the validator for such content, because the validator would report each entry.
+/// The problems of lists and maps that exceed the limit of their schema and have more than [`OVERSIZED_FROM`] entries.
+/// The caller does not run the validator on such content, because it would report every entry.
 pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = schema_value(kind) else { return found };

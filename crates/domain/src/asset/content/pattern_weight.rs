@@ -1,9 +1,9 @@
-//! Weight of a regular expression: the maximum evaluations for one byte of text.
+//! The weight of a regular expression: the maximum number of evaluations for one byte of text.
 //!
-//! Patterns run in linear time with a constant factor that depends on the pattern. The lazy DFA of the regex engine
-//! takes one step per byte while its states fit its cache ([`MAX_MATCH_CACHE_BYTES`]). Otherwise each byte visits every
-//! state of the expanded pattern, which takes 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation is the unit of cost:
-//! about 10 ns, in which a search visits two states.
+//! Patterns run in linear time, but the time for one byte depends on the pattern. The lazy DFA of the regex engine
+//! takes one step for each byte while its states fit into its cache ([`MAX_MATCH_CACHE_BYTES`]). Otherwise each byte
+//! visits every state of the expanded pattern, which takes 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation is the
+//! unit of cost: about 10 ns, in which a search visits two states.
 
 use super::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES};
 use regex_automata::{
@@ -12,16 +12,17 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Maximum number of pattern states whose combinations all fit into the DFA cache.
+/// The maximum number of states in a pattern whose combinations all fit into the cache of the DFA.
 const MAX_CACHED_STATES: u64 = 8;
-/// Maximum number of states with which a one-pass pattern fits into the DFA cache.
+/// The maximum number of states in a one-pass pattern that fits into the cache of the DFA.
 const MAX_ONE_PASS_STATES: u64 = 256;
-/// Number of states that a search visits in the time of one evaluation.
+/// The number of states that a search visits in the time of one evaluation.
 const STATES_PER_EVALUATION: u64 = 2;
-/// Maximum weight: that of the largest pattern that compiles. Patterns that this parser rejects have it too.
+/// The maximum weight, which the largest pattern that compiles has. Patterns that the parser rejects get the same
+/// weight.
 const MAX_WEIGHT: u64 = 4_096;
 
-/// Evaluations of a search with this pattern for one byte of text, at least 1.
+/// The number of evaluations that a search with this pattern takes for one byte of text, at least 1.
 pub(crate) fn weight(pattern: &str) -> u64 {
     let Ok(parsed) = regex_syntax::parse(pattern) else { return MAX_WEIGHT };
     let states = count_states(&parsed);
@@ -31,12 +32,12 @@ pub(crate) fn weight(pattern: &str) -> u64 {
     states.div_ceil(STATES_PER_EVALUATION).min(MAX_WEIGHT)
 }
 
-/// Maximum length of a match in bytes; `None` if matches are unbounded or the pattern is invalid.
+/// The maximum length of a match in bytes; `None` if it is unbounded or the pattern is invalid.
 pub(crate) fn max_match_len(pattern: &str) -> Option<usize> {
     regex_syntax::parse(pattern).ok()?.properties().maximum_len()
 }
 
-/// Number of states of a pattern with its repetitions expanded. A character class counts as one state, because at
+/// The number of states of a pattern with its repetitions expanded. A character class counts as one state, because at
 /// most one of its bytes matches at a time.
 fn count_states(pattern: &Hir) -> u64 {
     match pattern.kind() {
@@ -55,13 +56,13 @@ fn count_states(pattern: &Hir) -> u64 {
     }
 }
 
-/// Whether the pattern is anchored at its start and each byte leads to at most one successor state.
+/// Whether the pattern is anchored at its start and each byte leads to at most one next state.
 fn is_one_pass(pattern: &str) -> bool {
     let limits = thompson::Config::new()
         .nfa_size_limit(Some(MAX_COMPILED_PATTERN_BYTES))
         .which_captures(WhichCaptures::Implicit);
     let Ok(states) = thompson::Compiler::new().configure(limits).build(pattern) else { return false };
-    // A search with an unanchored pattern starts anew at each byte, so it is not one-pass.
+    // A search with a pattern that is not anchored starts anew at each byte, so it is not one-pass.
     states.is_always_start_anchored()
         && onepass::Builder::new()
             .configure(onepass::Config::new().size_limit(Some(MAX_MATCH_CACHE_BYTES)))

@@ -1,8 +1,8 @@
 //! A published JSON Schema with its validator, which finds the problems of a value.
 //!
-//! The schema is compiled twice: as a whole to decide whether a value is valid, and in parts to find its problems.
-//! The whole validator collects all errors before it returns the first one. A value can have tens of thousands of
-//! errors of hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
+//! The schema is compiled twice: as a whole to decide whether a value is valid, and in parts to find its problems. The
+//! whole validator collects all errors before it returns the first one. A value can have tens of thousands of errors
+//! with hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
     ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS, schema::compile,
@@ -12,7 +12,7 @@ use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, sync::OnceLock};
 
-/// Keywords that a part validates for its own value, without members and items.
+/// The keywords that a part checks on its own value, without members and items.
 const OWN_KEYWORDS: [&str; 17] = [
     "type",
     "enum",
@@ -32,32 +32,31 @@ const OWN_KEYWORDS: [&str; 17] = [
     "anyOf",
     "oneOf",
 ];
-/// Keywords that refer to other parts or contain definitions.
+/// The keywords that refer to other parts or contain definitions.
 #[cfg(test)]
 const SUBSCHEMA_KEYWORDS: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
 
-/// A published schema with its validator.
+/// A published schema, compiled for the check of values.
 pub(crate) struct PublishedSchema {
     value: Value,
     validator: Validator,
-    /// The parts of the schema, compiled when the first value fails; `None` if a part does not compile.
+    /// The parts of the schema, compiled when the first value is invalid; `None` if a part does not compile.
     parts: OnceLock<Option<SchemaParts>>,
 }
 
 impl PublishedSchema {
-    /// Parses and compiles a schema; `None` when it does not compile.
+    /// Parses and compiles the text of a schema; `None` if it does not compile.
     pub(crate) fn compile(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let validator = compile(&value).ok()?;
         Some(Self { value, validator, parts: OnceLock::new() })
     }
 
-    /// The schema as a JSON value.
     pub(crate) const fn value(&self) -> &Value {
         &self.value
     }
 
-    /// Problems of a value, outermost first, at most [`MAX_PROBLEMS`].
+    /// The problems of a value, outermost first, at most [`MAX_PROBLEMS`].
     pub(crate) fn find_problems(&self, value: &Value) -> Vec<ContentProblem> {
         if self.validator.is_valid(value) {
             return Vec::new();
@@ -67,7 +66,8 @@ impl PublishedSchema {
             parts.collect_problems(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
-            // This branch is a fallback. Tests check that the parts find every problem that the whole schema finds.
+            // This fallback should never be used, because tests check that the parts find every problem of the whole
+            // schema.
             found.push(ContentProblem::new("", "schema_violation", "the value does not satisfy the schema"));
         }
         found.truncate(MAX_PROBLEMS);
@@ -75,14 +75,14 @@ impl PublishedSchema {
     }
 }
 
-/// A schema split into parts, each validated alone.
+/// A schema that is split into parts, each of which checks one value alone.
 struct SchemaParts {
     parts: Vec<SchemaPart>,
     root: usize,
 }
 
-/// Schema of one value, without its members and items. `members`, `additional` and `items` are indexes of their
-/// parts.
+/// The schema of one value without its members and items. `members`, `additional` and `items` are the indexes of the
+/// parts for these.
 struct SchemaPart {
     validator: Validator,
     members: BTreeMap<String, usize>,
@@ -123,11 +123,11 @@ impl SchemaParts {
     }
 }
 
-/// Splits a schema into parts.
+/// Splits a schema into parts, each once.
 struct SchemaSplitter<'s> {
     root: &'s Value,
     parts: Vec<SchemaPart>,
-    /// Indexes of the parts of definitions, by the `$ref` that names them.
+    /// The indexes of the parts for definitions, by the `$ref` that names the definition.
     targets: BTreeMap<&'s str, usize>,
 }
 
@@ -161,7 +161,7 @@ impl<'s> SchemaSplitter<'s> {
         Ok(self.parts.len() - 1)
     }
 
-    /// The keywords of a schema that concern the value itself, without the subschemas of members and items.
+    /// The keywords of a schema that concern the value itself, without the subschemas for members and items.
     fn own_keywords(&self, schema: &Value) -> Value {
         let mut keywords = Map::new();
         for keyword in OWN_KEYWORDS {
@@ -173,7 +173,7 @@ impl<'s> SchemaSplitter<'s> {
             keywords.insert("properties".to_owned(), Value::Object(names));
             keywords.insert("additionalProperties".to_owned(), json!(false));
         }
-        // The branches of `anyOf` and `oneOf` may refer to definitions.
+        // The branches of `anyOf` and `oneOf` can refer to definitions.
         if keywords.contains_key("anyOf") || keywords.contains_key("oneOf") {
             keywords.extend(self.root.get("$defs").map(|definitions| ("$defs".to_owned(), definitions.clone())));
         }

@@ -1,8 +1,8 @@
 //! Fields of content that the server stores but does not enforce.
 //!
-//! Every schema property has an `x-enforcement` annotation: `enforced` for fields that the server applies, `recorded`
-//! for fields that it only stores. Warnings list the recorded fields, so that a version does not look stricter than
-//! it is.
+//! Every property in the schemas has the annotation `x-enforcement`: `enforced` for fields that the server applies, and
+//! `recorded` for fields that it only stores. Warnings list the recorded fields, so that a version does not look
+//! stricter than it is.
 
 use super::{
     content_walk::{self, VisitFlow},
@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 /// A field that the server stores but does not enforce.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordedField {
-    /// JSON pointer to the field in the content.
+    /// The JSON pointer to the field within the content.
     pub pointer: String,
 }
 
-/// The fields of `content` that are only recorded, each reported once at its outermost level.
+/// The recorded fields of content. A field within a recorded field is not listed separately.
 #[must_use]
 pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Rules that a JSON Schema cannot express: unique names, fields that require or exclude one another, and values that
-//! are themselves schemas or patterns.
+//! Content rules that a JSON Schema cannot express: unique names, fields that require or exclude each other, and values
+//! that are schemas or patterns themselves.
 //!
-//! Rules read raw JSON, so they report problems even in content that the schema refuses. Their messages never contain
-//! values.
+//! The rules read raw JSON, so they find problems even in content that the schema refuses. Their messages never
+//! contain values.
 
 mod agent;
 mod connector;
@@ -27,17 +27,17 @@ use extension_keywords::ExtensionKeywordRules;
 use serde_json::Value;
 use violation::Violation;
 
-/// Whether the rules compile the patterns and schemas of the content.
+/// Whether the rules compile the patterns and schemas in the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CompileMode {
-    /// Patterns and schemas are counted, but not compiled.
+    /// The rules count patterns and schemas, but do not compile them.
     No,
     Yes,
 }
 
-/// Violations of the rules of the kind. Patterns and schemas can take seconds to compile, so they are compiled only
-/// in content within all bounds. `is_within_bounds` is the result for the bounds of the schema. A first pass without
-/// compilation checks the bounds of the rules.
+/// The violations of the rules for this kind. Patterns and schemas can take seconds to compile, so they are compiled
+/// only if the content is within all bounds. `is_within_bounds` says whether it is within the bounds of the schema. A
+/// first pass without compilation checks the bounds of the rules.
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
     let violations = check_rules(kind, content, CompileMode::No);
     let is_over_limit = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
@@ -80,7 +80,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
     findings.problems
 }
 
-/// Violations found so far.
+/// The violations that the rules have found so far.
 #[derive(Default)]
 struct Violations {
     problems: Vec<ContentProblem>,
@@ -97,21 +97,21 @@ impl Violations {
         }
     }
 
-    /// Requires `field`.
+    /// Adds a violation if the object lacks the field.
     fn require(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_none() {
             self.add(format!("{pointer}/{field}"), Violation::MissingField);
         }
     }
 
-    /// Forbids `field`.
+    /// Adds a violation if the object has the field.
     fn forbid(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_some() {
             self.add(format!("{pointer}/{field}"), Violation::NotAllowedHere);
         }
     }
 
-    /// Requires exactly one of the two fields.
+    /// Adds a violation unless the object has exactly one of the two fields.
     fn require_one_of(&mut self, object: &Value, pointer: &str, first: &str, second: &str) {
         match (object.get(first).is_some(), object.get(second).is_some()) {
             (true, true) => self.add(format!("{pointer}/{second}"), Violation::NotAllowedHere),
@@ -121,17 +121,17 @@ impl Violations {
     }
 }
 
-/// The value of a field if it is a string.
+/// The value of a field, if it is a string.
 fn text_field<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
     object.get(field)?.as_str()
 }
 
-/// Whether a field is `true`; an absent field counts as `false`.
+/// Whether the value of a field is `true`. An absent field counts as `false`.
 fn is_true(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The items of a list field with their indexes.
+/// The items of a list field, with their indexes.
 fn list_items<'c>(object: &'c Value, field: &str) -> impl Iterator<Item = (usize, &'c Value)> {
     object.get(field).and_then(Value::as_array).into_iter().flatten().enumerate()
 }

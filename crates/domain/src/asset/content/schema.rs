@@ -1,4 +1,4 @@
-//! JSON Schemas of the kinds, each compiled once, and the compilation of any schema.
+//! The JSON Schemas of the asset kinds, each compiled once, and the compilation of any other schema.
 
 use super::{
     linear_pattern::{MAX_COMPILED_PATTERN_BYTES, MAX_MATCH_CACHE_BYTES},
@@ -12,12 +12,12 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-/// Compiled schemas, each built at its first use. A kind whose schema does not compile refuses all content; a test
-/// checks that every schema compiles.
+/// The compiled schemas, each built at its first use. If the schema of a kind did not compile, all content of that
+/// kind would be refused; a test checks that all compile.
 static COMPILED_SCHEMAS: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
-/// The JSON Schema (2020-12) of a kind, as published.
+/// The published JSON Schema (2020-12) of an asset kind, as text.
 #[must_use]
 pub const fn schema_text(kind: AssetKind) -> &'static str {
     match kind {
@@ -43,18 +43,17 @@ pub const fn schema_text(kind: AssetKind) -> &'static str {
     }
 }
 
-/// The compiled schema of a kind.
 pub(super) fn compiled_schema(kind: AssetKind) -> Option<&'static PublishedSchema> {
     COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::compile(schema_text(kind))).as_ref()
 }
 
-/// The schema of a kind as a JSON value.
+/// The JSON Schema of an asset kind, as a JSON value.
 #[must_use]
 pub fn schema_value(kind: AssetKind) -> Option<&'static Value> {
     compiled_schema(kind).map(PublishedSchema::value)
 }
 
-/// Compiles a schema without network requests. Its patterns take linear time and bounded memory.
+/// Compiles a schema without network requests. Its patterns run in linear time and bounded memory.
 pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)

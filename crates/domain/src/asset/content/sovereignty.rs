@@ -1,16 +1,16 @@
-//! Sovereignty profiles: permitted data locations.
+//! Sovereignty profiles: the permitted locations and providers of data.
 
 use super::ContentProblem;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Member states of the European Union (ISO 3166-1 alpha-2). The jurisdiction `eu` includes all of them.
+/// The member states of the European Union (ISO 3166-1 alpha-2). The jurisdiction `eu` includes all of them.
 const EU_MEMBERS: [&str; 27] = [
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
     "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 ];
 
-/// The part of a sovereignty profile that applies to model routes: permitted jurisdictions, regions and providers.
+/// The part of a sovereignty profile that model routes must satisfy: permitted jurisdictions, regions and providers.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct SovereigntyProfile {
     jurisdictions_allowed: Vec<String>,
@@ -19,7 +19,7 @@ pub struct SovereigntyProfile {
 }
 
 impl SovereigntyProfile {
-    /// Reads content that passed validation.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a sovereignty profile.
@@ -28,8 +28,8 @@ impl SovereigntyProfile {
             .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a sovereignty profile")])
     }
 
-    /// Whether data may reside in the jurisdiction. A permitted country includes its subdivisions, and `eu` includes
-    /// its member states. A permitted country does not include `eu`.
+    /// Whether data may reside in this jurisdiction. A permitted country includes its subdivisions, and `eu` includes
+    /// its member states. A permitted member state does not include `eu`.
     #[must_use]
     pub fn allows_jurisdiction(&self, jurisdiction: &str) -> bool {
         let jurisdiction = jurisdiction.to_ascii_uppercase();
@@ -40,7 +40,8 @@ impl SovereigntyProfile {
         })
     }
 
-    /// Whether a provider's region is permitted. Without a list of regions, every region is permitted.
+    /// Whether data may be processed in this region of a provider. A profile without a list of regions permits every
+    /// region.
     #[must_use]
     pub fn allows_region(&self, region: Option<&str>) -> bool {
         self.regions_allowed
@@ -48,7 +49,7 @@ impl SovereigntyProfile {
             .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|permitted| permitted == region)))
     }
 
-    /// Whether a provider is permitted. Without a list of providers, every provider is permitted.
+    /// Whether a route may use this provider. A profile without a list of providers permits every provider.
     #[must_use]
     pub fn allows_provider(&self, provider: &str) -> bool {
         self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|permitted| permitted == provider))
@@ -56,7 +57,7 @@ impl SovereigntyProfile {
 }
 
 /// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
-/// The existence of the country is not checked, because the ISO lists change.
+/// It is not checked whether the country exists, because the lists of ISO change.
 #[must_use]
 pub fn is_jurisdiction_code(jurisdiction: &str) -> bool {
     let (country, part) =

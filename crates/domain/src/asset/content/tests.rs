@@ -66,7 +66,7 @@ fn assert_properties_marked(node: &Value, path: &str) {
     }
 }
 
-/// The traversal of a schema terminates only if its branches (`oneOf` and similar) are not nested.
+/// Checks that no branch of a schema (`oneOf` and similar) contains another. Otherwise a traversal might never end.
 fn assert_no_nested_branches(node: &Value, nested: bool, path: &str) {
     let Value::Object(members) = node else {
         node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, nested, path));
@@ -467,7 +467,7 @@ fn reads_existing_versions_despite_stricter_rules() {
     let mut test_failing = bundle;
     test_failing.as_object_mut().unwrap().remove("extra");
     assert_eq!(problems(AssetKind::PolicyBundle, &test_failing), one_problem("/tests/0", "policy_test_failed"));
-    // Content of an existing version that cannot be parsed is refused too.
+    // Even the content of an existing version is refused if it cannot be parsed.
     assert!(parse_existing(AssetKind::ModelPolicy, &json!({})).is_err());
     assert!(parse_existing(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
 }

@@ -1,4 +1,4 @@
-//! Tool definitions: name and schemas for the model, and the backend that serves the calls.
+//! Tool definitions: the name and schemas that a model sees, and the backend that serves the calls.
 
 use super::{ContentProblem, embedded_schema::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
@@ -9,20 +9,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// A tool definition.
+/// The content of a tool asset, parsed and with compiled schemas.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    /// Name for the model.
+    /// The name by which a model calls the tool.
     pub name: String,
-    /// Description for the model.
+    /// The description that tells a model when to use the tool.
     pub description: String,
-    /// JSON Schema of the arguments, as sent to the model.
+    /// The JSON Schema of the arguments, as a model sees it.
     pub input_schema: Arc<Value>,
-    /// Backend.
+    /// The backend that serves the calls.
     pub binding: ToolBinding,
-    /// Whether a call whose outcome is unknown may be repeated.
+    /// Whether a call may be repeated if its outcome is unknown.
     pub repeat_safety: RepeatSafety,
-    /// Timeout of a call.
+    /// The maximum time of a call.
     pub timeout: Duration,
     input: EmbeddedSchema,
     output: Option<EmbeddedSchema>,
@@ -30,62 +30,62 @@ pub struct Tool {
     approval: Approval,
 }
 
-/// Backend of a tool.
+/// The backend that serves the calls of a tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolBinding {
-    /// HTTP endpoint.
+    /// An HTTP endpoint serves the calls.
     Http(HttpBinding),
-    /// Tool of an MCP server. The release contains the frozen reference to the server.
+    /// An MCP server serves the calls. The release contains the frozen reference to that server.
     Mcp(McpBinding),
-    /// Built-in tool of Fairway.
+    /// Fairway itself serves the calls.
     Builtin(BuiltinBinding),
-    /// Backend that runs do not support.
+    /// Runs do not support the backend that the definition names.
     Unavailable,
 }
 
-/// HTTP endpoint of a tool.
+/// The HTTP endpoint that serves the calls of a tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpBinding {
-    /// Base URL.
+    /// The base URL of the endpoint.
     pub url: String,
-    /// Path below the base URL.
+    /// The path that is appended to the base URL.
     pub path: String,
-    /// Method.
+    /// The HTTP method of the calls.
     pub method: HttpMethod,
-    /// Secret that authorizes the calls.
+    /// The reference to the secret that authorizes the calls, if they need one.
     pub secret: Option<SecretRef>,
-    /// Permitted hosts; `None` permits every host.
+    /// The hosts that the calls may reach; `None` permits every host.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Tool of an MCP server. On the server, the tool has the same name as in the definition.
+/// The MCP server that serves the calls of a tool. The server knows the tool by the name in the definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpBinding {
-    /// Digest of this definition's name, description and input schema.
+    /// The digest of the name, description and input schema in this definition.
     pub pin: ToolPin,
-    /// Secret that authorizes calls of this tool; `None` uses the secret of the server's definition.
+    /// The reference to the secret that authorizes the calls; `None` uses the secret in the server's definition.
     pub secret: Option<SecretRef>,
-    /// Permitted hosts of the server; `None` permits every host.
+    /// The hosts that the calls may reach; `None` permits every host.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Built-in tool of Fairway that runs may call.
+/// A tool of Fairway itself that agents may call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltinBinding {
-    /// Searches a knowledge base that the release binds.
+    /// The tool searches a knowledge base that the release binds.
     QueryKnowledgeBase,
 }
 
-/// Whether a second call with the same arguments is safe.
+/// Whether a second call with the same arguments does no harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatSafety {
-    /// The author declares the tool read-only or idempotent, so a second call has no further effect.
+    /// The author declares that the tool only reads or is idempotent, so a second call has no further effect.
     Safe,
-    /// A second call may have a further effect. The run never repeats a call whose outcome is unknown.
+    /// A second call can have a further effect, so a run never repeats a call whose outcome is unknown.
     Unsafe,
 }
 
-/// When a call requires human approval.
+/// The calls that need the approval of a person.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Approval {
@@ -129,7 +129,7 @@ struct Binding {
 }
 
 impl Tool {
-    /// Reads content that passed validation.
+    /// Parses content that passed the validation of its kind.
     ///
     /// # Errors
     /// Returns a problem when the content is not a tool.
@@ -152,8 +152,8 @@ impl Tool {
             input_schema: Arc::new(definition.input_schema),
             binding,
             repeat_safety: if is_repeatable { RepeatSafety::Safe } else { RepeatSafety::Unsafe },
-            // A writing tool without a `destructive` annotation counts as destructive, like the default of MCP's
-            // `destructiveHint`.
+            // A tool that writes counts as destructive unless its annotation says otherwise. MCP's `destructiveHint`
+            // has the same default.
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
             timeout: timeout_seconds
@@ -163,19 +163,19 @@ impl Tool {
         })
     }
 
-    /// Compiled `input_schema`; arguments must satisfy it.
+    /// The compiled `input_schema`, which the arguments of each call must satisfy.
     #[must_use]
     pub const fn arguments_schema(&self) -> &EmbeddedSchema {
         &self.input
     }
 
-    /// Compiled `output_schema`, if any; results must satisfy it.
+    /// The compiled `output_schema`, which the result of each call must satisfy, if the definition has one.
     #[must_use]
     pub const fn result_schema(&self) -> Option<&EmbeddedSchema> {
         self.output.as_ref()
     }
 
-    /// Whether a call requires human approval. Runs cannot request an approval of a call, so they refuse such a call.
+    /// Whether a call needs the approval of a person. A run cannot ask for it, so the run refuses such a call.
     #[must_use]
     pub const fn needs_approval(&self) -> bool {
         match self.approval {
@@ -185,7 +185,7 @@ impl Tool {
         }
     }
 
-    /// Estimated memory of the compiled schemas, in bytes.
+    /// The estimated memory of the compiled schemas, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         self.input.compiled_bytes().saturating_add(self.output.as_ref().map_or(0, EmbeddedSchema::compiled_bytes))
@@ -194,7 +194,8 @@ impl Tool {
 
 impl PartialEq for Tool {
     fn eq(&self, other: &Self) -> bool {
-        // The compiled schemas derive from the compared fields.
+        // Compiled schemas have no equality. The comparison covers name, arguments and backend, and ignores the other
+        // fields.
         (&self.name, &self.input_schema, &self.binding) == (&other.name, &other.input_schema, &other.binding)
     }
 }

@@ -1,4 +1,4 @@
-//! Conversion of validator errors to problems.
+//! The conversion of the validator's errors to problems of content.
 
 use super::{ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS};
 use jsonschema::{
@@ -7,22 +7,22 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-/// Maximum number of permitted values that a message lists, and their maximum total length in bytes.
+/// The maximum number of permitted values that a message lists, and their maximum total length in bytes.
 const MAX_LISTED_VALUES: usize = 10;
 const MAX_LISTED_BYTES: usize = 300;
-/// Maximum total length of the field names that a message lists, in bytes.
+/// The maximum total length of the field names that a message lists, in bytes.
 const MAX_LISTED_FIELD_BYTES: usize = 600;
-/// The message for a list, map or text that is longer than the schema allows.
+/// The message for a list, map or text that is longer than its schema permits.
 pub(super) const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
 
-/// Whether a problem is a list, map or text that is longer than the schema allows.
+/// Whether the problem is a list, map or text that is longer than its schema permits.
 pub(super) fn reports_excess_length(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 
-/// Converts a validator error about a value below the JSON pointer `parent_pointer`, whose schema declares `fields`.
-/// The problems have messages of their own, because the validator's messages contain values of the content.
+/// Converts an error about a value below the JSON pointer `parent_pointer`, whose schema declares `fields`. The
+/// problems have their own messages, because the messages of the validator contain values of the content.
 pub(super) fn to_problems(error: &ValidationError<'_>, parent_pointer: &str, fields: &[&str]) -> Vec<ContentProblem> {
     let pointer = format!("{parent_pointer}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
@@ -55,7 +55,7 @@ pub(super) fn to_problems(error: &ValidationError<'_>, parent_pointer: &str, fie
     vec![ContentProblem::new(pointer, code, message)]
 }
 
-/// The message for an unknown field. It lists the fields of the schema if there are any and they are short.
+/// The message for an unknown field. It lists the fields of the schema if there are any and their names are short.
 fn unknown_field_message(fields: &[&str]) -> String {
     let field_list = fields.join(", ");
     if field_list.is_empty() || field_list.len() > MAX_LISTED_FIELD_BYTES {
@@ -64,8 +64,7 @@ fn unknown_field_message(fields: &[&str]) -> String {
     format!("unknown field; the fields are {field_list}")
 }
 
-/// The message for a value that is not among the permitted values of a schema. The message lists the permitted values
-/// if they are few and short.
+/// The message for a value that a schema does not permit. It lists the permitted values if they are few and short.
 fn listed_values(kind: &ValidationErrorKind) -> String {
     let permitted_values: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
         options.as_array().into_iter().flatten().collect()

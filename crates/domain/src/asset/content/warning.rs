@@ -1,25 +1,25 @@
-//! Warnings about valid content.
+//! Warnings about content that is valid.
 
 use super::{legacy_kind, recorded_fields};
 use crate::asset::kind::AssetKind;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A warning for the author of a version.
+/// A warning about valid content, for the author of the version.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ContentWarning {
-    /// JSON pointer to the field (RFC 6901); empty for the whole content.
+    /// The JSON pointer to the field (RFC 6901); empty for the whole content.
     pub pointer: String,
-    /// Stable code.
+    /// The stable code of the warning.
     pub code: &'static str,
-    /// Message for people.
+    /// The text that explains the warning to people.
     pub message: String,
-    /// For a legacy kind: the content of an equivalent asset of the succeeding kind.
+    /// The content of an equivalent asset of the newer kind, if this kind is a legacy one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversion: Option<Value>,
 }
 
-/// Warnings about content that passed validation: first the legacy kind, then each field that is only recorded.
+/// The warnings about content that passed the validation: first for a legacy kind, then for each recorded field.
 #[must_use]
 pub fn warnings(kind: AssetKind, content: &Value) -> Vec<ContentWarning> {
     let mut warnings: Vec<ContentWarning> = legacy_kind::convert(kind, content)

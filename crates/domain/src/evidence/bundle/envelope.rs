@@ -1,31 +1,31 @@
-//! DSSE envelopes: a payload with signatures over its type and bytes.
+//! DSSE envelopes: a payload, with signatures over its type and its bytes.
 
 use super::MAX_BUNDLE_BYTES;
 use crate::transparency_log::VerifierKey;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 
-/// A payload with its type and signatures.
+/// A payload with its type and its signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// The type of the payload.
+    /// The media type of the payload, such as [`PAYLOAD_TYPE`](super::PAYLOAD_TYPE).
     pub payload_type: String,
-    /// The payload.
+    /// The bytes of the payload.
     pub payload: Vec<u8>,
     /// The signatures, each over the type and the bytes of the payload.
     pub signatures: Vec<EnvelopeSignature>,
 }
 
-/// A signature of an envelope.
+/// One signature in an envelope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnvelopeSignature {
-    /// The name and identifier of the key, joined by `+`, as they occur in the verifier key.
+    /// The name and the identifier of the key, joined by `+`, as the verifier key contains them.
     pub key_id: String,
-    /// The Ed25519 signature.
+    /// The bytes of the Ed25519 signature.
     pub signature: Vec<u8>,
 }
 
-/// The envelope in JSON. INVARIANT: fields are declared in lexical order, as canonical JSON requires.
+/// The JSON object of an envelope. INVARIANT: the fields are declared in lexical order, as canonical JSON requires.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct EnvelopeBody {
@@ -42,7 +42,7 @@ struct SignatureBody {
 }
 
 impl EnvelopeSignature {
-    /// A signature that names the key.
+    /// Creates a signature entry that names this key.
     #[must_use]
     pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
         Self { key_id: Self::key_id_of(key), signature: signature.to_vec() }
@@ -52,7 +52,7 @@ impl EnvelopeSignature {
         format!("{}+{}", key.name(), key.id_hex())
     }
 
-    /// Whether the signature names this key.
+    /// Whether this signature entry names the key.
     #[must_use]
     pub fn names(&self, key: &VerifierKey) -> bool {
         self.key_id == Self::key_id_of(key)
@@ -60,8 +60,8 @@ impl EnvelopeSignature {
 }
 
 impl Envelope {
-    /// Parses a file. Only the canonical form is accepted, with or without a final line feed, so that every change of
-    /// the file is detected. `None` for every other file.
+    /// Parses the file of a bundle. Only the canonical JSON is accepted, with or without a final line feed, so that
+    /// every change of the file is detected. `None` for any other file.
     #[must_use]
     pub fn parse(file: &[u8]) -> Option<Self> {
         let text = file.strip_suffix(b"\n").unwrap_or(file);
@@ -81,7 +81,7 @@ impl Envelope {
         (envelope.to_json().as_bytes() == text).then_some(envelope)
     }
 
-    /// The content of the file, as canonical JSON.
+    /// The content of the bundle's file, as canonical JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let body = EnvelopeBody {
@@ -96,19 +96,19 @@ impl Envelope {
                 })
                 .collect(),
         };
-        // Strings always have a canonical form.
+        // The object contains only strings, which always have a canonical form.
         serde_json_canonicalizer::to_string(&body).unwrap_or_default()
     }
 
-    /// The signed bytes of a payload: the pre-authentication encoding of DSSE. It begins with a constant with which
-    /// no checkpoint begins, so that one key can safely sign bundles and checkpoints.
+    /// The bytes that a signature covers: the pre-authentication encoding of DSSE. It starts with a constant, and no
+    /// checkpoint starts with that constant. Therefore one key can safely sign bundles and checkpoints.
     #[must_use]
     pub fn signed_bytes(payload_type: &str, payload: &[u8]) -> Vec<u8> {
         let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
         [head.as_bytes(), payload].concat()
     }
 
-    /// Whether the envelope has signatures that name this key, and all of them are valid.
+    /// Whether this key signed the envelope: at least one signature names the key, and all that name it are valid.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
         let signed_bytes = Self::signed_bytes(&self.payload_type, &self.payload);

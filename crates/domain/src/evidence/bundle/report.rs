@@ -1,63 +1,63 @@
-//! The report of the verification of a bundle.
+//! The report of a verification of a bundle: its checks, and the statements that the bundle proves.
 
 use serde::Serialize;
 
-/// The verdict of a check.
+/// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckVerdict {
-    /// The checked condition is true.
+    /// The checked condition holds.
     Passed,
-    /// The checked condition is false.
+    /// The checked condition does not hold.
     Failed,
-    /// The bundle omits the data that the check requires. This is not a failure.
+    /// The bundle omits the data that the check needs. This is not a failure.
     NotIncluded,
 }
 
-/// One check of a verification.
+/// One check of a verification, with the expected and the actual value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BundleCheck {
-    /// The name of the check.
+    /// The name of the check, such as `number of documents`.
     pub name: &'static str,
-    /// The part of the bundle, such as a version or a fact; empty for the whole bundle.
+    /// The checked part of the bundle, such as a version or a fact; empty for the whole bundle.
     pub part: String,
-    /// The expected value.
+    /// The value that the check expects, as text.
     pub expected: String,
-    /// The actual value.
+    /// The value that the check found, as text.
     pub actual: String,
-    /// The verdict.
+    /// The result of the check.
     pub verdict: CheckVerdict,
 }
 
-/// The type of a bundle's subject.
+/// The kind of thing that a bundle is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum BundleKind {
-    /// A run.
+    /// The bundle is about a run.
     #[default]
     Execution,
-    /// A release.
+    /// The bundle is about a release.
     Release,
 }
 
-/// The result of a verification.
+/// The report of one verification.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 pub struct BundleReport {
-    /// The type of the bundle's subject.
+    /// Whether the bundle is about a run or a release.
     pub kind: BundleKind,
-    /// All checks, in the order of the chain.
+    /// All checks, in the order in which the verification made them.
     pub checks: Vec<BundleCheck>,
-    /// Whether the checkpoint is consistent with a second checkpoint from another source.
+    /// Whether the checkpoint of the bundle is consistent with a second checkpoint from another source.
     pub has_one_history: bool,
-    /// Whether the verifier requires cosignatures.
+    /// Whether the verifier required cosignatures of witnesses.
     pub is_witnessed: bool,
-    /// Whether facts of the log contain the digest of the run's records.
+    /// Whether a fact in the log contains the digest of the run's records.
     pub has_named_records: bool,
-    /// Whether a new evaluation of the policy, for an input that the verifier supplied, has the recorded result.
+    /// Whether the verifier supplied a policy input and a new evaluation for it gave the recorded decision.
     pub has_decided_again: bool,
 }
 
-/// Statements that the bundle of a run proves if all checks pass.
+/// The statements that the bundle of a run proves if all checks pass.
 const PROVEN: [&str; 5] = [
     "the holder of the given key stated this evidence",
     "the run's end, with the digests of its input and output, is in the audit log at the given index",
@@ -66,7 +66,7 @@ const PROVEN: [&str; 5] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
-/// Statements that a release summary proves if all checks pass.
+/// The statements that a release summary proves if all checks pass.
 const PROVEN_OF_RELEASES: [&str; 4] = [
     "the holder of the given key stated this result",
     "the result follows from the facts about the release in the audit log, up to the checkpoint",
@@ -74,17 +74,17 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
-/// The statement that is proven if facts of the log contain the digest of the records.
+/// The further statement that is proven if facts in the log contain the digest of the run's records.
 const RECORDS_NAMED: &str = "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
-/// The statement that a consistent second checkpoint proves.
+/// The further statement that a consistent second checkpoint proves.
 const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
-/// The statement that the required cosignatures prove.
+/// The further statement that the required cosignatures prove.
 const WITNESSED: &str = "the given witnesses saw this checkpoint, and no other history of the log";
 
-/// The statement that a new policy decision for a supplied input proves.
+/// The further statement that a new policy decision for a supplied input proves.
 const DECIDED_AGAIN: &str = "the included policy decides the same for the given input, which the bundle does not name";
 
-/// Statements that a release summary never proves.
+/// The statements that a release summary never proves.
 const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "that no fact about the release was left out, or followed the checkpoint: fetch a new summary before a deployment",
@@ -92,7 +92,7 @@ const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
     "that the people behind the named actors acted themselves",
 ];
 
-/// Statements that the bundle of a run never proves.
+/// The statements that the bundle of a run never proves.
 const NOT_PROVEN: [&str; 7] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "that no fact about the run was left out, or followed the checkpoint",
@@ -103,12 +103,12 @@ const NOT_PROVEN: [&str; 7] = [
     "that the people behind the named actors acted themselves",
 ];
 
-/// A further statement that the bundle does not prove if the process of the run ended before storing the records.
+/// A further limitation: the process of the run ended before it stored the records, so no fact contains their digest.
 const RECORDS_NOT_NAMED: &str =
     "policy decisions, obligations, retrievals and documents beyond the signature: no fact of the run names them";
 
 impl BundleReport {
-    /// Whether the verification passed: there are checks, and none of them failed.
+    /// Whether the verification passed: it made checks, and none of them failed.
     #[must_use]
     pub fn has_passed(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(|check| check.verdict != CheckVerdict::Failed)
@@ -141,7 +141,7 @@ impl BundleReport {
         }
     }
 
-    /// Adds a check that passes if `expected` and `actual` are equal. Returns whether it passed.
+    /// Adds a check that passes if `expected` and `actual` are equal, and returns whether it passed.
     pub(super) fn compare(
         &mut self,
         name: &'static str,
@@ -155,7 +155,7 @@ impl BundleReport {
         verdict == CheckVerdict::Passed
     }
 
-    /// Adds a check that passes if `holds` is true. Returns whether it passed.
+    /// Adds a check that passes if `holds` is true, and returns whether it passed.
     pub(super) fn require(
         &mut self,
         name: &'static str,
@@ -170,7 +170,7 @@ impl BundleReport {
         holds
     }
 
-    /// Adds a check that is impossible because the bundle omits the data.
+    /// Adds a check that the verification could not make, because the bundle omits the data.
     pub(super) fn skip(&mut self, name: &'static str, part: impl Into<String>, expected: impl Into<String>) {
         self.checks.push(BundleCheck {
             name,

@@ -1,8 +1,8 @@
-//! Verification summaries of releases. A summary states whether a release may be deployed, as it follows from the
+//! Verification summaries of releases. A summary states whether a release may be deployed. That result follows from the
 //! facts about the release in the audit log.
 //!
-//! The predicate has the fields of a SLSA verification summary (`https://slsa.dev/spec/v1.1/verification_summary`),
-//! which deployment pipelines can require. One further field contains the facts, their proofs and the contents.
+//! The predicate has the fields of a SLSA verification summary (`https://slsa.dev/spec/v1.1/verification_summary`), so
+//! deployment pipelines can require it. One further field contains the facts, their proofs and the contents.
 
 use super::{BundledRelease, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject};
 use crate::{
@@ -16,30 +16,30 @@ use std::collections::BTreeMap;
 
 /// The predicate type of SLSA verification summaries.
 pub const SUMMARY_PREDICATE: &str = "https://slsa.dev/verification_summary/v1";
-/// The identifier of the verification rules of this module, as the verifier of a summary.
+/// The identifier that names the rules of this module as the verifier of a summary.
 pub const VERIFIER_ID: &str = "https://fairway.invalid/verifiers/release/v1";
 /// The name of the digest algorithm for a release: BLAKE3 over the text that reviewers approve.
 pub const RELEASE_DIGEST_NAME: &str = "blake3";
-/// The verified level of a release that passed.
+/// The level that a summary attests for an approved release.
 const APPROVED_LEVEL: &str = "FAIRWAY_RELEASE_APPROVED";
-/// The verified level of a release that failed, in the spelling of SLSA.
+/// The level in a summary of a release that is not approved, as SLSA spells it.
 const FAILED_LEVEL: &str = "FAILED";
 
-/// A statement about a release, whose subject is the digest that reviewers approve.
+/// A statement about a release. Its subject is the digest that reviewers approve.
 pub type ReleaseStatement = Statement<ReleasePredicate>;
 
-/// The result of a verification, in the spelling of SLSA.
+/// The result of a summary, as SLSA spells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum SummaryResult {
-    /// The release was approved with these bindings, and no later fact revokes the approval.
+    /// The release was approved with these bindings, and no later fact revoked the approval.
     Passed,
-    /// The release was not approved with these bindings, or a later fact revokes the approval.
+    /// The release was not approved with these bindings, or a later fact revoked the approval.
     Failed,
 }
 
 impl SummaryResult {
-    /// The spelling in the file.
+    /// The text of the result in a summary, such as `PASSED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl SummaryResult {
         }
     }
 
-    /// The levels that the result attests.
+    /// The levels that a summary with this result attests.
     #[must_use]
     pub fn verified_levels(self) -> Vec<String> {
         let level = match self {
@@ -59,7 +59,7 @@ impl SummaryResult {
     }
 }
 
-/// The verifier of a summary.
+/// The verifier that a summary names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummaryVerifier {
@@ -67,11 +67,11 @@ pub struct SummaryVerifier {
     pub id: String,
 }
 
-/// The policy of a summary.
+/// The policy that a summary names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummaryPolicy {
-    /// The URI of the environment's settings, which contain the number of required approvals.
+    /// The URI of the settings of the release's environment, which contain the number of required approvals.
     pub uri: String,
 }
 
@@ -79,45 +79,45 @@ pub struct SummaryPolicy {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ReleasePredicate {
-    /// The verifier.
+    /// The verifier that derived the result.
     pub verifier: SummaryVerifier,
-    /// The time of the newest fact about the release, so that equal logs result in equal summaries.
+    /// The time of the newest fact about the release, so that equal logs lead to equal summaries.
     pub time_verified: String,
-    /// The URI of the release.
+    /// The URI that identifies the release.
     pub resource_uri: String,
-    /// The policy.
+    /// The policy by which the release was verified.
     pub policy: SummaryPolicy,
-    /// The result.
+    /// Whether the release may be deployed.
     pub verification_result: SummaryResult,
-    /// The levels that the result attests.
+    /// The levels that the summary attests.
     pub verified_levels: Vec<String>,
-    /// The evidence for the result. Consumers of plain SLSA summaries ignore this field.
+    /// The evidence from which the result follows. Consumers of plain SLSA summaries ignore this field.
     #[serde(rename = "https://fairway.invalid/evidence/release/v1")]
     pub evidence: ReleaseSummaryEvidence,
 }
 
-/// The facts and contents that are the evidence for a summary.
+/// The facts and contents from which the result of a summary follows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSummaryEvidence {
-    /// The tenant.
+    /// The tenant to which the release belongs.
     pub tenant_id: TenantId,
-    /// The release.
+    /// The release that the summary is about.
     pub release_id: ReleaseId,
-    /// The approved text and the contents of the bound versions.
+    /// The text that reviewers approve, and the contents of the bound versions.
     pub release: BundledRelease,
-    /// Facts about the release, ordered by their index in the audit log.
+    /// The facts about the release, ordered by their index in the audit log.
     pub facts: Vec<ProvenFact>,
-    /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
+    /// The checkpoint of the audit log as a signed note. The inclusion proofs of the facts lead to its root.
     pub checkpoint: String,
 }
 
-/// The workspace and environment of a release.
+/// The workspace and the environment of a release, which the policy URI of its summary names.
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseLocation<'r> {
-    /// The workspace.
+    /// The workspace to which the release belongs.
     pub workspace_id: WorkspaceId,
-    /// The environment.
+    /// The environment in which the release serves.
     pub environment: &'r Slug,
 }
 
@@ -149,12 +149,12 @@ impl Statement<ReleasePredicate> {
     }
 }
 
-/// The URI of a release for consumers. It has no host, because an installation may have several.
+/// The URI that identifies a release. It contains no host, because an installation can have several hosts.
 pub(super) fn resource_uri(evidence: &ReleaseSummaryEvidence) -> String {
     format!("fairway:tenants/{}/releases/{}", evidence.tenant_id, evidence.release_id)
 }
 
-/// The subject of a summary: the release with the digest that reviewers approve.
+/// The subject of a summary: the release, with the digest that reviewers approve.
 pub(super) fn subject_of(evidence: &ReleaseSummaryEvidence) -> StatementSubject {
     let digest = Checksum::blake3_of(evidence.release.digest_text.as_bytes());
     let hex = digest.as_str().strip_prefix("blake3:").unwrap_or_default().to_owned();
@@ -164,21 +164,21 @@ pub(super) fn subject_of(evidence: &ReleaseSummaryEvidence) -> StatementSubject 
     }
 }
 
-/// The state of a release as the facts of a log describe it.
+/// The state of a release, as the facts in the audit log describe it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReleaseHistory {
-    /// The state after the last fact; empty if there is no fact.
+    /// The state after the newest fact; empty without a fact.
     pub state: String,
-    /// The time of the last fact; empty if there is no fact.
+    /// The time of the newest fact; empty without a fact.
     pub occurred_at: String,
-    /// The bindings digest in the fact of the last transition.
+    /// The bindings digest in the fact of the newest transition.
     digest: String,
     /// Whether the release was rolled back after its last activation.
     is_rolled_back: bool,
 }
 
 impl ReleaseHistory {
-    /// Derives the history from facts in the order of the log. Facts about other releases are ignored.
+    /// Derives the state from facts in the order of the log. It ignores facts about other releases.
     pub fn from_facts<'b>(facts: impl Iterator<Item = &'b [u8]>, release: ReleaseId) -> Self {
         let release = release.to_string();
         facts.fold(Self::default(), |history, fact| {
@@ -214,7 +214,7 @@ impl ReleaseHistory {
         })
     }
 
-    /// The result for bindings with this digest.
+    /// The result of a summary for bindings with this digest.
     #[must_use]
     pub fn result(&self, digest: &Checksum) -> SummaryResult {
         let is_approved = matches!(self.state.as_str(), "approved" | "active") && self.digest == digest.as_str();

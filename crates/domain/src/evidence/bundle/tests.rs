@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 const CONTENT: &str = r#"{"rules":[]}"#;
 const INCLUDE: &str = r#"{"template":"x"}"#;
-/// The log index of the fact that an erasure was approved.
+/// The log index of the fact that approves an erasure.
 const ERASURE_FACT: usize = 45;
-/// The log index of the fact that the release was approved.
+/// The log index of the fact that approves the release.
 const APPROVAL_FACT: usize = 32;
 
 fn id(number: u128) -> Uuid {
@@ -70,8 +70,8 @@ fn version(role: &str, number: u128, content: &str) -> BundledVersion {
     }
 }
 
-/// The facts of a log, among them those about the run and its release. The fact of the run's end contains the digest
-/// of `records`.
+/// The facts of a log. They include the facts about the run and its release, and the fact of the run's end contains the
+/// digest of `records`.
 fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
     let release = Subject { kind: "release", id: id(3) };
     let digest = Checksum::blake3_of(digest_text().as_bytes());
@@ -105,7 +105,7 @@ fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
     log
 }
 
-/// The fact of a transition of the release.
+/// The fact of a transition of the release to the state `to`.
 fn approval_fact(to: &str, digest: &str) -> Vec<u8> {
     let detail = json!({ "workload_id": id(2), "environment": "dev", "from": "review_ready", "to": to, "bindings_digest": digest });
     let release = Subject { kind: "release", id: id(3) };
@@ -116,7 +116,7 @@ fn predicate() -> ExecutionPredicate {
     predicate_with(&[30, APPROVAL_FACT, 41])
 }
 
-/// The predicate of a run, with the facts at these indexes of the log.
+/// The predicate of a run that contains the facts with these log indexes.
 fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
     predicate_over(&log_with_records(&run_records::sample_records()), facts)
 }
@@ -196,10 +196,10 @@ fn verifies_complete_bundle() {
     assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed() && !report.proven_statements().is_empty() && !report.limitations().is_empty());
     assert!(report.checks.len() > 25, "{}", report.checks.len());
-    // The verification accepts a final line feed, which editors add, and further verifier keys.
+    // The verification accepts a final line feed, because editors add one, and it accepts further verifier keys.
     let with_line_feed = format!("{}\n", *BUNDLE);
     assert!(verify_bundle(with_line_feed.as_bytes(), &[verifier(9), verifier(1)]).has_passed());
-    // During a key rotation, a signature by either key is enough.
+    // During a key rotation, a signature by one of the two keys is enough.
     let signed_by_both_keys = seal(&ExecutionStatement::about_run(predicate()), &[2, 1]);
     assert!(verify_bundle(signed_by_both_keys.as_bytes(), &[verifier(1)]).has_passed());
 }
@@ -221,8 +221,8 @@ fn refuses_bundles_of_missing_or_other_keys() {
     }
 }
 
-/// A submission for review, an approval of other bindings, and an approval after the run do not approve the run's
-/// bindings.
+/// Three facts do not approve the run's bindings: a submission for review, an approval of other bindings, and an
+/// approval after the run.
 #[test]
 fn bindings_must_be_approved_before_the_end_of_the_run() {
     let digest = Checksum::blake3_of(digest_text().as_bytes());
@@ -243,7 +243,7 @@ fn bindings_must_be_approved_before_the_end_of_the_run() {
     assert!(fails(44, approval_fact("approved", release_digest)));
 }
 
-/// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
+/// Manipulations of the database whose result the server would sign. The verification reports each of them.
 #[test]
 fn reports_check_that_signed_change_breaks() {
     type Mutation = fn(&mut ExecutionStatement);
@@ -368,7 +368,8 @@ mod trusted_inputs;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each single change of the file is detected: a changed, removed, inserted or swapped byte, or a truncation.
+    /// The verification detects each single change of the file: a changed, removed, inserted or swapped byte, or a
+    /// truncation.
     #[test]
     fn every_single_mutation_is_detected(
         position in any::<prop::sample::Index>(),

@@ -1,5 +1,5 @@
-//! The verification of bundles: a pure function of the file and of inputs that the verifier obtained elsewhere, such
-//! as keys.
+//! The verification of bundles. Its result depends only on the file and on inputs that the verifier obtained elsewhere,
+//! such as keys.
 
 mod release_summary;
 mod run_records;
@@ -24,21 +24,21 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The kinds of facts that end a run.
+/// The kinds of facts that record the end of a run.
 const END_KINDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
-/// The members of the evidence that the fact of a run's end repeats, if the run has them.
+/// The members of a run's evidence that the fact of its end repeats, if the run has them.
 const END_FACT_MEMBERS: [&str; 7] =
     ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
-/// The kind of the facts of a release's transitions.
+/// The kind of the fact that records a transition of a release.
 const TRANSITION: &str = "release.transitioned";
-/// The states that a release reaches only with the required approvals.
+/// The states that a release enters only with the required approvals.
 const APPROVED_STATES: [&str; 2] = ["approved", "active"];
 
-/// The kind of the fact that approves an erasure.
+/// The kind of the fact that approves an erasure of texts.
 const ERASURE_APPROVED: &str = "erasure.approved";
 
-/// A fact with its parsed body.
+/// A fact of the bundle with its parsed body.
 struct ParsedFact<'b> {
     index: u64,
     body: Value,
@@ -46,7 +46,7 @@ struct ParsedFact<'b> {
 }
 
 impl ParsedFact<'_> {
-    /// The text of a member; empty if the member is absent.
+    /// The text at a JSON pointer in the fact; empty if it is absent.
     fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -56,12 +56,12 @@ impl ParsedFact<'_> {
     }
 }
 
-/// Verifies a bundle with keys that the verifier obtained from another source. Without such a key, every bundle
+/// Verifies a bundle with log keys that the verifier obtained from another source. Without such a key, every bundle
 /// fails.
 #[must_use]
 pub fn verify_bundle<'k>(file: &[u8], trusted: impl Into<TrustedInputs<'k>>) -> BundleReport {
     let (mut report, trusted) = (BundleReport::default(), trusted.into());
-    // After a failed check of the form, the checks that depend on it are skipped.
+    // If a check of the bundle's form fails, the checks that depend on that form are skipped.
     let checkpoint = check_bundle(&mut report, file, trusted);
     if let Some(second) = trusted.second_checkpoint {
         trusted_inputs::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, trusted.log_keys);
@@ -69,7 +69,7 @@ pub fn verify_bundle<'k>(file: &[u8], trusted: impl Into<TrustedInputs<'k>>) -> 
     report
 }
 
-/// The outcome of a run in the last fact that ends it; `None` if the log has no such fact.
+/// The outcome in the newest fact that ends a run; `None` if no fact ends the run.
 pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> Option<String> {
     let execution = execution.to_string();
     let outcomes = facts.filter_map(|fact| {
@@ -81,7 +81,7 @@ pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: Execut
     outcomes.last()
 }
 
-/// Checks a file and returns its checkpoint, if that is valid.
+/// Checks the file of a bundle, and returns its checkpoint if that is valid.
 fn check_bundle(report: &mut BundleReport, file: &[u8], trusted: TrustedInputs<'_>) -> Option<Checkpoint> {
     let keys = trusted.log_keys;
     let has_key = !keys.is_empty();
@@ -122,7 +122,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], trusted: TrustedInputs<'
     checkpoint
 }
 
-/// The part of a predicate that connects it with the audit log.
+/// The part of a statement's predicate that connects it with the audit log.
 #[derive(Clone, Copy)]
 struct LogPart<'b> {
     tenant_id: TenantId,
@@ -130,7 +130,7 @@ struct LogPart<'b> {
     checkpoint: &'b str,
 }
 
-/// The text of a member; empty if the member is absent.
+/// The text of a member; empty if the value has no such member.
 fn member_text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -139,7 +139,7 @@ fn statement_of<S: for<'d> Deserialize<'d>>(payload: &[u8]) -> Option<S> {
     serde_json::from_slice(payload).ok()
 }
 
-/// Checks the form and the types of a statement.
+/// Checks the form and the type names of a statement.
 fn check_statement<P>(report: &mut BundleReport, payload: &[u8], predicate_type: &str) -> Option<Statement<P>>
 where
     P: Serialize + for<'d> Deserialize<'d>,
@@ -183,7 +183,7 @@ fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, trusted: Truste
     checkpoint
 }
 
-/// Checks each fact against the checkpoint, and returns the facts that pass.
+/// Checks that the checkpoint covers each fact, and returns the facts that pass.
 fn check_facts<'b>(
     report: &mut BundleReport,
     log: LogPart<'b>,
@@ -221,7 +221,7 @@ fn check_facts<'b>(
     proven_facts
 }
 
-/// Compares the evidence with the fact of the run's end.
+/// Compares the evidence with the fact of the run's end, and returns that fact.
 fn check_end<'f, 'b>(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
@@ -250,7 +250,8 @@ fn check_end<'f, 'b>(
     Some(end)
 }
 
-/// If the evidence states an erasure, checks that the log contains its approval for the submitter of the run.
+/// If the evidence says that texts were erased, checks that the log contains the approval of that erasure for the run's
+/// submitter.
 fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution");
     let member = |name: &str| run.and_then(|run| run.get(name)).filter(|value| !value.is_null());
@@ -282,8 +283,7 @@ fn check_release(
         .iter()
         .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
         .collect();
-    // Only transitions to approved states count, because submissions, rejections and later transitions contain a
-    // digest too.
+    // Submissions, rejections and later transitions contain a digest too, so only transitions to approved states count.
     let is_approval = |fact: &&ParsedFact<'_>| {
         fact.text("/kind") == TRANSITION
             && APPROVED_STATES.contains(&fact.text("/detail/to"))
@@ -325,7 +325,7 @@ fn check_approvals(
     }
 }
 
-/// Checks the bindings in the evidence against the bindings of the release.
+/// Compares the bindings in the evidence with the bindings of the release.
 fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredicate) {
     let release = &predicate.release;
     let listed_bindings = predicate.evidence.get("bindings").and_then(Value::as_array);
@@ -348,10 +348,10 @@ fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredica
     }
 }
 
-/// Checks that the versions are exactly those of the approved text.
+/// Checks that the bundle contains exactly the versions that the approved text names.
 fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
     // The first four lines contain the format version and the target of the release. A line of two words names the
-    // required policy bundle; lines of bindings and references have more words.
+    // required policy bundle, and lines of bindings and references have more words.
     let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
     let is_reference = |line: &&&str| line.starts_with("reference ");
     let bound_count = lines.iter().filter(|line| !is_reference(line)).count();

@@ -30,27 +30,26 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The turn limit of an agent step that sets none.
+/// The turn limit of an agent step that configures no limit.
 const DEFAULT_MAX_TURNS: u64 = 10;
-/// The maximum number of tool calls per model response.
+/// The maximum number of tool calls that an agent executes for one model response.
 const MAX_CALLS_PER_ANSWER: usize = 16;
 /// The error code of a tool result that does not satisfy the tool's output schema.
 const RESULT_INVALID: &str = "tool_result_invalid";
 
-/// The state of an agent step.
+/// The state of an agent step: its conversation, its remaining turns and its tool calls.
 pub(super) struct Agent<'a> {
     system_prompt: String,
     messages: Vec<Message>,
-    /// The number of messages already in the transcript.
+    /// The number of messages that the transcript already contains.
     transcribed: usize,
     tools: Vec<&'a BoundTool>,
     turns_left: u64,
-    /// The requested calls that are not executed yet.
     pending_calls: VecDeque<ToolCall>,
     active_call: Option<ActiveCall<'a>>,
 }
 
-/// A call in progress.
+/// The tool call that an agent executes now.
 struct ActiveCall<'a> {
     /// The identifier that the model gave to the call.
     id: String,
@@ -58,14 +57,14 @@ struct ActiveCall<'a> {
     tool: Option<&'a BoundTool>,
     arguments: Value,
     started_at: crate::time::Timestamp,
-    /// The drift of the tool's description from its pin, if the server reported drift.
+    /// The difference between the tool's description and its pin, if the server reported one.
     drift: Option<Drift>,
 }
 
-/// The pinned and the current description of a tool that drifted.
+/// The pin of a tool, and the pin of its current description, which differs.
 struct Drift {
     pinned: ToolPin,
-    /// `None` when the tool no longer exists, or its description cannot be pinned.
+    /// The pin of the current description; `None` if the tool no longer exists or its description cannot be pinned.
     current_pin: Option<ToolPin>,
 }
 
@@ -103,7 +102,7 @@ impl<'a> Run<'a> {
         self.next_agent_request(step, agent)
     }
 
-    /// Builds the agent's next model request. Fails when no turns are left.
+    /// Builds the agent's next model request. Fails if the agent has reached its turn limit.
     fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<StepProgress, StepFailure> {
         let Some(turns_left) = agent.turns_left.checked_sub(1) else {
             let message = "the agent reached its turn limit without an answer";
@@ -234,7 +233,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The name of the tool that is being called.
+    /// The name of the tool that the agent calls now, if any.
     pub(super) fn active_tool_name(&self) -> Option<&str> {
         Some(self.active_call()?.tool?.tool.name.as_str())
     }
@@ -243,7 +242,6 @@ impl<'a> Run<'a> {
         self.agent.as_ref()?.active_call.as_ref()
     }
 
-    /// Calls the active tool with these arguments.
     pub(super) fn call_tool(&mut self, active_step: ActiveStep<'a>, arguments: Value) -> RunEffect {
         let ActiveStep { step, started_at } = active_step;
         let execution = self.run_input.execution_id;
@@ -310,7 +308,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with a tool result. Without a pending tool call, the result has no effect.
+    /// Resumes with the result of the pending tool call. Returns [`RunEffect::Ended`] if no call is pending.
     pub fn on_tool(&mut self, moment: Moment, result: ToolResult) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool }) = self.pending_step.take() else {
@@ -331,8 +329,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records the drift of the active tool. Quarantines the MCP server of the tool if the definition of the server has
-    /// `on_drift: quarantine`.
+    /// Records the drift of the called tool. If the MCP server of the tool has `on_drift: quarantine`, the run calls no
+    /// more tools of that server.
     fn record_drift(&mut self, current_pin: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.active_call.as_mut());
         let Some((call, bound_tool)) = call.and_then(|call| call.tool.map(|bound_tool| (call, bound_tool))) else {
@@ -354,7 +352,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a tool result that passed guardrails and hooks.
+    /// Handles a tool result after guardrails and hooks passed it.
     pub(super) fn accept_tool_result(&mut self, active_step: ActiveStep<'a>, value: Value) -> RunEffect {
         // A hook may have changed the result after the first check, so it is checked again.
         match self.check_result(active_step, &value, ResumePoint::InterceptedToolResult) {
@@ -363,7 +361,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks a result against the active tool's output schema. The inner error is the error code that the model
+    /// Checks a result against the output schema of the called tool. The inner error is the error code that the model
     /// receives.
     fn check_result(
         &mut self,
@@ -376,7 +374,7 @@ impl<'a> Run<'a> {
         Ok(result.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
-    /// Reports a failed tool call to the model with this error code.
+    /// Reports to the model that the current tool call failed with this error code.
     pub(super) fn fail_tool_call(&mut self, active_step: ActiveStep<'a>, code: &'static str) -> RunEffect {
         self.report_tool_result(active_step, Err(code))
     }
@@ -388,8 +386,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a failure during a tool call. The model receives a catchable failure; any other failure ends the
-    /// run.
+    /// Handles a failure during a tool call. The model receives a failure that a flow can catch; any other failure ends
+    /// the run.
     pub(super) fn on_tool_failure(&mut self, active_step: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
         match failure {
             StepFailure::Failed(_) => self.fail_tool_call(active_step, "tool_failed"),
@@ -402,7 +400,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds the result of a call to the messages for the model, and records the call.
+    /// Appends the result of the current tool call to the messages for the model, and records the call as evidence.
     fn send_tool_result(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return Ok(()) };
         let content = match &result {
@@ -419,13 +417,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Records the tool call that was active when the run was interrupted.
+    /// Records the tool call that the interruption of the run cut off, as `not_waited_for`.
     pub(super) fn record_interrupted_call(&mut self, step: &Step) {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return };
         self.record_tool_call(step, &call, &Err("not_waited_for"));
     }
 
-    /// Records that a model response exceeded the limit of tool calls. The conversation omits the excess calls.
+    /// Records that a model response contained more tool calls than the limit. The conversation omits the excess calls.
     fn record_excess_calls(&mut self, step: &Step, excess: usize) {
         let body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
@@ -435,7 +433,7 @@ impl<'a> Run<'a> {
         self.record_evidence("tool_call", "tool-call.json", body);
     }
 
-    /// Records a call and its result as evidence: codes and lengths, with the texts as an erasable payload.
+    /// Records a call and its result as evidence: codes and lengths. Arguments and result are an erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = call.started_at.duration_until(self.moment.now());
@@ -463,12 +461,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Parses arguments into an object; `None` when they are invalid. Empty text is an empty object.
+/// Parses the arguments of a tool call as a JSON object; `None` if they are invalid. Empty text yields an empty object.
 fn parse_arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
     }
-    // The strict reader rejects duplicate names, because the schema check and the tool could read different
+    // The strict reader rejects duplicate names, because the schema check and the tool could otherwise read different
     // values.
     match crate::json::read(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Some(arguments),

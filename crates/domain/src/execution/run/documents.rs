@@ -1,4 +1,4 @@
-//! Documents in a run: contract checks before the first step, knowledge base queries, and citations.
+//! Documents in a run: checks of access contracts before the first step, knowledge base queries, and citations.
 
 use super::{Run, RunEffect, StepFailure, StepProgress, model_call::as_micros};
 use crate::{
@@ -20,12 +20,12 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The error code of a query whose embedding account may not receive it.
+/// The error code of a query that no permitted embedding account can receive.
 const NO_ROUTE: &str = "no_compliant_route";
 
 impl<'a> Run<'a> {
-    /// Resumes with the decisions of the access contracts of the bound knowledge bases, in binding order; `None`
-    /// when the decisions could not be loaded.
+    /// Resumes with the decisions of the access contracts, one for each bound knowledge base in binding order; `None`
+    /// if the decisions could not be loaded.
     pub fn on_contract_decisions(&mut self, moment: Moment, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
         self.moment = moment;
         let knowledge_bases = &self.run_input.plan.knowledge;
@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         self.build_query(inputs).map(|lookup| StepProgress::NeedsDocuments(Box::new(lookup)))
     }
 
-    /// Builds a query from the inputs `query`, `knowledge_base` and `top_k`.
+    /// Builds a query from the step inputs `query`, `knowledge_base` and `top_k`.
     pub(super) fn build_query(&self, inputs: &Map<String, Value>) -> Result<RetrievalQuery, StepFailure> {
         let knowledge_bases = &self.run_input.plan.knowledge;
         let requested_slug = inputs.get("knowledge_base").and_then(Value::as_str);
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         Ok(documents)
     }
 
-    /// Records the refused embedding route, once per run.
+    /// Records as evidence that the embedding route was refused. A run records this once.
     fn record_refused_embedding(&mut self, step: &Step, refused: &EmbeddingPermission) {
         let EmbeddingPermission::Refused { route, residency, reasons } = refused else { return };
         if std::mem::replace(&mut self.refused_embedding_recorded, true) {
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         self.record_evidence("route_refused", "route-refused.json", body);
     }
 
-    /// Adds the steps with capped searches to the metadata of the answer.
+    /// Marks each step whose search was capped in the metadata of the answer.
     pub(super) fn add_capped_search_metadata(&mut self) {
         for step in std::mem::take(&mut self.capped_steps) {
             let metadata = self.metadata.entry(step).or_insert_with(|| Value::Object(Map::new()));
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records a query and its results. The query text is an erasable payload.
+    /// Records a query and its results as evidence. The query text is an erasable payload.
     fn record_retrieval(
         &mut self,
         step: &Step,
@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The evidence of a query embedding: only numbers and names. An embedding has exactly one attempt.
+/// The evidence of a query embedding: numbers and names, but no text. An embedding has exactly one attempt.
 fn embedding_evidence(embedded: &QueryEmbedding) -> Value {
     let latency_us = as_micros(embedded.latency);
     json!({
@@ -214,13 +214,13 @@ fn embedding_evidence(embedded: &QueryEmbedding) -> Value {
     })
 }
 
-/// A retrieved chunk in the form that steps read.
+/// Converts a retrieved chunk into the JSON value that steps read.
 fn document_value(chunk: &RetrievedChunk) -> Value {
     json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
         "score": chunk.score })
 }
 
-/// The parts of documents that guardrails evaluate: titles and texts, but no identifiers.
+/// Extracts the texts that guardrails evaluate: titles and texts of the documents, but no identifiers.
 pub(super) fn guardrail_texts(documents: &Value) -> Value {
     let texts = documents.as_array().into_iter().flatten();
     Value::Array(
@@ -228,7 +228,7 @@ pub(super) fn guardrail_texts(documents: &Value) -> Value {
     )
 }
 
-/// Replaces the titles and texts of the documents by those that guardrails changed.
+/// Replaces the titles and texts of the documents by the ones that guardrails returned.
 pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     let (Value::Array(list), Value::Array(texts)) = (&mut documents, texts) else { return documents };
     for (document, text) in list.iter_mut().zip(texts) {

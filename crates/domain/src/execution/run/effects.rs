@@ -1,4 +1,4 @@
-//! The inputs, effects and outcome of a run.
+//! The data types between a run and its driver: input, effects and outcome.
 
 use super::{
     model_call::PendingRequest,
@@ -25,20 +25,20 @@ use crate::{
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The inputs of a run.
+/// The data from which a run starts.
 #[derive(Clone, Copy)]
 pub struct RunInput<'a> {
     /// The identifier of the run.
     pub execution_id: ExecutionId,
     /// The compiled contents of the release that serves the run.
     pub plan: &'a RunPlan,
-    /// The attributes that policies read.
+    /// The attributes of the caller and the workload, which policies read.
     pub policy_attributes: &'a RunPolicyAttributes,
-    /// The inputs as submitted. Steps read the run's own copy, which guardrails and hooks may have changed.
+    /// The inputs as submitted. Steps read a copy in the run, which guardrails and hooks may have changed.
     pub inputs: &'a Map<String, Value>,
-    /// The inputs in stored form.
+    /// The submitted inputs as JSON text with their salt, as the store keeps them.
     pub stored_inputs: &'a Payload,
-    /// The digest of the stored inputs.
+    /// The salted BLAKE3 digest of the stored inputs.
     pub input_digest: [u8; 32],
 }
 
@@ -49,50 +49,52 @@ pub enum RunEffect {
     /// Evaluates the access contracts of the bound knowledge bases, in binding order. A run with bound knowledge bases
     /// requests this effect first.
     CheckContracts,
-    /// Loads the conversation history.
+    /// Loads the earlier turns of the conversation.
     LoadHistory,
-    /// Calls a model.
+    /// Sends a request to a model.
     CallModel(Box<ModelRequest>),
-    /// Retrieves documents from a knowledge base.
+    /// Queries a knowledge base.
     RetrieveDocuments(Box<RetrievalQuery>),
-    /// Calls a tool.
+    /// Calls a tool over HTTP or on an MCP server.
     CallTool(Box<ToolRequest>),
-    /// Evaluates guardrails. The evaluation can take long, so the driver moves it to another thread.
+    /// Evaluates guardrails on a value. The driver evaluates them on another thread, because the evaluation can take
+    /// long.
     CheckGuardrails(Box<GuardrailCheck>),
-    /// Checks a value against a JSON Schema. The check can take long, so the driver moves it to another thread.
+    /// Checks a value against a JSON Schema. The driver checks it on another thread, because the check can take long.
     CheckSchema(Box<SchemaCheck>),
-    /// Calls a hook.
+    /// Calls the HTTP handler of a hook.
     CallHook(Box<HttpCall>),
-    /// Reserves memory for large values ([`Run::on_reservation`](super::Run::on_reservation)).
+    /// Reserves memory, because the values of the run become large
+    /// ([`Run::on_reservation`](super::Run::on_reservation)).
     Reserve,
     /// No effect, because the run has ended.
     Ended,
 }
 
-/// The outcome of a run with all its records.
+/// The outcome of a run, with all records that its end stores.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// The status. A run that awaits review has succeeded so far.
+    /// The status of the run after its steps, such as completed, failed or awaiting review.
     pub status: Status,
-    /// The outcome of the run.
+    /// The outcome of the run after its steps.
     pub outcome: ExecutionOutcome,
-    /// The error, if there is no answer.
+    /// The error; `None` if the run has an answer.
     pub error: Option<RunError>,
-    /// The answer, and the metadata of the providers by step.
+    /// The answer, and the metadata of the providers for each step.
     pub output: Option<(Value, Map<String, Value>)>,
-    /// The step records, in order.
+    /// The records of the executed steps, in order.
     pub steps: Vec<StepRecord>,
-    /// The policy decisions made during the run.
+    /// The policy decisions that were made during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// The evidence artifacts.
+    /// The evidence artifacts that the steps produced.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// The lineage of the steps.
+    /// The items that the steps read, with their origins.
     pub lineage: Vec<LineageItem>,
-    /// The fulfilled obligations and the times of their fulfilment.
+    /// The fulfilled obligations, each with the time of its fulfilment.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
-    /// The conversation turn to store in the memory.
+    /// The conversation turn that the run offers to the memory, if any.
     pub offered_turn: Option<WritebackTurn>,
 }
 
@@ -110,24 +112,24 @@ pub struct FinishedRun {
     pub(in crate::execution) citable_documents: BTreeSet<String>,
 }
 
-/// The progress of a step.
+/// The result of a step: a value, or a request for a model response or documents.
 pub(super) enum StepProgress {
-    /// The step is complete.
+    /// The step is complete, with this value.
     Done(Value),
-    /// The step needs a model response.
+    /// The step needs the response to this model request.
     NeedsModel(Box<ModelRequest>, Box<PendingRequest>),
-    /// The step needs documents.
+    /// The step needs the documents that this query finds.
     NeedsDocuments(Box<RetrievalQuery>),
 }
 
-/// A step that awaits a response.
+/// A step that waits for the result of an effect.
 pub(super) struct PendingStep<'a> {
     pub(super) step: &'a Step,
     pub(super) started_at: Timestamp,
     pub(super) awaited: AwaitedResponse,
 }
 
-/// The response for which a step waits.
+/// The effect whose result a step awaits.
 pub(super) enum AwaitedResponse {
     Model(Box<PendingRequest>),
     Documents(Box<RetrievalQuery>),

@@ -1,4 +1,4 @@
-//! The end of a run: after its last step, or at an interruption.
+//! Ends a run after its last step, or at an interruption.
 
 use super::{
     FinishedRun, Interruption, MAX_RUN_VALUES_BYTES, Run, RunOutcome,
@@ -50,7 +50,7 @@ impl Run<'_> {
         (finished, self.moment)
     }
 
-    /// Records the step that was waiting or executing when the run was interrupted.
+    /// Records the step that an interruption cut off, with this error code.
     fn record_interrupted_step(&mut self, code: &str) {
         let (step, started_at) = match self.pending_step.take() {
             Some(PendingStep { step, started_at, awaited: AwaitedResponse::Model(pending_request) }) => {

@@ -30,49 +30,47 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};
 
-/// A value that guardrails and hooks are processing.
+/// A value that guardrails and hooks currently process.
 pub(super) struct Interception<'a> {
-    /// The subject of the event: a step, a tool, or the workload for the whole run.
+    /// The name that hooks select events by: a step, a tool, or the workload for the whole run.
     subject: String,
     value: Value,
     continuation: Continuation<'a>,
     guardrail_state: GuardrailState,
-    /// The index from which the search for the next hook starts.
+    /// The index of the first hook that may process the value next.
     next_hook: usize,
-    /// The hook whose response is pending.
     pending_hook: Option<&'a Hook>,
     is_changed: bool,
     /// Whether a person must approve the value before the run uses it.
     needs_approval: bool,
 }
 
-/// Whether guardrails must evaluate the current value.
+/// Whether guardrails still have to evaluate the current value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GuardrailState {
     Pending,
     Done,
 }
 
-/// The step that is executing.
 #[derive(Clone, Copy)]
 pub(super) struct ActiveStep<'a> {
     pub(super) step: &'a Step,
     pub(super) started_at: Timestamp,
 }
 
-/// The action with which the run continues after interception.
+/// The action with which the run continues after guardrails and hooks passed the value.
 pub(super) enum Continuation<'a> {
-    /// Start the run with its inputs.
+    /// Start the steps of the run with its inputs.
     Start,
-    /// Query a knowledge base.
+    /// Send the query to a knowledge base.
     Retrieve(ActiveStep<'a>, Box<RetrievalQuery>),
     /// Pass the retrieved documents to a step.
     PassDocuments(ActiveStep<'a>, Value),
-    /// Call a model.
+    /// Send the request to a model.
     CallModel(ActiveStep<'a>, Box<ModelRequest>, Box<PendingRequest>),
     /// Pass a model's answer to a step.
     PassAnswer(ActiveStep<'a>),
-    /// Call a tool.
+    /// Call the active tool of the agent.
     CallTool(ActiveStep<'a>),
     /// Pass a tool's result to the model.
     PassToolResult(ActiveStep<'a>),
@@ -120,7 +118,8 @@ impl Continuation<'_> {
         }
     }
 
-    /// Whether a modified value has the type that the continuation needs; errors and documents cannot be modified.
+    /// Whether a value that a hook returned has the type that the continuation needs. Errors and documents cannot be
+    /// modified.
     fn accepts(&self, modified: &Value) -> bool {
         match self {
             Self::Start | Self::CallTool(_) => modified.is_object(),
@@ -133,15 +132,15 @@ impl Continuation<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Intercepts the value of the continuation, and continues after all guardrails and hooks pass.
+    /// Passes the value of the continuation to guardrails and hooks. The run continues after all of them pass it.
     pub(super) fn intercept(&mut self, continuation: Continuation<'a>) -> RunEffect {
         self.intercept_value(Value::Null, continuation)
     }
 
-    /// Intercepts an explicit value, for a continuation that does not contain its value.
+    /// Passes the given value to guardrails and hooks, for a continuation that does not contain its value.
     pub(super) fn intercept_value(&mut self, value: Value, continuation: Continuation<'a>) -> RunEffect {
         let plan = self.run_input.plan;
-        // Most releases bind no interceptors, so the subject is only computed if the release binds some.
+        // Most releases bind no guardrails and no hooks. For them the run does not compute the subject.
         let has_no_interceptors = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if has_no_interceptors { String::new() } else { self.event_subject(&continuation) };
         let has_guardrails = continuation.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
@@ -165,7 +164,7 @@ impl<'a> Run<'a> {
         self.run_interceptors(interception)
     }
 
-    /// The value to intercept, if the continuation contains it.
+    /// The value that guardrails and hooks process, if the continuation contains it.
     fn interceptable_value(&self, continuation: &Continuation<'_>) -> Option<Value> {
         match continuation {
             Continuation::Start => Some(Value::Object(Map::clone(&self.inputs))),
@@ -241,8 +240,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with the result of a guardrail check; `None` when the check did not finish. Without a pending
-    /// check, the result has no effect.
+    /// Resumes with the result of a guardrail check; `None` if the check did not finish. Returns [`RunEffect::Ended`]
+    /// if no check is pending.
     pub fn on_guardrail(&mut self, moment: Moment, result: Option<GuardrailResult>) -> RunEffect {
         self.moment = moment;
         let Some(mut interception) = self.interception.take() else { return RunEffect::Ended };
@@ -274,7 +273,7 @@ impl<'a> Run<'a> {
         self.run_interceptors(interception)
     }
 
-    /// Resumes with the response of a hook. Without a pending hook call, the response has no effect.
+    /// Resumes with the response of a hook. Returns [`RunEffect::Ended`] if no hook call is pending.
     pub fn on_hook(&mut self, moment: Moment, response: Result<HookResponse, HookError>) -> RunEffect {
         self.moment = moment;
         let Some(mut interception) = self.interception.take() else { return RunEffect::Ended };
@@ -285,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Applies and records the response of a hook.
+    /// Applies the response of a hook to the value, and records it as evidence.
     fn apply_hook_response(
         &mut self,
         hook: &Hook,
@@ -330,8 +329,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Requires human approval. A tool call cannot wait for a person, so the run refuses the call. For any other
-    /// value, the run requires a human review of its answer.
+    /// Handles a hook's request for human approval. The run refuses a tool call, because the call cannot wait for a
+    /// person. For any other value, the run requires human review of its answer.
     fn require_approval(&mut self, interception: &mut Interception<'a>) {
         match interception.continuation {
             Continuation::CallTool(_) => interception.needs_approval = true,
@@ -352,7 +351,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a blocked value: its step fails, or the run ends.
+    /// Handles a value that a guardrail or hook blocked: its step fails, or the run ends.
     fn block(&mut self, interception: Interception<'a>, failure: StepFailure) -> RunEffect {
         match interception.continuation {
             Continuation::Retrieve(ActiveStep { step, started_at }, _)
@@ -363,7 +362,7 @@ impl<'a> Run<'a> {
             | Continuation::PassToolResult(ActiveStep { step, started_at }) => {
                 self.end_step_and_continue(step, started_at, Err(failure))
             }
-            // A failed run stays failed even if an interceptor blocks its error.
+            // A run that already failed keeps its error, even if a guardrail or hook blocks that error.
             Continuation::Fail(error) => self.set_failed(error),
             Continuation::Start | Continuation::Return => match failure {
                 StepFailure::Blocked(error) | StepFailure::Failed(error) => self.fail(error),
@@ -374,7 +373,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Continues after all interceptors have passed.
+    /// Continues the run with the value that all guardrails and hooks passed.
     fn continue_with(&mut self, interception: Interception<'a>) -> RunEffect {
         let Interception { value, is_changed, needs_approval, continuation, .. } = interception;
         match continuation {
@@ -425,8 +424,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Evaluates a policy for an event. The policy reads the variables of the run's policy, and the event as
-    /// `inputs.event`.
+    /// Evaluates the policy of a hook for an event. The policy reads the same variables as the run's policy, and the
+    /// event as `inputs.event`.
     fn evaluate_event_policy(&self, policy: &CompiledPolicy, interception: &Interception<'a>) -> PolicyDecision {
         let name = interception.continuation.event().map(Event::as_str);
         let event = json!({ "name": name, "subject": interception.subject, "value": interception.value });
@@ -465,7 +464,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the step whose value was being intercepted when the run was interrupted.
+    /// Takes the step whose value guardrails or hooks processed when the run was interrupted.
     pub(super) fn take_step_awaiting_interceptor(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.interception.take()?.continuation {
             Continuation::Retrieve(ActiveStep { step, started_at }, _)

@@ -1,8 +1,8 @@
-//! Interruptions: external reasons that end a run.
+//! Interruptions: external reasons that end a run before it is complete.
 
 use crate::execution::{ExecutionOutcome, Status};
 
-/// The reason a run is interrupted.
+/// The external reason that ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interruption {
     /// The deadline of the run passed.
@@ -16,7 +16,7 @@ pub enum Interruption {
 }
 
 impl Interruption {
-    /// The status, outcome, error code and message with which an interrupted run ends.
+    /// The status, outcome, error code and message of a run that ends by this interruption.
     #[must_use]
     pub const fn ending(self) -> (Status, ExecutionOutcome, &'static str, &'static str) {
         match self {

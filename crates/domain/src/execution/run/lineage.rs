@@ -1,4 +1,4 @@
-//! Records the lineage of a run's steps as they read their inputs.
+//! Records the lineage of a run: the items that each step reads.
 
 use super::Run;
 use crate::{
@@ -16,10 +16,10 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The reference of the item that marks a lineage as truncated.
+/// The reference of the item that marks a lineage as truncated at its maximum length.
 const TRUNCATED_REFERENCE: &str = "lineage_truncated";
 
-/// An item that a step reads.
+/// An item that a step reads, as lineage records it.
 struct LineageInput {
     origin: Origin,
     influence_role: InfluenceRole,
@@ -30,7 +30,7 @@ struct LineageInput {
 }
 
 impl LineageInput {
-    /// A version of an asset. The version was approved with the release, and is therefore trusted.
+    /// The lineage item of an asset version. The item is trusted, because the version was approved with the release.
     fn version(origin: Origin, source: &SourceVersion, reference: String) -> Self {
         Self {
             origin,
@@ -42,7 +42,7 @@ impl LineageInput {
         }
     }
 
-    /// The item that replaces all items beyond the maximum number.
+    /// The lineage item that replaces all items beyond the maximum number.
     fn truncated() -> Self {
         Self {
             origin: Origin::System,
@@ -56,16 +56,16 @@ impl LineageInput {
 }
 
 impl Run<'_> {
-    /// Records the inputs of a step that evaluates a policy.
+    /// Records the items that a policy step reads: the inputs of the run and the referenced outputs of earlier steps.
     pub(super) fn record_inputs(&mut self, step: &Step) {
         let mut items = vec![self.run_inputs()];
         items.extend(self.referenced_outputs(step));
         self.record_lineage(ActionClass::Read, items);
     }
 
-    /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
-    /// inputs, and referenced step outputs. The run's inputs are always recorded, because they are the default for
-    /// prompt arguments and messages.
+    /// Records the items that a model call reads: the prompt with its includes, the step's own template text, the run's
+    /// inputs, and referenced step outputs. The run's inputs are always recorded, because prompt arguments and messages
+    /// default to them.
     pub(super) fn record_model_inputs(&mut self, step: &Step) {
         let plan = self.run_input.plan;
         let template = step.inputs.get("prompt");
@@ -88,7 +88,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Generate, items);
     }
 
-    /// Records the chunks that a step retrieved; retrieved documents are untrusted.
+    /// Records the chunks that a step retrieved. Retrieved documents are untrusted.
     pub(super) fn record_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
         let to_item = |chunk: &RetrievedChunk| LineageInput {
             origin: Origin::KnowledgeBase,
@@ -101,7 +101,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Read, chunks.iter().map(to_item).collect());
     }
 
-    /// Records the earlier turns of a conversation. Each turn contains a person's message and a model's answer.
+    /// Records the earlier turns of a conversation. Each turn contains a message of a person and an answer of a model.
     pub(super) fn record_history(&mut self, memory: &str, turns: &[StoredTurn]) {
         let to_item = |turn: &StoredTurn| LineageInput {
             origin: Origin::Memory,
@@ -114,7 +114,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Read, turns.iter().map(to_item).collect());
     }
 
-    /// Records a tool result; the results of tools are untrusted.
+    /// Records a tool result. Tool results are untrusted.
     pub(super) fn record_tool_result(&mut self, reference: &str, result: &Value) {
         let body = result.to_string();
         let size_bytes = as_u64(body.len());
@@ -141,7 +141,7 @@ impl Run<'_> {
         }
     }
 
-    /// Records the step outputs and texts from which the output template of the run builds the answer.
+    /// Records the step outputs and texts from which the run builds its answer.
     pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
@@ -152,8 +152,8 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Write, items);
     }
 
-    /// The reason why a step's output is untrusted. A mapped output is as untrusted as the least trusted value to
-    /// which it refers.
+    /// The reason why the output of a step is untrusted; `None` if it is trusted. A mapped output is as untrusted as
+    /// the least trusted value in it.
     pub(super) fn untrusted_reason(&self, step: &Step) -> Option<UntrustedReason> {
         let own_reason = match step.kind {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {

@@ -1,4 +1,4 @@
-//! Conversation memory in a run: earlier turns precede the messages, and a completed run offers its own turn for
+//! Conversation memory of a run. Earlier turns precede the messages, and a completed run offers its own turn for
 //! storage.
 
 use super::{Run, RunEffect, RunOutcome};
@@ -22,40 +22,40 @@ use crate::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// The conversation history that the driver loaded for a run.
+/// The earlier turns of a conversation, as the driver loaded them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum History {
-    /// The history, with the decisions of the access contracts of the bound knowledge bases, in binding order. If
-    /// a contract forbids replay, the history contains no turns.
+    /// The turns, with the decisions of the access contracts of the bound knowledge bases in binding order. If a
+    /// contract forbids replay, there are no turns.
     Loaded(Vec<ContractDecision>, RecalledTurns),
-    /// The history of a run that resumes from stored answers. The previous worker may have used turns that were
-    /// erased since. Therefore the run stores no turn if its conversation was erased recently.
+    /// The turns of a run that another worker resumes from stored answers. These answers may contain turns that were
+    /// erased since, so the run stores no turn if its conversation was erased recently.
     Reloaded(Vec<ContractDecision>, RecalledTurns),
-    /// The history could not be loaded. The run continues without history, and stores no turn.
+    /// The turns could not be loaded. The run continues without them, and stores no turn.
     Unavailable,
 }
 
-/// The conversation state of a run.
+/// Whether a run has the turns of its conversation.
 #[derive(Clone, Debug, Default)]
 pub(super) enum ConversationState {
-    /// The run has no conversation, or no memory.
+    /// The run belongs to no conversation, or the release binds no memory.
     #[default]
     Inactive,
-    /// The run needs its history, which the driver has not loaded yet.
+    /// The run needs the earlier turns, which the driver has not loaded yet.
     Requested,
-    /// The history is loaded.
+    /// The driver has loaded the earlier turns.
     Loaded {
-        /// The earlier messages, in order.
+        /// The messages of the earlier turns, in order.
         messages: Vec<Message>,
         /// The condition under which the run may store its turn.
         write_condition: WriteCondition,
     },
 }
 
-/// Whether a run may store its turn.
+/// The condition under which a run may store its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteCondition {
-    /// The run may store its turn if no erasure of the conversation follows this latest erasure.
+    /// The run may store its turn unless the conversation was erased after this erasure.
     IfLastErasure(Option<Uuid>),
     /// The run must not store its turn, because it resumed from answers that may contain erased content.
     Never,
@@ -71,7 +71,7 @@ impl ConversationState {
 }
 
 impl<'a> Run<'a> {
-    /// Enables the conversation if the release binds memory; otherwise it has no effect.
+    /// Lets the run read and write its conversation. Without bound memory, this has no effect.
     #[must_use]
     pub fn with_conversation(mut self) -> Self {
         if self.run_input.plan.memory.is_some() {
@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// Resumes with the conversation history. Without a pending request for history, the history has no effect.
+    /// Resumes with the earlier turns of the conversation. Returns [`RunEffect::Ended`] if the run requested none.
     pub fn on_history(&mut self, moment: Moment, history: History) -> RunEffect {
         self.moment = moment;
         let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         self.load_history_or_start()
     }
 
-    /// Adds the earlier turns to the run's messages, and their evidence to the body.
+    /// Adds the earlier turns to the run's messages, and describes them in the evidence `body`.
     fn load_history(
         &mut self,
         body: &mut Map<String, Value>,
@@ -136,8 +136,8 @@ impl<'a> Run<'a> {
         ConversationState::Loaded { messages, write_condition }
     }
 
-    /// The turn to store if the run succeeds. It contains the message after all changes by guardrails and hooks.
-    /// The answer is added after all obligations are fulfilled.
+    /// The turn to store if the run succeeds. It contains the message after all changes by guardrails and hooks. The
+    /// answer follows after all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<WritebackTurn> {
         let (ConversationState::Loaded { write_condition, .. }, Some(memory)) =
             (&self.conversation_state, &self.run_input.plan.memory)
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
 }
 
 impl RunOutcome {
-    /// Adds the answer to the offered turn. The turn of a run that failed or awaits review is not stored.
+    /// Adds the answer to the offered turn. A run that failed or awaits review offers no turn.
     pub(super) fn set_turn_answer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
         let Some((answer, turn)) = answer.zip(self.offered_turn.as_mut()) else {
@@ -170,8 +170,8 @@ impl RunOutcome {
         };
     }
 
-    /// Decides whether to store the turn, and records the result as evidence. The decisions are the current
-    /// decisions of the bound knowledge bases' contracts, in binding order; `None` when they could not be loaded.
+    /// Decides whether to store the turn, and records that decision as evidence. `decisions` are the current decisions
+    /// of the access contracts in binding order; `None` if they could not be loaded.
     #[must_use]
     pub fn evaluate_turn(
         &mut self,
@@ -220,19 +220,19 @@ impl RunOutcome {
     }
 }
 
-/// The decision about the offered turn.
+/// Whether the offered turn goes to the store, and if not, the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TurnDecision {
-    /// The turn is offered to the store. The store discards the turn if the conversation is erased or a contract
-    /// is revoked before the commit.
+    /// The turn goes to the store, which discards it if the conversation is erased or a contract is revoked before the
+    /// commit.
     Offered,
-    /// An access contract forbids storing the turn.
+    /// An access contract forbids the storage of the turn.
     Refused,
     /// The decisions of the access contracts could not be loaded.
     Unavailable,
     /// The turn contains personal data.
     PersonalData,
-    /// The turn exceeds the maximum size.
+    /// The turn exceeds the maximum size of a turn.
     TooLong,
     /// The turn contains a NUL character. PostgreSQL text columns reject NUL, so the commit of the run's end would
     /// fail.
@@ -252,8 +252,8 @@ impl TurnDecision {
     }
 }
 
-/// Masks personal data in the turn, and decides whether to offer it. The size is checked first, so that oversized
-/// text is not scanned.
+/// Masks personal data in the turn, and decides whether to store the turn. The size is checked first, so that the
+/// redactor never scans an oversized text.
 fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> TurnDecision {
     if !allowed {
         return TurnDecision::Refused;
@@ -278,7 +278,7 @@ fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> 
     if turn.bytes() > MAX_TURN_BYTES { TurnDecision::TooLong } else { TurnDecision::Offered }
 }
 
-/// Masks personal data in a text. A JSON text is masked as a value, because its keys can identify personal data.
+/// Masks personal data in a text. A JSON text is masked by members, because a member's name can identify personal data.
 fn mask(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
@@ -289,7 +289,7 @@ fn mask(text: &str, redactor: &Redactor) -> Redaction {
     }
 }
 
-/// Whether there is a decision for every bound knowledge base, and all decisions allow the access.
+/// Whether the decisions cover every bound knowledge base, and all of them allow the access.
 #[must_use]
 pub fn all_allow(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> bool {
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)
@@ -304,7 +304,7 @@ fn memory_evidence(memory: &BoundMemory, operation: &str) -> Map<String, Value> 
     ])
 }
 
-/// The evidence of the contract decisions.
+/// The decisions of the access contracts, as evidence records them.
 fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> Map<String, Value> {
     let contracts: Vec<Value> = knowledge
         .iter()

@@ -1,4 +1,4 @@
-//! Model requests and the validation of their responses.
+//! Builds model requests, and validates the responses.
 
 use super::{
     Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message,
@@ -22,7 +22,7 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A model request that awaits its response, with the data to record with the response.
+/// A model request that awaits its response, and the data that is recorded with the response.
 pub(super) struct PendingRequest {
     routes: Vec<RouteTarget>,
     sent_at: Timestamp,
@@ -40,7 +40,6 @@ impl PendingRequest {
 }
 
 impl<'a> Run<'a> {
-    /// Builds the completion request of a step.
     pub(super) fn completion_request(
         &mut self,
         step: &'a Step,
@@ -59,11 +58,11 @@ impl<'a> Run<'a> {
         if self.run_input.plan.model_policy.is_none() {
             return Err(StepFailure::failed("model_policy_missing", "the release binds no model policy"));
         }
-        // Lineage is recorded before rendering, because a prompt that fails to render was still read.
+        // Lineage is recorded before rendering, because the step reads the prompt even if its rendering fails.
         self.record_model_inputs(step);
         let system_prompt = self.render_prompt(step, inputs)?;
         let mut messages = self.input_messages(inputs)?;
-        // Untrusted documents become user messages and never part of the system prompt.
+        // Documents are untrusted, so they become a user message and never part of the system prompt.
         if let Some(documents) = inputs.get("documents").and_then(documents_message) {
             messages.insert(0, Message::text(MessageRole::User, documents));
         }
@@ -91,8 +90,7 @@ impl<'a> Run<'a> {
         } else {
             None
         };
-        // The output streams only without tools: text beside tool calls is not part of the answer, and calls
-        // arrive at the end.
+        // Output with tools is not streamed, because text beside tool calls is not part of the answer.
         let is_streamable = self.streams_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
             system_prompt,
@@ -106,7 +104,7 @@ impl<'a> Run<'a> {
         Ok(StepProgress::NeedsModel(Box::new(request), Box::new(pending_request)))
     }
 
-    /// Builds the embedding request of a step. The transcript omits it, because its text is not part of a
+    /// Builds the embedding request for a step. The transcript omits this request, because its text is not part of a
     /// conversation.
     pub(super) fn embedding_request(
         &mut self,
@@ -134,7 +132,7 @@ impl<'a> Run<'a> {
         Ok(StepProgress::NeedsModel(Box::new(request), Box::new(pending_request)))
     }
 
-    /// The allowed routes of the model policy. The refused routes are recorded as evidence.
+    /// The routes of the model policy that the run may use. The refused routes are recorded as evidence.
     fn allowed_routes(&mut self, step: &Step) -> Result<Vec<RouteTarget>, StepFailure> {
         self.record_refused_routes(step);
         let routes = self.run_input.plan.routing.allowed.clone();
@@ -163,7 +161,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records the response to a step's request, and returns the value of the step.
+    /// Records the response to a step's request, and returns the answer as the value of the step.
     pub(super) fn accept_response(
         &mut self,
         step: &Step,
@@ -180,7 +178,7 @@ impl<'a> Run<'a> {
         self.validate_answer(step, completion, schema_result)
     }
 
-    /// Records the response to a request, and returns its completion.
+    /// Records the response to a request as evidence, and returns its completion.
     pub(super) fn record_response(
         &mut self,
         step: &Step,
@@ -195,8 +193,8 @@ impl<'a> Run<'a> {
                 let text = Value::String(completion.text.clone());
                 entry.insert("answer_bytes".to_owned(), json!(completion.text.len()));
                 charge_result = self.budget.charge(&text);
-                // An answer that exceeds the value budget ends the run. Its transcript then contains only the
-                // length of the answer.
+                // An answer that exceeds the value budget ends the run. The transcript then omits the answer and
+                // contains only its length.
                 if charge_result.is_ok() {
                     entry.insert("answer".to_owned(), text);
                 }
@@ -212,13 +210,14 @@ impl<'a> Run<'a> {
         completion.map_err(|error| StepFailure::failed(error.code(), &call_failure_message(error, &attempts)))
     }
 
-    /// The bound prompt, if the step uses it. A step with its own prompt is not subject to the bound prompt's
-    /// schema.
+    /// The bound prompt, if the step uses it. The schema of the bound prompt does not apply to a step with its own
+    /// prompt.
     pub(super) fn bound_prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
         self.run_input.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
     }
 
-    /// Validates the text of a response. `schema_result` is the result of the schema check if it was already made.
+    /// Validates the text of a response. `schema_result` is the result of the schema check, if that check was
+    /// offloaded.
     pub(super) fn validate_answer(
         &mut self,
         step: &Step,
@@ -240,7 +239,7 @@ impl<'a> Run<'a> {
             };
             return Err(StepFailure::failed(rejection.code("output_schema_mismatch"), message));
         }
-        // The length of a response is untrusted, so the value budget is charged for it.
+        // A provider determines the length of its response, so the run charges it to the value budget.
         let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
         self.budget.charge(&answer)?;
         self.budget.charge(&metadata)?;
@@ -248,13 +247,13 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// Records a request whose response no longer arrives, because the run was interrupted.
+    /// Records a request whose response the run no longer awaits, because it was interrupted.
     pub(super) fn record_unanswered(&mut self, step: &Step, pending_request: PendingRequest) {
         self.record_call(step, &pending_request, &[], None);
         self.transcript.extend(pending_request.transcript_entry.map(Value::Object));
     }
 
-    /// Renders the prompt. An argument comes from the step's inputs, otherwise from the run's inputs.
+    /// Renders the prompt. An argument comes from the inputs of the step, or otherwise from the inputs of the run.
     fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
@@ -282,8 +281,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The `messages` of the step, otherwise its `message`. The run's inputs are the fallback: their `messages` or
-    /// `message`, and otherwise all of them as JSON.
+    /// The messages of a request: the step's `messages` or `message`, otherwise those of the run's inputs. If the run
+    /// has none of these either, one message contains all of its inputs as JSON.
     fn input_messages(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::failed("messages_malformed", "messages are objects with `role` and `content`");
         for values in [inputs, &*self.inputs] {
@@ -305,8 +304,8 @@ impl<'a> Run<'a> {
         Ok(vec![Message::text(MessageRole::User, content)])
     }
 
-    /// Builds the transcript entry of a request. The entry is charged to the value budget, because it is kept
-    /// until the end of the run.
+    /// Builds the transcript entry of a request. The entry is charged to the value budget, because the run keeps it
+    /// until its end.
     fn transcript_entry(
         &mut self,
         step: &Step,
@@ -325,8 +324,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records a call as evidence: route, counts and codes, but no texts. The recorded route is the route of the
-    /// last attempt, or the first route if there was no attempt.
+    /// Records a model call as evidence: route, counts and codes, but no texts. The route is the one of the last
+    /// attempt, or the first allowed route if there was no attempt.
     fn record_call(
         &mut self,
         step: &Step,
@@ -344,15 +343,14 @@ impl<'a> Run<'a> {
             body.insert("model".to_owned(), json!(model));
             body.insert("account_slot".to_owned(), json!(account_slot));
         }
-        // If an earlier worker received the response, this run only knows the latencies of the attempts.
+        // If an earlier worker received the response, this worker knows only the latencies of the attempts.
         let total_latency: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
         body.insert(
             "latency_us".to_owned(),
             json!(as_micros(pending_request.sent_at.duration_until(now).max(total_latency))),
         );
         if let Some(completion) = completion {
-            // Zero for both counts means that the provider reports no counts, because any request has input
-            // tokens.
+            // A provider that reports zero for both counts reports no counts, because every request has input tokens.
             let reports_counts = completion.tokens_in > 0 || completion.tokens_out > 0;
             body.insert("tokens_in".to_owned(), json!(reports_counts.then_some(completion.tokens_in)));
             body.insert("tokens_out".to_owned(), json!(reports_counts.then_some(completion.tokens_out)));
@@ -405,8 +403,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The message of a failed call. If this server could not read the key of any account that it tried, it called no
-/// provider, and the message says so. The message names no secret.
+/// The message of a failed model call. If the server could read none of the keys, it called no provider, and the
+/// message says so. The message names no secret.
 fn call_failure_message(error: ProviderError, attempts: &[Attempt]) -> String {
     let lacks_key = |attempt: &Attempt| attempt.cause.as_deref().is_some_and(|cause| cause.starts_with("secret_"));
     if !attempts.is_empty() && attempts.iter().all(lacks_key) {

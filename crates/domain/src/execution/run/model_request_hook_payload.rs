@@ -1,4 +1,4 @@
-//! The model request in the form that hooks receive and modify.
+//! Converts a model request to the JSON value that hooks receive and can modify.
 
 use super::model_call::parse_message;
 use crate::execution::{
@@ -8,7 +8,6 @@ use crate::execution::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Converts a request into its hook payload.
 pub(super) fn to_hook_payload(request: &ModelRequest) -> Value {
     match &request.kind {
         RequestKind::Embedding(text) => json!({ "text": text }),
@@ -21,7 +20,7 @@ pub(super) fn to_hook_payload(request: &ModelRequest) -> Value {
     }
 }
 
-/// Applies a modified hook payload to a request; `None` when the payload is malformed.
+/// Applies the payload that a hook modified to a request; `None` if the payload is malformed.
 pub(super) fn apply_hook_payload(request: &ModelRequest, payload: &Value) -> Option<ModelRequest> {
     let mut modified = request.clone();
     match &mut modified.kind {
@@ -36,7 +35,7 @@ pub(super) fn apply_hook_payload(request: &ModelRequest, payload: &Value) -> Opt
                 let matching_original = original
                     .filter(|original| entry.get("role").and_then(Value::as_str) == Some(original.role.as_str()));
                 new_messages.push(match matching_original {
-                    // A hook cannot change tool calls or tool call ids.
+                    // A hook can change the text of a message, but not its tool calls and their identifiers.
                     Some(original) => {
                         Message { content: entry.get("content")?.as_str()?.to_owned(), ..original.clone() }
                     }

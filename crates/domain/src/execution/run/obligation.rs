@@ -1,4 +1,4 @@
-//! Fulfils the obligations of a run at its end.
+//! Fulfils the obligations of a run at its end, such as masking and citations.
 
 use super::{FinishedRun, RunOutcome};
 use crate::{
@@ -13,14 +13,14 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 impl FinishedRun {
-    /// The approximate number of bytes that fulfilment processes. It is the size of the run's values, or zero
-    /// without masking.
+    /// The approximate number of bytes that the fulfilment processes: the size of the run's values, or zero if nothing
+    /// has to be masked.
     #[must_use]
     pub fn fulfilment_bytes(&self) -> usize {
         if self.obligations.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
     }
 
-    /// The outcome with no fulfilled obligation and no answer, for a run whose fulfilment does not finish.
+    /// The outcome without fulfilled obligations and without an answer, for a run whose fulfilment was interrupted.
     #[must_use]
     pub fn without_fulfilment(&self) -> RunOutcome {
         let run_outcome = &self.run_outcome;
@@ -46,21 +46,21 @@ impl FinishedRun {
         unfulfilled
     }
 
-    /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. If an
-    /// obligation cannot be fulfilled, the run ends without an answer.
+    /// Fulfils all obligations that the decisions of the run imposed, including decisions before a denial. If one
+    /// cannot be fulfilled, the run ends without an answer.
     #[must_use]
     pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunOutcome {
         let obligations = std::mem::take(&mut self.obligations);
-        // Citations are checked first, because masking may remove them.
+        // Citations are checked first, because masking can remove them.
         let has_citation = obligations.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
         for &obligation in &obligations {
             let fulfilled = match obligation {
                 Obligation::RequireCitation => has_citation,
                 Obligation::RecordTranscript => self.record_transcript(&mut moment),
                 Obligation::RedactOutput => self.redact_output(&mut moment, redactor),
-                // The fact of the run's end names the workload's owner, which is sufficient to notify the owner.
+                // This obligation counts as fulfilled, because the fact of the run's end names the workload's owner.
                 Obligation::NotifyOwner => true,
-                // A person fulfils this obligation later, after all other obligations.
+                // A person fulfils this obligation after all other obligations.
                 Obligation::HumanReview => false,
             };
             if fulfilled {
@@ -69,15 +69,14 @@ impl FinishedRun {
         }
         if obligations.contains(&Obligation::HumanReview) && self.run_outcome.outcome == ExecutionOutcome::Success {
             self.run_outcome.status = Status::AwaitingReview;
-            // The owner is notified of the run's end. A run that awaits review has not ended.
+            // The end of a run notifies its owner, and a run that awaits review has not ended.
             self.run_outcome.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.run_outcome.set_turn_answer();
         self.run_outcome
     }
 
-    /// Removes an answer that cites no retrieved document. If there is no answer, the obligation stays
-    /// unfulfilled.
+    /// Drops an answer that cites no retrieved document. Without an answer, the obligation stays unfulfilled.
     fn require_citation(&mut self, moment: &mut Moment) -> bool {
         let Some((output, _)) = &self.run_outcome.output else { return false };
         let text = match output {
@@ -102,7 +101,7 @@ impl FinishedRun {
         has_citation
     }
 
-    /// Records the transcript, whatever the outcome of the run.
+    /// Records the transcript as evidence, regardless of the outcome of the run.
     fn record_transcript(&mut self, moment: &mut Moment) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
@@ -116,8 +115,8 @@ impl FinishedRun {
         true
     }
 
-    /// Masks personal data in the answer and in the providers' metadata. If there is no answer, the obligation
-    /// stays unfulfilled.
+    /// Masks personal data in the answer and in the metadata of the providers. Without an answer, the obligation stays
+    /// unfulfilled.
     fn redact_output(&mut self, moment: &mut Moment, redactor: &Redactor) -> bool {
         let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
         let mut counts = redactor.redact(output);

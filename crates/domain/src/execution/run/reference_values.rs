@@ -1,4 +1,4 @@
-//! The values of references in a run.
+//! Resolves the references in a step's templates to the values of a run.
 
 use crate::{
     asset::kind::AssetKind,
@@ -40,7 +40,7 @@ impl ReferenceScope for RunScope<'_> {
     }
 }
 
-/// Finds the value at a field path in an output. A named output is also readable under its own name.
+/// Finds the value at a path of field names in a step's output. The name of a named output refers to the whole output.
 fn resolve_path<'v>(flow: &Flow, step: &str, output: &'v Value, fields: &[String]) -> Option<&'v Value> {
     let (mut value, mut remaining_fields) = (output, fields);
     if let Some((first, tail)) = fields.split_first() {
@@ -55,7 +55,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, output: &'v Value, fields: &[String
     Some(value)
 }
 
-/// The values of a `RunScope`, except that a reference to the bound prompt resolves to the rendered prompt.
+/// The values of a [`RunScope`], except that a reference to the bound prompt yields the rendered prompt.
 pub(super) struct ScopeWithRenderedPrompt<'r> {
     pub(super) run_scope: RunScope<'r>,
     pub(super) prompt: Value,

@@ -1,6 +1,6 @@
-//! Memory reservations: a run pauses before it creates large values, until its driver has reserved memory.
+//! Memory reservations. A run pauses before it creates large values, until its driver has reserved memory.
 //!
-//! A process has memory for many small runs and only a few large runs. Each step is measured before it copies
+//! A process has memory for many small runs and for a few large runs. A run measures each step before the step copies
 //! values, so a paused run uses little memory.
 
 use super::{
@@ -14,32 +14,32 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The maximum bytes of a run's inputs, and of its values, that need no reservation.
+/// The maximum size of a run without a reservation, in bytes. It applies to the inputs, and to all values together.
 pub const SMALL_RUN_BYTES: usize = 128 << 10;
 
-/// The maximum length of a policy's reason code in bytes, which the measurement of a policy step assumes.
+/// The maximum length of a policy's reason code in bytes. The measurement of a policy step assumes this length.
 const MAX_REASON_CODE_BYTES: usize = 128;
 
-/// The point at which a run waits for a reservation.
+/// The point at which a run waits for a memory reservation, and from which it resumes.
 pub(super) enum PausePoint<'a> {
-    /// Before a step is executed.
+    /// Before the step executes.
     Step(&'a Step),
-    /// Before mapping the output of a step.
+    /// Before the output of the step is mapped.
     Output(ActiveStep<'a>, Value),
     /// Before the run returns its answer.
     Return(Value),
 }
 
 impl<'a> Run<'a> {
-    /// Marks the run as reserved. A driver that already holds a reservation calls this before the start.
+    /// Marks the run as holding a reservation. A driver that already reserved memory calls this before the start.
     #[must_use]
     pub const fn with_reservation(mut self) -> Self {
         self.is_reserved = true;
         self
     }
 
-    /// Resumes the run after its driver has reserved memory. Without a pending request for a reservation, the run
-    /// ends.
+    /// Resumes the run after its driver has reserved memory. Returns [`RunEffect::Ended`] if the run requested no
+    /// reservation.
     pub fn on_reservation(&mut self, moment: Moment) -> RunEffect {
         self.moment = moment;
         self.is_reserved = true;
@@ -68,12 +68,12 @@ impl<'a> Run<'a> {
         self.end_step_and_continue(step, started_at, result)
     }
 
-    /// Whether the run needs a reservation for its current values.
+    /// Whether the current values of the run exceed the limit for runs without a reservation.
     pub(super) fn is_large(&self) -> bool {
         !self.is_reserved && self.used_bytes() > SMALL_RUN_BYTES
     }
 
-    /// Whether the run needs a reservation before this step.
+    /// Whether the run needs a reservation before it executes this step.
     pub(super) fn needs_reservation_before(&self, step: &Step) -> bool {
         if self.is_reserved {
             return false;
@@ -85,12 +85,13 @@ impl<'a> Run<'a> {
         MAX_RUN_VALUES_BYTES.saturating_sub(self.budget.remaining())
     }
 
-    /// The remaining bytes before the run needs a reservation.
+    /// The number of bytes that the run can still use without a reservation.
     fn small_run_budget(&self) -> ValueBudget {
         ValueBudget::new(SMALL_RUN_BYTES.saturating_sub(self.used_bytes()))
     }
 
-    /// Charges the values that a step will copy against the budget of a small run, without copying them.
+    /// Measures the values that a step will copy against the budget of a small run, without copying them. Fails if they
+    /// exceed it.
     fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
         let mut budget = self.small_run_budget();
         let mut scope =
@@ -119,7 +120,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the value, and whether mapping it to the step's output needs a reservation.
+    /// Returns the value, and whether the mapping of the step's output needs a reservation.
     fn measure_output(&self, step: &Step, value: Value) -> (bool, Value) {
         let Some(StepOutput::Mapped(template)) = &step.output else { return (self.is_large(), value) };
         if self.is_reserved || self.is_large() {
@@ -133,7 +134,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The length of a value in a prompt, in bytes. The result is at most one byte above the limit of small runs.
+/// The length of a value in a prompt, in bytes. Above [`SMALL_RUN_BYTES`], the result is one byte more than that limit.
 fn text_bytes(value: &Value) -> usize {
     let mut budget = ValueBudget::new(SMALL_RUN_BYTES);
     match budget.charge(value) {

@@ -1,5 +1,5 @@
-//! Schema checks of a run. A short check runs immediately; a long check is offloaded, so that it does not block a
-//! request thread.
+//! Schema checks of a run. The run makes a short check itself and offloads a long one, so that the check does not block
+//! a request thread.
 
 use super::{
     Run, RunEffect,
@@ -15,10 +15,9 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The result of a schema check.
 pub(super) type SchemaResult = Result<(), SchemaRejection>;
 
-/// A schema check that is too long for a request thread.
+/// A schema check that the driver executes on another thread, because it takes too long for a request thread.
 #[derive(Clone, Debug)]
 pub struct SchemaCheck {
     schema: EmbeddedSchema,
@@ -33,7 +32,7 @@ enum SchemaSubject {
 }
 
 impl SchemaCheck {
-    /// Runs the check within the evaluation budget of the schema.
+    /// Checks the value within the evaluation budget of the schema.
     ///
     /// # Errors
     /// If the value does not satisfy the schema, or the check exceeds the budget.
@@ -60,8 +59,8 @@ pub(super) enum ResumePoint {
 }
 
 impl<'a> Run<'a> {
-    /// Checks a value, or returns the result of the check that was offloaded before. The error is the effect that
-    /// requests an offloaded check.
+    /// Checks a value, or returns the result of the check that was offloaded before. The error is the effect by which
+    /// the run offloads the check.
     pub(super) fn check_schema(
         &mut self,
         ActiveStep { step, started_at }: ActiveStep<'a>,
@@ -82,7 +81,7 @@ impl<'a> Run<'a> {
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
-    /// The check of an answer against the bound prompt's schema, if the check is too long for a request thread.
+    /// The check of an answer against the bound prompt's schema, if that check must be offloaded.
     pub(super) fn long_answer_check(&self, step: &Step, response: &ModelResponse) -> Option<SchemaCheck> {
         let completion = response.completion.as_ref().ok().filter(|completion| completion.tool_calls.is_empty())?;
         if !matches!(step.kind, StepKind::LlmCall { .. } | StepKind::Agent { .. }) {
@@ -93,7 +92,7 @@ impl<'a> Run<'a> {
         (!schema.is_cheap_text(&completion.text)).then(check)
     }
 
-    /// Resumes with the result of an offloaded check. Without a pending check, the result has no effect.
+    /// Resumes with the result of an offloaded check. Returns [`RunEffect::Ended`] if no check is pending.
     pub fn on_schema_check(&mut self, moment: Moment, result: Result<(), SchemaRejection>) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at, awaited }) = self.pending_step.take() else {

@@ -1,4 +1,4 @@
-//! Step failures, and whether a flow can catch them.
+//! Failures of steps, and whether the flow can catch them.
 
 use crate::{
     execution::RunError,
@@ -7,18 +7,17 @@ use crate::{
     prompt::PromptRefusal,
 };
 
-/// The failure of a step.
 pub(super) enum StepFailure {
-    /// A failure that `on_failure` can catch.
+    /// A failure that the step's `on_failure` can catch.
     Failed(RunError),
-    /// A policy denial, which cannot be caught.
+    /// A policy denied the run. The flow cannot catch this.
     Denied,
-    /// A refusal by an access contract, which cannot be caught.
+    /// An access contract refused a query. The flow cannot catch this.
     RefusedByContract,
-    /// A refusal by a guardrail or a hook, which cannot be caught, because a step must not undo it.
+    /// A guardrail or hook blocked a value. The flow cannot catch this, because another step must not undo it.
     Blocked(RunError),
-    /// The value budget of the run is exhausted. This failure cannot be caught, because the handler step would
-    /// have no memory either.
+    /// The value budget of the run is exhausted. The flow cannot catch this, because the handler step would have no
+    /// memory either.
     ValueTooLarge,
 }
 
@@ -40,7 +39,7 @@ impl From<ResolveError> for StepFailure {
 }
 
 impl RunError {
-    /// The error of a run whose value budget is exhausted.
+    /// The error of a run that exceeded its value budget.
     pub(super) fn value_too_large() -> Self {
         Self::new("value_too_large", "the values of the run exceed its memory limit")
     }
@@ -51,8 +50,8 @@ impl StepFailure {
         Self::Failed(RunError::new(code, message))
     }
 
-    /// The failure of a step whose prompt cannot be rendered. `flow_step` is the step if the release binds a flow: the
-    /// flow may be the cause of a missing argument.
+    /// The failure of a step whose prompt cannot be rendered. `flow_step` is the step if the release binds a flow. The
+    /// message then says whether the flow causes a missing argument.
     pub(super) fn from_prompt(refusal: &PromptRefusal, flow_step: Option<&Step>) -> Self {
         let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
         let message = match refusal {
@@ -79,7 +78,7 @@ impl StepFailure {
     }
 }
 
-/// The reason why a prompt argument has no value.
+/// The reason why a prompt argument has no value, as a text for people.
 fn missing_cause(name: &str, flow_step: Option<&Step>) -> String {
     match flow_step {
         None => "the run has no value for an input of this name".to_owned(),

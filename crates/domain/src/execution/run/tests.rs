@@ -31,7 +31,7 @@ use std::sync::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Creates moments one millisecond apart, with sequential identifiers.
+/// Creates moments that are one millisecond apart and have sequential identifiers.
 #[derive(Default)]
 struct Moments(AtomicU64);
 
@@ -124,8 +124,8 @@ fn model_response(text: &str) -> ModelResponse {
     ModelResponse { attempts: vec![attempt], was_streamed: false, completion: Ok(completion) }
 }
 
-/// Runs a plan with a provider that always returns the same answer. `interrupt_at` interrupts the run at the request
-/// with this index.
+/// Runs a plan with a provider that always gives this answer. `interrupt_at` interrupts the run at the effect with this
+/// index.
 fn run(plan: &RunPlan, answer: &str, interrupt_at: Option<(usize, Interruption)>) -> RunOutcome {
     let (attributes, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
@@ -171,7 +171,7 @@ fn prompt_flow(prompts: &[&str]) -> Flow {
     Flow::from_content(&content).unwrap()
 }
 
-/// T14 (docs/security.md): validation rejects cycles, but even a run of a cyclic flow ends.
+/// Threat T14 in docs/security.md: validation rejects cycles, but even a run of a cyclic flow ends.
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
     let plan = plan(allow_all_policy(), prompt_flow(&["a", "b"]).with_cycle_to_entry());
@@ -267,7 +267,7 @@ fn no_transcript_without_obligation() {
     assert_eq!(run_outcome.artifacts.len(), 1);
 }
 
-/// Output before a denial is still subject to the obligations that earlier decisions imposed.
+/// The obligations of earlier decisions still apply to the output of a run that is denied later.
 #[test]
 fn denied_run_fulfils_earlier_obligations() {
     let rules = json!([

@@ -1,4 +1,4 @@
-//! Tool calls of agents: the reasons to refuse a call, and the construction of outgoing calls.
+//! Tool calls of agents: the reasons to refuse a call, its expected pin, and the outgoing call.
 
 use super::schema_check::SchemaResult;
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// The error code of arguments that do not satisfy the tool's schema.
+/// The error code of arguments that do not satisfy the schema of the tool.
 pub(super) const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
 
-/// The error code of a call that must be refused; `None` if the call is allowed.
+/// The error code with which the run refuses a tool call; `None` if the call is allowed.
 pub(super) fn call_refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
@@ -51,7 +51,7 @@ pub(super) fn build_http_call(
     }
 }
 
-/// The pin that the description of an MCP server's tool must match; `None` for any other tool.
+/// The pin that the description of an MCP tool must match; `None` for a tool of any other kind.
 pub(super) fn tool_pin(bound_tool: &BoundTool) -> Option<ToolPin> {
     let server = bound_tool.server.as_ref()?;
     match &bound_tool.tool.binding {

@@ -4,18 +4,17 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::skeleton;
 
-/// Prefixes that are forbidden at the start of each word: `my-actor-ref` and `context.actor` match, `reactor` does
-/// not.
+/// Texts with which no word of a name may start: `my-actor-ref` and `context.actor` are forbidden, `reactor` is not.
 const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
-/// Substrings that are forbidden anywhere in a name, because no legitimate name contains them.
+/// Texts that may not occur anywhere in a name, because no legitimate name contains them.
 const FORBIDDEN_SUBSTRINGS: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
-/// Whole words that are forbidden, such as `runas` and the token claims `sub` and `act`.
+/// Words that may not occur in a name, such as `runas` and the token claims `sub` and `act`.
 const FORBIDDEN_WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
-/// The number of letters to compare at a word start. It exceeds the length of every prefix and word with a few leading
-/// `x`.
+/// The number of letters that are compared at the start of a word. It exceeds the length of every forbidden prefix
+/// after a few leading `x`.
 const MAX_PREFIX_WINDOW: usize = 16;
-/// The maximum length of a name that is inspected. Longer names are always forbidden, which bounds the work.
+/// The maximum length of a name that is compared. Longer names are always forbidden, which bounds the work.
 const MAX_NAME_BYTES: usize = 256;
 
 static PATTERNS: LazyLock<ForbiddenPatterns> = LazyLock::new(|| ForbiddenPatterns {
@@ -29,23 +28,23 @@ struct ForbiddenPatterns {
     prefixes: [String; FORBIDDEN_PREFIXES.len()],
     substrings: [String; FORBIDDEN_SUBSTRINGS.len()],
     words: [String; FORBIDDEN_WORDS.len()],
-    /// The UTS 39 skeletons of the ASCII characters, by character code. This table is a fast path: most names are
-    /// ASCII, and the skeleton of an ASCII character does not depend on its context.
+    /// The UTS 39 skeletons of the ASCII characters, by character code. The table is a fast path for ASCII names,
+    /// because the skeleton of an ASCII character does not depend on its neighbours.
     ascii_skeletons: Vec<String>,
 }
 
-/// Whether a request member, in any spelling, would select the identity or mode of a script run. Such members are
-/// refused, because the request authenticates the caller and the release determines the mode.
+/// Whether a request field with this name, in any spelling, would select the identity or mode of a script run. Such
+/// fields are refused, because the request authenticates the caller and the release determines the mode.
 ///
-/// Names are compared by their UTS 39 skeleton. The comparison ignores compatibility forms (NFKD), marks, case,
-/// confusable letters and separators. A word starts after a non-letter and at a capital. A name of more than 256
-/// bytes is always forbidden. The cost is linear in the length.
+/// Names are compared by their UTS 39 skeletons, which map confusable letters to one letter. The comparison ignores
+/// compatibility forms (NFKD), marks, case and separators. A word starts after a non-letter and at a capital. A name of
+/// more than 256 bytes is always forbidden. The cost is linear in the length.
 #[must_use]
 pub fn is_forbidden_request_field(name: &str) -> bool {
     name.len() > MAX_NAME_BYTES || NormalizedName::new(name).is_forbidden()
 }
 
-/// The skeleton of a name without separators.
+/// The UTS 39 skeleton of a name, without separators.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct NormalizedName {
     letters: String,
@@ -90,7 +89,7 @@ impl NormalizedName {
         normalized
     }
 
-    /// Appends a word to the name. A word with an empty skeleton is dropped.
+    /// Appends the skeleton of a word to the name. A word with an empty skeleton is dropped.
     fn push_word(&mut self, word: &mut String, append_skeleton: impl Fn(&str, &mut String)) {
         let start = self.letters.len();
         append_skeleton(word, &mut self.letters);
@@ -105,13 +104,13 @@ impl NormalizedName {
             || self.bounds.iter().any(|start| self.has_prefix_at(*start) || self.has_word_at(*start))
     }
 
-    /// The letters from a position to the end.
+    /// The letters of the name from this position to its end.
     fn tail(&self, start: usize) -> &[u8] {
         self.letters.as_bytes().get(start..).unwrap_or_default()
     }
 
-    /// Whether a forbidden prefix starts at a position, after any number of `x`. The prefix may span several
-    /// words.
+    /// Whether a forbidden prefix starts at this position, after any number of `x`. The prefix may span several words
+    /// of the name.
     fn has_prefix_at(&self, start: usize) -> bool {
         let tail = self.tail(start);
         let window = tail.get(..MAX_PREFIX_WINDOW).unwrap_or(tail);
@@ -121,7 +120,8 @@ impl NormalizedName {
             .is_some_and(|window| PATTERNS.prefixes.iter().any(|prefix| window.starts_with(prefix.as_bytes())))
     }
 
-    /// Whether a forbidden word starts at a position and ends at a word boundary. It may span several words.
+    /// Whether a forbidden word starts at this position and ends at a word boundary. It may span several words of the
+    /// name.
     fn has_word_at(&self, start: usize) -> bool {
         let tail = self.tail(start);
         PATTERNS.words.iter().any(|word| {
@@ -130,7 +130,7 @@ impl NormalizedName {
     }
 }
 
-/// Whether a word starts at this letter, such as `R` in `actorRef`, `A` in `XActor` and `a` in `2actor`.
+/// Whether `letter` starts a word, such as `R` in `actorRef`, `A` in `XActor` and `a` in `2actor`.
 fn is_word_start(previous: char, letter: char, next: Option<char>) -> bool {
     let capital = letter.is_uppercase();
     (capital && previous.is_lowercase())
@@ -138,7 +138,7 @@ fn is_word_start(previous: char, letter: char, next: Option<char>) -> bool {
         || (letter.is_alphabetic() && previous.is_numeric())
 }
 
-/// The UTS 39 skeleton of a word.
+/// The UTS 39 skeleton of a word: its letters with confusable ones mapped to one letter.
 fn skeleton_of(word: &str) -> String {
     skeleton(word).collect()
 }

@@ -1,5 +1,5 @@
-//! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and refusal of
-//! requirements that no gateway fulfils.
+//! The effect of a bound `sandbox_profile` on scripts: lower limits, fewer languages, and the refusal of requirements
+//! that no runtime gateway meets.
 
 use super::{Language, MAX_DURATION, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
 use crate::number::deserialize_optional_whole;
@@ -10,13 +10,13 @@ use std::time::Duration;
 /// The resource limits of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptLimits {
-    /// The wall-clock time, measured from the hand-over.
+    /// The maximum wall-clock time, measured from the hand-over of the script.
     pub wall_time: Duration,
-    /// The processor time.
+    /// The maximum processor time.
     pub cpu_time: Duration,
-    /// The memory of the interpreter, in bytes.
+    /// The maximum memory of the interpreter, in bytes.
     pub memory_bytes: usize,
-    /// The total size of the standard output and the result as JSON, in bytes.
+    /// The maximum total size of the standard output and of the result as JSON, in bytes.
     pub output_bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl ScriptLimits {
         output_bytes: MAX_OUTPUT_BYTES,
     };
 
-    /// The limits as JSON, for evidence.
+    /// The limits as a JSON object, which evidence records.
     #[must_use]
     pub fn as_json(&self) -> Value {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -57,7 +57,7 @@ pub enum SandboxRefusal {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SandboxProfile {
     limits: ScriptLimits,
-    /// The allowed languages; `None` allows all.
+    /// The languages that the profile allows; `None` allows every language.
     languages: Option<Vec<String>>,
     is_process_runtime: bool,
 }
@@ -90,7 +90,7 @@ struct Limits {
 }
 
 impl SandboxProfile {
-    /// Parses content that passed its kind's validation.
+    /// Parses content that the validation of its asset kind accepted.
     ///
     /// # Errors
     /// When the content is not a valid sandbox profile.
@@ -117,7 +117,7 @@ impl SandboxProfile {
         })
     }
 
-    /// The limits for a script in this language.
+    /// The limits of a script in this language under the profile.
     ///
     /// # Errors
     /// If the profile does not allow the language, or requires an unavailable runtime or image.

@@ -106,7 +106,7 @@ fn detects_forbidden_names_in_any_spelling() {
     }
 }
 
-/// Names are untrusted and may be as long as a request body, so long names are refused without inspection.
+/// Names are untrusted and can be as long as a request body, so long names are refused without comparison.
 #[test]
 fn forbids_names_over_256_bytes() {
     assert!(!is_forbidden_request_field(&"a".repeat(256)));

@@ -1,7 +1,7 @@
-//! The statuses of a delivery and the transitions between them. Tests compare the SQL statements of the outbox
-//! with this table.
+//! The statuses of a delivery, and the transitions between them. Tests compare the SQL statements of the outbox with
+//! this table.
 
-/// The status of a delivery.
+/// The status of a delivery in the outbox.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeliveryStatus {
     /// The delivery waits for its next attempt.
@@ -18,7 +18,7 @@ pub enum DeliveryStatus {
     Cancelled,
 }
 
-/// An event that changes the status of a delivery.
+/// An event that moves a delivery to another status.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeliveryEvent {
     /// A sender claims the delivery, because it is due or because the lease of another sender has expired.
@@ -44,7 +44,7 @@ impl DeliveryStatus {
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Suppressed, Self::Cancelled];
 
-    /// The wire form.
+    /// The wire form, such as `pending`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,13 +57,13 @@ impl DeliveryStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for an unknown text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The status after an event; `None` if the event is impossible in this status.
+    /// The status after this event; `None` if the event cannot occur in this status.
     #[must_use]
     pub const fn after(self, event: DeliveryEvent) -> Option<Self> {
         match (self, event) {

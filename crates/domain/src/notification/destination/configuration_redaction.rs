@@ -1,7 +1,7 @@
-//! Redaction of a destination's configuration before it is stored: values of sensitive keys, and credentials in
-//! addresses.
+//! Removal of secrets from a destination's configuration before it is stored: the values of sensitive keys, and
+//! credentials in addresses.
 //!
-//! Only redacted configurations are stored, so that no later read, log or fact can disclose a secret.
+//! The server stores only configurations without secrets, so no later read, log or fact can disclose one.
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use url::Url;
 /// The text that replaces a removed value.
 pub const REDACTED: &str = "[redacted]";
 
-/// Parts of key names that mark the value as a secret, in lower case without separators.
+/// Parts of key names that mark a value as secret, in lower case and without separators.
 const SENSITIVE_PARTS: [&str; 29] = [
     "accountkey",
     "authkey",
@@ -42,11 +42,11 @@ const SENSITIVE_PARTS: [&str; 29] = [
     "signature",
     "jwt",
 ];
-/// Complete key names that mark the value as a secret, in lower case without separators.
+/// Complete key names that mark a value as secret, in lower case and without separators.
 const SENSITIVE_NAMES: [&str; 9] = ["auth", "xauth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
 
-/// Hosts of chat services, and domains that contain such hosts. A webhook address at such a host is a secret as a
-/// whole.
+/// Hosts of chat services, and domains that contain such hosts. The whole address of a webhook at such a host is
+/// secret.
 const CHAT_HOSTS: [&str; 7] = [
     "hooks.slack.com",
     "discord.com",
@@ -56,10 +56,10 @@ const CHAT_HOSTS: [&str; 7] = [
     "logic.azure.com",
     "powerplatform.com",
 ];
-/// The path prefix of the incoming webhooks of a Mattermost server. The text after the prefix is a secret.
+/// The path prefix of incoming webhooks on a Mattermost server. The rest of such a path is secret.
 const MATTERMOST_HOOKS: &str = "/hooks/";
 
-/// Whether a key marks its value as a secret. Case and separators of the key do not matter.
+/// Whether a key marks its value as secret. The case and the separators of the key do not matter.
 #[must_use]
 pub fn is_sensitive_key(key: &str) -> bool {
     let normalized: String =
@@ -67,8 +67,8 @@ pub fn is_sensitive_key(key: &str) -> bool {
     SENSITIVE_NAMES.contains(&normalized.as_str()) || SENSITIVE_PARTS.iter().any(|part| normalized.contains(part))
 }
 
-/// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth and of any type.
-/// Credentials in addresses become [`REDACTED`] in every text.
+/// Removes the secrets from a configuration. The value of a sensitive key becomes [`REDACTED`] at any depth and of any
+/// type. In every text, credentials in addresses become [`REDACTED`].
 #[must_use]
 pub fn redact_configuration(configuration: Map<String, Value>) -> Map<String, Value> {
     let redacted = configuration.into_iter().map(|(key, value)| {
@@ -87,9 +87,9 @@ fn redact_value(value: Value) -> Value {
     }
 }
 
-/// Redacts the secrets in a text that has the form of an address. Secrets are user information, values of
-/// sensitive parameters in query and fragment, and webhook paths of chat services. An address that contains a
-/// secret is stored in the form that a URL parser writes, because other spellings could hide the secret.
+/// Removes the secrets from an address. Secrets are user information, the values of sensitive parameters, and the
+/// webhook paths of chat services. If the address contains a secret, the result has the spelling of a URL parser,
+/// because another spelling could hide the secret.
 fn redact_address(text: &str) -> String {
     if let Ok(url) = Url::parse(text)
         && url.has_host()
@@ -120,7 +120,7 @@ fn redact_parts(text: &str) -> String {
     format!("{scheme}//{authority}{}{}", redact_path(path), redact_parameters(parameters))
 }
 
-/// Redacts the parameters in the segments of a path. Such parameters follow a semicolon.
+/// Removes the values of sensitive parameters from the segments of a path. Such parameters follow a semicolon.
 fn redact_path(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.find(';') {
         Some(start) => {
@@ -132,7 +132,7 @@ fn redact_path(path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// Whether an address is a webhook of a chat service, which is a secret as a whole.
+/// Whether an address is a webhook of a chat service, whose whole address is secret.
 fn is_chat(authority: &str, path: &str) -> bool {
     let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let host = host.trim_end_matches('.').to_lowercase();
@@ -140,7 +140,7 @@ fn is_chat(authority: &str, path: &str) -> bool {
     path.len() > 1 && (is_chat_host || path.starts_with(MATTERMOST_HOOKS))
 }
 
-/// Redacts the values of sensitive parameters. The text is empty, or starts with a separator: `?`, `#` or `;`.
+/// Removes the values of sensitive parameters. The text is empty or starts with a separator: `?`, `#` or `;`.
 fn redact_parameters(parameters: &str) -> String {
     let mut redacted = String::with_capacity(parameters.len());
     let mut remaining = parameters;

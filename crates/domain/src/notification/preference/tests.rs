@@ -1,5 +1,5 @@
-//! Precedence of preferences: every combination, and generated settings that are compared with an independent
-//! model.
+//! Tests of the precedence of preferences: every combination, and generated settings that are compared with an
+//! independent model.
 
 use super::*;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn stamp() -> Stamp {
     }
 }
 
-/// A set whose revision encodes its depth, so that a test can recognize which set decided.
+/// A preference set whose revision is its depth, so that a test recognizes the set that decided.
 fn set(depth: usize, settings: BTreeMap<(NotificationCategory, Channel), bool>) -> PreferenceSet {
     PreferenceSet(PreferenceSetRecord {
         preference_set_id: Uuid::from_u128(9).into(),
@@ -56,8 +56,8 @@ fn layers<'p>(
     PreferenceLayers { environment, project, workspace, global, profiles: Some(profiles), roles }
 }
 
-/// The precedence table of the specification. The narrowest explicit setting decides, then the profiles of two
-/// roles (any `on` wins), then the fallback.
+/// The precedence table of the specification. The narrowest explicit setting decides, then the default profiles of two
+/// roles (one `on` is enough), then the fallback.
 #[test]
 fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
     let mut cases = 0;
@@ -113,8 +113,7 @@ fn effective_preference_names_the_revision_that_decided() {
     assert_eq!(layers.effective_preference(CATEGORY, Channel::Portal, Tier::Standard).revision, None);
 }
 
-/// Every reason why a recipient receives a category on no channel, with the deciding scope that the record
-/// contains.
+/// Every reason for which a recipient receives a category on no channel, with the deciding scope in the record.
 #[test]
 fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
     let inbox_off = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), false)])));
@@ -171,7 +170,7 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
 }
 
-/// If the inbox is off and the enabled channels have no receiver, the setting that turned the inbox off decides.
+/// If the enabled channels have no receiver, the setting that turned the inbox off is the deciding one.
 #[test]
 fn channels_without_a_receiver_deliver_nothing() {
     let pair = |channel, enabled| ((CATEGORY, channel), enabled);
@@ -193,7 +192,7 @@ fn channels_without_a_receiver_deliver_nothing() {
         (global(&[inbox_off, email]), &no_defaults, Tier::Standard, global_off, email_only),
         (global(&[inbox_off, email, webhook]), &no_defaults, Tier::Standard, global_off, email_and_webhook),
         (global(&[email]), &off_by_default, Tier::Standard, default_off, email_only),
-        // In the advanced tier, the setting of the workload enables the webhook.
+        // The setting for the workload would turn the webhook on, but only in the advanced tier.
         (
             with_workload_setting.clone(),
             &no_defaults,
@@ -240,7 +239,8 @@ fn upserts_keep_other_settings_and_refuse_repetitions() {
     assert_eq!(repeated.position, 1);
 }
 
-/// A generated setting: the number of a scope or role, the category, the channel, and whether the channel is on.
+/// A generated setting: the index of a scope or role, the index of the category, the index of the channel, and whether
+/// the channel is on.
 type Drawn = (usize, usize, usize, bool);
 
 fn drawn(owners: usize) -> impl Strategy<Value = Vec<Drawn>> {
@@ -250,8 +250,8 @@ fn drawn(owners: usize) -> impl Strategy<Value = Vec<Drawn>> {
     )
 }
 
-/// The model: a list of rules that is searched from the most to the least specific rule. It does not use
-/// preference sets.
+/// The independent model: a list of rules, searched from the most to the least specific one. It does not use preference
+/// sets.
 fn model(settings: &[Drawn], defaults: &[Drawn], roles: &[bool], pair: (usize, usize), skip: usize) -> (bool, usize) {
     for scope in skip..4 {
         let last = settings
@@ -313,8 +313,8 @@ proptest! {
             let actual: Vec<(bool, DecidingScope)> =
                 explained.iter().map(|preference| (preference.enabled, preference.scope)).collect();
             prop_assert_eq!(&actual, &expected);
-            // If one of the channels that the explanation shows as on has a receiver, the projector delivers on
-            // exactly these channels.
+            // If one of the explained channels that are on has a receiver, the projector delivers on exactly these
+            // channels.
             let enabled_channels: Vec<Channel> = explained
                 .iter()
                 .filter(|preference| preference.enabled)

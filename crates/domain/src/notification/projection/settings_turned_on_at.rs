@@ -1,24 +1,25 @@
-//! The times at which the notification settings of a tenant were last turned on, and which settings apply to a fact.
+//! The times at which the notification settings of a tenant were last turned on. They determine the settings that
+//! apply to a fact.
 
 use crate::{
     notification::{Tier, preference::NotificationSettings},
     time::Timestamp,
 };
 
-/// The times at which notification settings of a tenant were last turned on; `None` if never.
+/// The times at which the notification settings of a tenant were last turned on; `None` for a setting that never was.
 ///
-/// The projector may lag behind the log when a setting is turned on. Facts from before that time then cause no
-/// notifications, because people do not expect notifications about a time when they were off.
+/// When a setting is turned on, the projector may not have read earlier facts yet. Such facts cause no notifications,
+/// because people do not expect notifications about a time when notifications were off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SettingsTurnedOnAt {
-    /// The time at which notifications were turned on.
+    /// The time at which notifications were last turned on; `None` if they never were.
     pub notifications: Option<Timestamp>,
-    /// The time at which the advanced tier was turned on.
+    /// The time at which the advanced tier was last turned on; `None` if it never was.
     pub advanced: Option<Timestamp>,
 }
 
 impl SettingsTurnedOnAt {
-    /// The settings that apply to a fact of this time. `current` contains the current settings.
+    /// The settings that apply to a fact that occurred at this time. `current` are the tenant's settings now.
     #[must_use]
     pub fn settings_at(self, current: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
         let was_off =

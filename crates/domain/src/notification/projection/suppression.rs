@@ -1,4 +1,4 @@
-//! Records of suppressed notifications.
+//! Records of suppressed notifications, and the facts that report them.
 
 use super::{NotifiableFact, PROJECTOR_ACTOR, SubjectContext};
 use crate::{
@@ -17,28 +17,28 @@ use crate::{
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// The record that a governance-relevant notification was suppressed.
+/// The record that a person did not receive a governance-relevant notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuppressedDecision {
     /// The identifier of the record.
     pub suppressed_decision_id: SuppressedDecisionId,
-    /// The recipient who did not receive the notification.
+    /// The person who did not receive the notification.
     pub recipient: ActorRef,
     /// The category of the notification.
     pub category: NotificationCategory,
-    /// The kind of the fact.
+    /// The kind of the fact that the notification would have reported.
     pub event_kind: String,
-    /// The identifier of the fact.
+    /// The identifier of the fact that the notification would have reported.
     pub event_id: FactId,
-    /// The reason why the notification was suppressed.
+    /// The code of the reason why the notification was suppressed.
     pub reason: ReasonCode,
     /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
-    /// The revision of the settings that decided.
+    /// The revision of the deciding settings, if they have one.
     pub revision: Option<Revision>,
     /// The channel whose setting decided; `None` if a setting of the tenant decided.
     pub channel: Option<Channel>,
-    /// The channels that were enabled for the recipient but had no receiver.
+    /// The channels that were on for the recipient but had no receiver.
     pub unreachable_channels: Vec<Channel>,
     /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
@@ -48,7 +48,7 @@ pub struct SuppressedDecision {
     pub created_at: Timestamp,
 }
 
-/// Creates the record of a suppressed notification, and the fact that reports it. `at` is the time of that fact.
+/// Creates the record of a suppressed notification and the fact that reports it. `at` is the time of that fact.
 pub(super) fn suppressed_decision(
     event: EventKey,
     fact: &NotifiableFact,
@@ -93,16 +93,17 @@ pub(super) fn suppressed_decision(
 }
 
 impl SuppressedDecision {
-    /// The identifier of the fact that contains the digest of the record. It is derived from the record's
-    /// identifier.
+    /// The identifier of the fact that contains the digest of the record. It is derived from the identifier of the
+    /// record.
     #[must_use]
     pub fn audit_event_id(&self) -> FactId {
         let id = self.suppressed_decision_id;
         EventKey::of_fact(id.uuid().into()).suppression_fact_id(id)
     }
 
-    /// `sha256:` and the digest of the canonical JSON of the record, with the members of API responses. The fact
-    /// of the suppression contains this digest, so that an auditor can verify that the record was not altered.
+    /// The digest `sha256:<hex>` of the canonical JSON of the record, with the members that API responses have. The
+    /// fact that reports the suppression contains this digest, so an auditor can detect every later change of the
+    /// record.
     #[must_use]
     pub fn digest(&self) -> String {
         let unreachable: Vec<&str> = self.unreachable_channels.iter().map(|channel| channel.as_str()).collect();
@@ -120,7 +121,7 @@ impl SuppressedDecision {
             "workload_id": self.workload_id,
             "created_at": self.created_at,
         });
-        // Serialization cannot fail, because a JSON map has string keys and finite numbers.
+        // A JSON map has string keys and finite numbers, so its serialization cannot fail.
         let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
         let digest = Sha256::digest(bytes);
         digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))

@@ -1,4 +1,4 @@
-//! Projection of single facts.
+//! Tests of the projection of single facts.
 
 mod receivers;
 
@@ -82,7 +82,7 @@ fn default_preferences() -> RecipientPreferences {
     }
 }
 
-/// Preferences with which a person receives these categories on no channel.
+/// Preferences that turn the inbox off for these categories, so that the person receives them on no channel.
 fn opt_out(person: &str, categories: &[NotificationCategory]) -> (ActorRef, Vec<PreferenceSet>) {
     let settings = categories.iter().map(|category| ((*category, Channel::Portal), false)).collect();
     let set = PreferenceSet(PreferenceSetRecord {
@@ -299,7 +299,7 @@ fn default_profile_of_a_role_adds_a_channel() {
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
 
-/// Preferences with which `user:ada` receives executions on these channels.
+/// Preferences by which `user:ada` receives executions on these channels.
 fn opt_in(channels: &[Channel]) -> (ActorRef, Vec<PreferenceSet>) {
     let (person, mut sets) = opt_out("user:ada", &[]);
     sets[0].0.settings = channels.iter().map(|channel| ((NotificationCategory::Executions, *channel), true)).collect();
@@ -413,7 +413,7 @@ fn announcements_reach_their_audience_with_their_text() {
         body: "Tonight.".to_owned(),
         audience: vec![actor("user:bob"), actor("group:ops")],
     });
-    // Bob receives reports in the chat of the organization and in his mailbox.
+    // Bob has turned on the organization's chat and his mailbox for reports.
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
     sets[0].0.settings = channels.map(|channel| ((NotificationCategory::Reports, channel), true)).into();
@@ -432,7 +432,7 @@ fn announcements_reach_their_audience_with_their_text() {
     assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));
 }
 
-/// Facts of a kind without a rule cause no notifications, and every rule names at least one category.
+/// A fact of a kind without a rule causes no notifications, and every rule names at least one category.
 #[test]
 fn rules_cover_every_category() {
     let covered: BTreeSet<NotificationCategory> = FactKind::ALL

@@ -1,4 +1,4 @@
-//! Tests of the limits on bindings.
+//! Tests of the maximum number of bindings.
 
 use super::*;
 

@@ -30,7 +30,7 @@ fn approval_covers_resolved_references() {
         submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]),
         submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)])
     );
-    // An approval does not apply to a release whose references are resolved to other versions.
+    // An approval does not count for a release whose references are resolved to other versions.
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let reopened = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(reopened.references, [], "references are unresolved in drafts");
@@ -77,7 +77,7 @@ fn unresolved_reference_blocks_submission() {
         &stamp("user:ada"),
     );
     assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
-    // The refusal reports the invalid state first, before unresolved references.
+    // A wrong state is refused before unresolved references are reported.
     let retired = release_in_state(StateName::Retired).0;
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty_deployment(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");

@@ -1,8 +1,8 @@
-//! Tests of the limits on verdicts.
+//! Tests of the maximum number of verdicts.
 
 use super::*;
 
-/// Approvers who exhaust the limit of verdicts cannot thereby prevent objections.
+/// Approvers who use up the limit of verdicts cannot prevent objections thereby.
 #[test]
 fn full_release_accepts_one_objection_per_person() {
     let mut full_release = release_in_state(StateName::ReviewReady).0;
@@ -32,7 +32,7 @@ fn full_release_accepts_one_objection_per_person() {
                 "{reviewer}: {verdict:?}"
             );
         }
-        // The bindings changed after these verdicts.
+        // The bindings changed after these verdicts, so the verdicts apply to another digest.
         let other_digest = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
         for approval in &mut rejected.0.approvals {
             approval.subject_digest = other_digest.clone();

@@ -20,7 +20,7 @@ fn claims() -> Value {
     json!({"iss": "https://issuer.example", "aud": "https://fairway.example", "sub": "248", "exp": NOW + 300})
 }
 
-/// The valid claims, changed by `members`; a member with the value `null` removes the claim.
+/// The valid claims with the changes in `members`. A member with the value `null` removes the claim.
 fn claims_with(members: Value) -> Value {
     let mut claims = claims();
     for (name, value) in members.as_object().unwrap() {
@@ -176,7 +176,7 @@ fn tokens_for_client_credentials_are_services() {
     let service = |id: &str| IdentityKind::Service { client_id: id.into() };
     let keycloak = |name: &str, client: &str| json!({"preferred_username": name, "azp": client});
     for (members, kind) in [
-        // RFC 9068: the client is its own subject.
+        // RFC 9068: a client that acts for itself is the subject of its own token.
         (json!({}), IdentityKind::Person),
         (json!({"client_id": "app"}), IdentityKind::Person),
         (json!({"client_id": "248"}), service("248")),
@@ -184,7 +184,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"client_id": "app", "azp": "248"}), service("248")),
         (json!({"cid": "248"}), service("248")),
         (json!({"client_id": 248}), IdentityKind::Person),
-        // Entra ID with the optional claim `idtyp`.
+        // Entra ID, with the optional claim `idtyp`.
         (json!({"idtyp": "app", "azp": "app"}), service("app")),
         (json!({"idtyp": "app", "appid": "app"}), service("app")),
         (json!({"idtyp": "app", "oid": "other", "azp": "app"}), service("app")),
@@ -193,7 +193,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"idtyp": "user", "oid": "248", "azp": "app"}), IdentityKind::Person),
         (json!({"idtyp": ["app"], "oid": "248", "azp": "app"}), IdentityKind::Person),
         (json!({"idtyp": "app", "azp": ""}), IdentityKind::Person),
-        // Entra ID without `idtyp`, with tokens of versions 2 and 1.
+        // Entra ID, without `idtyp`, in tokens of version 2 and of version 1.
         (json!({"oid": "248", "azp": "app"}), service("app")),
         (json!({"oid": "248", "appid": "app"}), service("app")),
         (json!({"oid": "248", "azp": "app", "roles": ["Run"]}), service("app")),
@@ -207,7 +207,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"preferred_username": "service-account-build-bot", "client_id": "Build-Bot"}), service("Build-Bot")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci", "azp": "ci"}), service("ci")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci"}), service("ci")),
-        // A person with the user name of a service account, who signed in with the same or another client.
+        // A person whose user name looks like a service account, signed in through the same or another client.
         (keycloak("service-account-ci", "ci"), IdentityKind::Person),
         (keycloak("service-account-ci", "fairway-cli"), IdentityKind::Person),
         (keycloak("service-account-", "fairway-cli"), IdentityKind::Person),

@@ -26,7 +26,7 @@ fn at(seconds: i64) -> Timestamp {
 fn token(base: Value, change: Value) -> UnverifiedToken<'static> {
     let (Value::Object(mut claims), Value::Object(change)) = (base, change) else { panic!("claims are objects") };
     for (name, value) in change {
-        // `null` removes a claim.
+        // A member with the value `null` removes the claim.
         if value.is_null() {
             claims.remove(&name)
         } else {
@@ -75,7 +75,7 @@ fn accepts_only_id_tokens_of_this_client_and_sign_in() {
     ] {
         assert_eq!(check(change.clone()), Err(reason), "{change}");
     }
-    // A renewed token has no nonce.
+    // A renewed ID token has no nonce.
     let renewed = id_token(json!({"nonce": null}));
     assert!(rules().check_id_token(&renewed, CLIENT, None, at(NOW)).is_ok());
 }
@@ -93,13 +93,13 @@ fn userinfo_adds_claims_that_token_omits() {
     );
     assert!(from_userinfo.groups == listed(&["a"]) && from_userinfo.name.as_deref() == Some("ada"));
     assert_eq!(from_userinfo.email.as_deref(), Some("a@b.example"));
-    // The signed token has precedence.
+    // The claims of the signed token have precedence over the userinfo response.
     let from_token = add_userinfo(
         json!({"groups": ["a"], "preferred_username": "ada"}),
         json!({"groups": ["b"], "preferred_username": "bob"}),
     );
     assert!(from_token.groups == listed(&["a"]) && from_token.name.as_deref() == Some("ada"));
-    // Groups from userinfo resolve an overage; without them the overage remains an error.
+    // Groups in the userinfo response resolve an overage. Without them, the overage remains an error.
     let resolved = add_userinfo(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
     assert!(resolved.groups == listed(&["a", "b"]));
     let unresolved = add_userinfo(json!({"hasgroups": true}), json!({}));
@@ -125,7 +125,7 @@ fn overage_response_gives_groups_of_same_subject() {
     }
     assert_eq!(add_overage_groups(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
     assert_eq!(add_overage_groups(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
-    // The userinfo response may contain the claim source of the overage.
+    // The userinfo response can contain the claim source of the overage.
     let userinfo =
         rules.add_userinfo(identity(json!({"hasgroups": true})), overage_claims.as_object().unwrap()).unwrap();
     assert!(matches!(userinfo.groups, GroupsClaim::Overage { source: Some(_) }));

@@ -100,10 +100,10 @@ fn refuses_headers_that_choose_keys_or_demand_extensions() {
             assert_eq!(refusal(&token(&header, CLAIMS)), Some(InvalidToken::ForbiddenHeader), "{name}: {value}");
         }
     }
-    // An escaped member name is still recognized as forbidden.
+    // A forbidden member is recognized even if its name is escaped.
     let header = r#"{"alg":"RS256","kid":"k","\u006awk":{}}"#;
     assert_eq!(refusal(&token(header, CLAIMS)), Some(InvalidToken::ForbiddenHeader));
-    // Other members are ignored (RFC 7515, 4).
+    // A verifier ignores other unknown members (RFC 7515, 4).
     assert_eq!(refusal(&token(r#"{"alg":"RS256","kid":"k","x5t":"abc","custom":1}"#, CLAIMS)), None);
 }
 
@@ -141,7 +141,7 @@ fn refuses_every_form_but_the_canonical_compact_one() {
         format!("{header}.{claims}.c2ln\n"),
         format!("{header}.{claims}.c2l+"),
         format!("{header}.{claims}.c2l/"),
-        // Non-zero bits after the last byte: a second encoding of the same signature.
+        // The last character has non-zero unused bits, so it is a second encoding of the same signature.
         format!("{header}.{claims}.c2k"),
         format!("{header}.{claims}.c2lnc"),
         format!("{{\"protected\":\"{header}\",\"payload\":\"{claims}\",\"signature\":\"c2ln\"}}"),

@@ -1,33 +1,32 @@
-//! Cost model of embedded schemas: an upper bound of the work of one check, computed before compilation.
+//! The cost model of embedded schemas: an upper bound of the work of one check, known before the compilation.
 
 use super::{EmbeddedRefusal, MAX_PATTERN_MEMORY_BYTES, MAX_PATTERNS};
 use crate::asset::content::pattern_weight;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Maximum depth of a schema with its references followed. The limit bounds the recursion of the compiler and the
+/// The maximum depth of a schema with its references followed. It bounds the recursion of the compiler and the
 /// validator.
 pub(super) const MAX_DEPTH: usize = 128;
-/// Maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN_BYTES: usize = 512;
-/// Estimated memory of one compiled schema node, in bytes.
+/// The estimated memory of one node of a compiled schema, in bytes.
 const COMPILED_NODE_BYTES: u64 = 512;
-/// Extra evaluations of `multipleOf`: the validator divides exact fractions.
+/// The additional evaluations of `multipleOf`, because the validator divides exact fractions.
 const DIVISION_EVALUATIONS: u64 = 20;
 
-/// Keywords that refer to external resources or rebind references.
+/// The keywords that refer to other documents or change the target of references.
 const FORBIDDEN_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
-/// Keywords whose subschemas apply to the same value as the schema that contains them. `dependentSchemas` is handled
+/// The keywords whose subschemas apply to the same value as the schema around them. `dependentSchemas` is handled
 /// separately, because its subschemas are members of an object.
 const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// Upper bound of the evaluations of a schema for one value.
+/// An upper bound of the evaluations of a schema for one value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Evaluations {
-    /// Schema nodes.
+    /// The number of schema nodes that are evaluated for each value.
     pub(super) nodes: u64,
-    /// Evaluations of all patterns for one byte of text: the sum of [`pattern_weight::weight`].
+    /// The evaluations of all patterns for one byte of text, which is the sum of [`pattern_weight::weight`].
     pub(super) patterns: u64,
 }
 
@@ -37,25 +36,24 @@ impl Evaluations {
     }
 }
 
-/// Cost of a schema with every reference expanded.
+/// The cost of a schema with every reference expanded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// Number of nodes.
+    /// The number of nodes in the schema.
     pub(super) size: u64,
-    /// Number of patterns.
+    /// The number of patterns in the schema.
     pub(super) patterns: u64,
-    /// Nesting depth.
     depth: usize,
-    /// Evaluations of one check.
+    /// The evaluations of one check.
     pub(super) check: Evaluations,
-    /// Extra evaluations that determine which members and items the schema evaluates. An enclosing
-    /// `unevaluatedProperties` triggers them, so nested keywords multiply. Size alone therefore does not bound the
+    /// The additional evaluations that find out which members and items the schema evaluates. An enclosing
+    /// `unevaluatedProperties` causes them, so nested keywords multiply. Therefore the size alone does not bound the
     /// time.
     unevaluated: Evaluations,
 }
 
 impl Cost {
-    /// Estimated memory of the compiled schema, in bytes.
+    /// The estimated memory of the compiled schema, in bytes.
     pub(super) const fn compiled_bytes(self) -> u64 {
         self.size
             .saturating_mul(COMPILED_NODE_BYTES)
@@ -67,7 +65,7 @@ impl Cost {
         Self { size: 1, patterns, depth: 1, check: evaluations, unevaluated: evaluations }
     }
 
-    /// Adds a subschema that applies to other values: members, items, names.
+    /// Adds the cost of a subschema that applies to other values: members, items or names.
     fn add(&mut self, part: Self) {
         self.size = self.size.saturating_add(part.size);
         self.patterns = self.patterns.saturating_add(part.patterns);
@@ -75,18 +73,18 @@ impl Cost {
         self.check = self.check.plus(part.check);
     }
 
-    /// Adds a subschema that applies to the same value.
+    /// Adds the cost of a subschema that applies to the same value.
     fn add_in_place(&mut self, part: Self) {
         self.add(part);
         self.unevaluated = self.unevaluated.plus(part.check).plus(part.unevaluated);
     }
 }
 
-/// Measures a schema with its references followed.
+/// Measures the cost of a schema, and follows its references.
 pub(super) struct Meter<'s> {
     root: &'s Value,
-    /// Costs of the reference targets measured so far; `None` while a target is being measured, which detects
-    /// recursion.
+    /// The costs of the reference targets that were measured; `None` for a target whose measurement has not ended.
+    /// Meeting such a target again proves recursion.
     targets: BTreeMap<&'s str, Option<Cost>>,
 }
 
@@ -95,7 +93,6 @@ impl<'s> Meter<'s> {
         Self { root, targets: BTreeMap::new() }
     }
 
-    /// Measures a node at nesting depth `depth`.
     pub(super) fn measure(&mut self, node: &'s Value, depth: usize) -> Result<Cost, EmbeddedRefusal> {
         if depth >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
@@ -118,7 +115,8 @@ impl<'s> Meter<'s> {
         let mut cost = Cost::of_node(1 + division, patterns, weight);
         let mut has_unevaluated = false;
         for (key, member) in members {
-            // A member of `properties` may have the same name. Its value is an object, so it is not this keyword.
+            // A member of `properties` can have the name of a keyword. Its value is an object, so it is not that
+            // keyword.
             if FORBIDDEN_KEYWORDS.contains(&key.as_str()) && !member.is_object() {
                 return Err(EmbeddedRefusal::ExternalReference);
             }
@@ -131,7 +129,7 @@ impl<'s> Meter<'s> {
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
                 has_unevaluated = true;
-                // The subschema runs once by itself and once for every enclosing `unevaluated*` keyword.
+                // The subschema is evaluated once by itself, and once for every enclosing `unevaluated*` keyword.
                 cost.unevaluated = cost.unevaluated.plus(part.check);
             }
             if IN_PLACE_APPLICATORS.contains(&key.as_str()) || key == "dependentSchemas" {
@@ -146,7 +144,7 @@ impl<'s> Meter<'s> {
         Ok(cost)
     }
 
-    /// Measures schemas that apply to the same value.
+    /// Measures several schemas that apply to the same value.
     fn measure_in_place(
         &mut self,
         schemas: impl Iterator<Item = &'s Value>,
@@ -178,8 +176,7 @@ impl<'s> Meter<'s> {
     }
 }
 
-/// Number of patterns that the node contains, without those of subschemas, and their evaluations for one byte of
-/// text.
+/// The number of patterns in this node, without those of subschemas, and their evaluations for one byte of text.
 fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     let single_pattern = node.get("pattern").and_then(Value::as_str);
     let property_patterns = node.get("patternProperties").and_then(Value::as_object);
@@ -192,7 +189,7 @@ fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
             return Err(EmbeddedRefusal::TooLarge);
         }
         count = count.saturating_add(1);
-        // A schema with more patterns is refused, so the remaining weights are not needed.
+        // A schema with more patterns is refused, so further weights are not needed.
         if count <= MAX_PATTERNS {
             weight = weight.saturating_add(pattern_weight::weight(pattern));
         }
@@ -200,20 +197,20 @@ fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     Ok((count, weight))
 }
 
-/// Size of a value that a check traverses.
+/// The size of a value, as far as it determines the work of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct ValueSize {
-    /// Number of values; members and items count at every depth.
+    /// The number of values. Members and items at every depth count.
     values: u64,
-    /// Total length of the value's texts and keys, in bytes.
+    /// The total length of all texts and keys, in bytes.
     bytes: u64,
 }
 
-/// Bytes of text that take about as long to traverse as one value takes to check.
+/// The number of bytes of text whose traversal takes about as long as the check of one value.
 const BYTES_PER_VALUE: u64 = 512;
 
 impl ValueSize {
-    /// Measures a value.
+    /// Measures a value with all of its members and items.
     pub(super) fn of(value: &Value) -> Self {
         let (mut size, mut pending) = (Self::default(), vec![value]);
         while let Some(value) = pending.pop() {
@@ -235,7 +232,7 @@ impl ValueSize {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
     }
 
-    /// Upper bound of the evaluations of a check: schema nodes times values and text segments, plus pattern weights
+    /// An upper bound of the evaluations of a check: schema nodes times values and text segments, plus pattern weights
     /// times bytes.
     pub(super) const fn evaluations(self, check: Evaluations) -> u64 {
         let values = self.values.saturating_add(self.bytes / BYTES_PER_VALUE);

@@ -3,7 +3,7 @@ use crate::asset::{content::schema, kind::AssetKind};
 use proptest::{prelude::*, sample::Index};
 use std::collections::BTreeSet;
 
-/// The validator's own errors, converted to problems.
+/// The errors of the whole validator, converted to problems.
 fn validator_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
     let errors = schema.validator.iter_errors(value).flat_map(|error| to_problems(&error, "", &[]));
     errors.map(|problem| (problem.pointer, problem.code)).collect()
@@ -36,7 +36,7 @@ fn every_schema_keyword_belongs_to_a_part() {
                 }
                 _ => {}
             }
-            // The validator collects one error for each name, so `propertyNames` requires a limit of the number of
+            // The validator collects one error for each name, so a schema with `propertyNames` must limit the number of
             // members.
             assert!(keyword != "propertyNames" || keywords.contains_key("maxProperties"), "{path}/{keyword}");
         }
@@ -56,7 +56,7 @@ fn reports_at_most_one_hundred_problems() {
     assert_eq!(problems[0].code, "wrong_type");
 }
 
-/// The published example of a kind.
+/// The published example of an asset kind.
 #[expect(clippy::disallowed_methods, reason = "the domain itself reads no files")]
 fn example(kind: AssetKind) -> Value {
     let path = format!("{}/../../examples/assets/{}.json", env!("CARGO_MANIFEST_DIR"), kind.as_str());

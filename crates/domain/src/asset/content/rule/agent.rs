@@ -1,4 +1,4 @@
-//! Rules of agents.
+//! Rules for the content of agents.
 
 use super::Violations;
 use serde_json::Value;

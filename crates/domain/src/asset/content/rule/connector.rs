@@ -1,4 +1,5 @@
-//! Rules of connectors: OAuth 2.0 requires a token URL, and the connection schema must not contain secrets.
+//! Rules for the content of connectors: OAuth 2.0 requires a token URL, and the connection schema must not contain
+//! secrets.
 
 use super::{Violation, Violations, is_true, text_field};
 use serde_json::Value;
@@ -14,9 +15,9 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
     }
 }
 
-/// A field that the schema marks as secret must not contain a value, not even as an example.
+/// A field that the schema marks as secret must have no value in the content, not even as an example.
 ///
-/// INVARIANT: the recursion terminates, because every call descends one level in a value of bounded nesting.
+/// INVARIANT: the recursion ends, because each call descends one level in a value of bounded nesting.
 fn check_secrets(node: &Value, pointer: &str, findings: &mut Violations) {
     if is_true(node, "x-secret") {
         for value in ["default", "const", "enum", "example", "examples"] {

@@ -1,9 +1,10 @@
-//! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
+//! Rules for the content of evaluation suites: a dataset, at least one assertion, and a judge for assertions that need
+//! one.
 
 use super::{CompileMode, Violation, Violations, extension_keywords::ExtensionKeywordRules, list_items, text_field};
 use serde_json::Value;
 
-/// Assertions that a model decides.
+/// The assertions that a model decides, so that they need a judge.
 const MODEL_ASSERTIONS: [&str; 6] =
     ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
 

@@ -1,8 +1,8 @@
-//! Rules from schema annotations: unique names, and values that are JSON Schemas or patterns.
+//! Rules from annotations in the schemas: unique names, and values that are JSON Schemas or patterns.
 //!
-//! `x-unique` names the member that must differ between the items of a list. `x-json-schema` and `x-pattern` mark
-//! values that are JSON Schemas or regular expressions. Their number is bounded, because their compilation is the
-//! most expensive part of validation.
+//! `x-unique` names the member in which the items of a list must differ. `x-json-schema` and `x-pattern` mark values
+//! that are JSON Schemas or regular expressions. Their number is bounded, because their compilation is the most
+//! expensive part of the validation.
 
 use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
@@ -13,14 +13,14 @@ use crate::asset::content::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Maximum number of patterns in one content, without those in embedded schemas.
+/// The maximum number of patterns in the content of one version, without those in embedded schemas.
 const MAX_PATTERNS: usize = 50;
-/// Maximum length of a pattern, in bytes.
+/// The maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 512;
-/// Maximum number of embedded schemas in one content.
+/// The maximum number of embedded schemas in the content of one version.
 const MAX_SCHEMAS: usize = 10;
 
-/// The check of the annotations, with the number of patterns and schemas found so far.
+/// Checks the annotated values in the content of one version, and counts its patterns and schemas.
 pub(super) struct ExtensionKeywordRules {
     compile: CompileMode,
     patterns: usize,
@@ -28,7 +28,6 @@ pub(super) struct ExtensionKeywordRules {
 }
 
 impl ExtensionKeywordRules {
-    /// Creates a check with zero counts.
     pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }
     }
@@ -54,7 +53,7 @@ impl ExtensionKeywordRules {
         VisitFlow::Descend
     }
 
-    /// Checks a pattern; an empty text and `*` match everything and are not compiled.
+    /// Checks a regular expression. An empty text and `*` match everything, so they are not compiled.
     pub(super) fn check_pattern(&mut self, pattern: &str, pointer: &str, findings: &mut Violations) {
         if matches!(pattern, "" | "*") {
             return;
@@ -69,7 +68,6 @@ impl ExtensionKeywordRules {
         }
     }
 
-    /// Checks a JSON Schema.
     pub(super) fn check_schema(&mut self, schema: &Value, pointer: &str, findings: &mut Violations) {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {

@@ -1,10 +1,10 @@
-//! Rules of guardrails: each detector has its required parameter, and no parameter of another detector.
+//! Rules for the content of guardrails: each detector has its required parameter, and no parameter of another detector.
 
 use super::{CompileMode, Violation, Violations, list_items, text_field};
 use crate::asset::content::compile_linear_pattern;
 use serde_json::Value;
 
-/// The built-in detectors and their parameters. Parameters of other detectors are not checked.
+/// The built-in detectors, each with its parameter. Parameters of other detectors are not checked.
 const PARAMETERS: [(&str, &str); 4] =
     [("pii", "entities"), ("regex", "pattern"), ("max_length", "max_length"), ("json_schema", "schema")];
 
@@ -17,7 +17,7 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
         }
         for (name, parameter) in PARAMETERS {
             match (name == detector, parameter) {
-                // `entities` is optional. The guardrail's `action` applies to entity types that `entities` omits.
+                // `entities` is optional, because the guardrail's `action` also applies to entity types that it omits.
                 (true, "entities") => {}
                 (true, _) => findings.require(guardrail, &pointer, parameter),
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),

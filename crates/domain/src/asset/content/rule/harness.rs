@@ -1,4 +1,4 @@
-//! Rules of workload harnesses.
+//! Rules for the content of workload harnesses.
 
 use super::{Violation, Violations, list_items};
 use serde_json::Value;

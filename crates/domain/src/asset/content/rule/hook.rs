@@ -1,4 +1,4 @@
-//! Rules of hooks: the matcher and the condition must compile, and the handler must have a target of its type.
+//! Rules for the content of hooks: matcher and condition must compile, and the handler must have a target of its type.
 
 use super::{Violation, Violations, http_url::is_http_url, text_field};
 use crate::{hook, policy::CompiledPolicy};

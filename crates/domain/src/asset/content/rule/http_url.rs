@@ -1,4 +1,4 @@
-//! The rule for URLs of external endpoints.
+//! The rule for the URLs of external endpoints.
 
 /// Whether a text is an http or https URL without credentials. Credentials are refused, because content must not
 /// contain secrets.

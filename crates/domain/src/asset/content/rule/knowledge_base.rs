@@ -1,4 +1,4 @@
-//! Rules of knowledge bases: the source and the access contract must be consistent.
+//! Rules for the content of knowledge bases: the source and the access contract must be consistent.
 
 use super::{Violation, Violations, http_url::is_http_url, is_true, text_field};
 use crate::time::Timestamp;
@@ -21,7 +21,7 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
     }
 }
 
-/// `revoked_at` must be a valid time, and present exactly when the contract is revoked.
+/// Checks that `revoked_at` is a valid time, and that it is present if and only if the contract is revoked.
 fn check_revocation(contract: &Value, findings: &mut Violations) {
     let pointer = "/access_contract/revoked_at";
     let revoked_at = contract.get("revoked_at").filter(|revoked_at| !revoked_at.is_null());

@@ -1,11 +1,11 @@
-//! Rules of MCP servers: the transport, the authentication and the lists of tools must be consistent.
+//! Rules for the content of MCP servers: transport, authentication and lists of tools must be consistent.
 
 use super::{Violation, Violations, list_items, text_field};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Headers that the HTTP client and the MCP client set, in lower case. A value from content could split the request,
-/// route it to another virtual host, or spoof a protocol header.
+/// The headers that the HTTP client and the MCP client set, in lower case. A value from content could split the
+/// request, route it to another virtual host, or forge a header of the protocol.
 const PROTOCOL_HEADERS: [&str; 14] = [
     "accept",
     "connection",

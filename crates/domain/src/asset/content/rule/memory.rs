@@ -1,4 +1,4 @@
-//! Rules of memory.
+//! Rules for the content of memory configurations.
 
 use super::{Violations, text_field};
 use serde_json::Value;

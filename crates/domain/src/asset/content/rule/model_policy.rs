@@ -1,4 +1,5 @@
-//! Rules of model policies: route ids must be unique, because evidence identifies a route by its id.
+//! Rules for the content of model policies: identifiers of routes must be unique, because evidence names a route by its
+//! identifier.
 
 use super::{Violation, Violations, list_items, text_field};
 use serde_json::Value;

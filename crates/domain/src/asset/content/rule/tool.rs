@@ -1,9 +1,9 @@
-//! Rules of tools: the annotations must be consistent, and the binding must have a target of its kind.
+//! Rules for the content of tools: the annotations must be consistent, and the binding must have a target of its kind.
 
 use super::{Violation, Violations, http_url::is_http_url, is_true, text_field};
 use serde_json::Value;
 
-/// Names of the built-in tools.
+/// The names of the tools that Fairway itself provides.
 const BUILTINS: [&str; 3] = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
 
 pub(super) fn check(content: &Value, findings: &mut Violations) {

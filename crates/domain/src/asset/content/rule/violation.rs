@@ -1,6 +1,6 @@
-//! Violations of content rules.
+//! Violations of the content rules, with their codes and messages.
 
-/// A content rule that is violated.
+/// The content rule that a value violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Violation {
     MissingField,
@@ -22,7 +22,6 @@ pub(super) enum Violation {
 }
 
 impl Violation {
-    /// The stable code of the violation.
     pub(super) const fn code(self) -> &'static str {
         match self {
             Self::MissingField => "missing_field",
@@ -42,7 +41,7 @@ impl Violation {
         }
     }
 
-    /// Message for people.
+    /// The text for people, which contains no value of the content.
     pub(super) const fn message(self) -> &'static str {
         match self {
             Self::MissingField => "this field is required in combination with the other fields",

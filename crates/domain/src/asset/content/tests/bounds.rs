@@ -1,9 +1,9 @@
-//! Content beyond its bounds is refused before its patterns, schemas and conditions are compiled.
+//! Tests of bounds: content beyond them is refused before its patterns, schemas and conditions are compiled.
 
 use super::{AssetKind, problems};
 use serde_json::{Value, json};
 
-/// An invalid pattern. A problem with it shows that a test case compiled it.
+/// An invalid pattern. Only its compilation reports it, so a problem shows that the content was compiled.
 const INVALID_PATTERN: &str = "(";
 
 fn guardrails(count: usize) -> Value {

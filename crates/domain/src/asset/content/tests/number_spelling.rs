@@ -1,10 +1,10 @@
-//! Spellings of a number do not change the content.
+//! Tests that different spellings of a number in JSON do not change the content.
 
 use super::super::*;
 use crate::asset::canonical::Canonical;
 use serde_json::json;
 
-/// The published example of every kind.
+/// The published example of each asset kind.
 const fn example(kind: AssetKind) -> &'static str {
     match kind {
         AssetKind::PromptTemplate => include_str!("../../../../../../examples/assets/prompt_template.json"),
@@ -43,7 +43,7 @@ fn write_number(number: &serde_json::Number, spelling: u8) -> String {
     }
 }
 
-/// Writes JSON in which each number has the spelling that the next item of `spellings` selects.
+/// Writes a value as JSON. Each number has the spelling that the next item of `spellings` selects.
 fn write_value(value: &Value, spellings: &mut impl Iterator<Item = u8>) -> String {
     match value {
         Value::Number(number) => write_number(number, spellings.next().unwrap_or_default()),
@@ -91,7 +91,7 @@ proptest::proptest! {
             proptest::prop_assert!(checked.is_ok(), "{}: {:?} of {}", kind, checked, text);
             proptest::prop_assert_eq!(checksum(&respelled), checksum(&content), "{}: {}", kind, text);
             if kind == AssetKind::OrchestrationFlow {
-                // JSON is valid YAML.
+                // The JSON text is also valid YAML.
                 let from_yaml = crate::flow::parse_yaml(&text).unwrap().to_content();
                 let expected = Flow::from_content(&content).unwrap().to_content();
                 proptest::prop_assert_eq!(checksum(&from_yaml), checksum(&expected), "{}", text);

@@ -1,4 +1,4 @@
-//! Messages about values and fields that a schema does not list.
+//! Tests of the messages about values and fields that a schema does not list.
 
 use super::super::*;
 use super::model_policy;

@@ -1,4 +1,4 @@
-//! Summaries of releases.
+//! Tests of release summaries and their verification.
 
 use super::{
     super::slsa_release_summary::{
@@ -52,7 +52,7 @@ fn approved_history() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The evidence of a release whose facts are among other facts in a log.
+/// The evidence of a release whose facts are mixed with other facts in a log.
 fn evidence_of(facts: &[Vec<u8>]) -> ReleaseSummaryEvidence {
     let other_fact = Subject { kind: "workspace", id: id(50) };
     let other_fact = Fact::new(FactKind::WorkspaceCreated, other_fact, None, &stamp(50, "user:bo"), json!({}));
@@ -139,7 +139,7 @@ fn result_follows_from_the_facts_about_the_release() {
     assert_eq!(history.result(&Checksum::blake3_of(b"other bindings")), Failed);
 }
 
-/// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
+/// Manipulations of the database whose result the server would sign. The verification reports each of them.
 #[test]
 fn reports_check_that_signed_change_breaks() {
     type Mutation = fn(&mut ReleaseStatement);
@@ -170,7 +170,7 @@ fn reports_check_that_signed_change_breaks() {
         let report = verify_bundle(seal(&summary, &[1]).as_bytes(), &[verifier(1)]);
         assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
     }
-    // Results that contradict the log: `PASSED` and `FAILED`.
+    // Two results contradict the log: `PASSED` for a release without approval, and `FAILED` for an approved one.
     let mut false_pass = summary_of(&[creation_fact(), transition_fact("draft", "review_ready")]);
     false_pass.predicate.verification_result = SummaryResult::Passed;
     false_pass.predicate.verified_levels = SummaryResult::Passed.verified_levels();

@@ -1,4 +1,4 @@
-//! The records of a run: the log contains their digest, and the evidence must match them.
+//! Tests of the records of a run: the log contains their digest, and the evidence must match them.
 
 use super::*;
 use crate::evidence::run_records::{ArtifactEntry, DecisionEntry, LineageEntry};
@@ -12,7 +12,7 @@ pub(super) fn documents() -> Vec<BundledDocument> {
     [(50, RETRIEVAL), (51, CALL)].map(document).to_vec()
 }
 
-/// The records of the run: two decisions, of which the second is stricter, two documents, and a text that a step read.
+/// The records of the run: two decisions (the second is stricter), two artifacts, and a text that a step read.
 pub(super) fn sample_records() -> RunRecords {
     let decision = |number: u128, outcome: &str, reason: &str, obligations: &[&str]| DecisionEntry {
         decision_id: id(number).into(),
@@ -50,7 +50,7 @@ fn report_of(mutate: impl FnOnce(&mut ExecutionPredicate)) -> BundleReport {
     verify_bundle(seal(&ExecutionStatement::about_run(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
-/// Changes that a server would sign after a manipulation of its database.
+/// Manipulations of the database whose result the server would sign. The verification reports each of them.
 #[test]
 fn names_each_change_of_the_records() {
     type Mutation = fn(&mut ExecutionPredicate);
@@ -68,7 +68,7 @@ fn names_each_change_of_the_records() {
         (&["policy decision in the records"], |predicate| {
             predicate.evidence["policy_decision"]["rules"] = json!(["all", "more"])
         }),
-        // The first decision is in the records, but a stricter decision followed it.
+        // The records contain the first decision too, but the second decision is stricter.
         (&["policy decision in the records"], |predicate| {
             let decision =
                 json!({ "decision_id": id(60), "outcome": "allow", "reason_code": "quiet", "rules": ["all"] });
@@ -128,7 +128,7 @@ fn omitted_documents_are_reported_and_do_not_fail() {
     );
 }
 
-/// The process of a run may end before it stores any record. The report then lists the missing proof as a limitation.
+/// The process of a run can end before it stores any record. The report then lists the missing proof as a limitation.
 #[test]
 fn run_without_records_digest_proves_less() {
     let with_records = report_of(|_| ());
@@ -144,8 +144,8 @@ fn run_without_records_digest_proves_less() {
     assert_eq!(with_records.limitations().len() + 1, without_records.limitations().len());
 }
 
-/// The bundle of a run whose fact `first` is followed by a person's decision, the fact `last`. It contains the facts
-/// at these indexes of the log.
+/// Verifies the bundle of a run on which a person decided. The fact `last` records that decision, and the fact `first`
+/// precedes it. The bundle contains the facts with these log indexes.
 fn person_decision_report(
     first: FactKind,
     last: FactKind,
@@ -192,7 +192,7 @@ fn reviewed_run_needs_the_request_for_its_review() {
     assert!(failed_checks(&review_report(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
 }
 
-/// The process of a script ended before it stored any record, and a person resolved the outcome.
+/// The process of a script ended before it stored a record, and a person resolved the outcome.
 #[test]
 fn resolved_run_without_records_passes_with_fewer_statements() {
     let resolution_report = |facts: &[usize]| {

@@ -1,5 +1,4 @@
-//! Inputs of a verifier in addition to the bundle: witnesses, a second checkpoint, and the input of the policy
-//! decision.
+//! Tests of the inputs that a verifier supplies: witnesses, a second checkpoint, and the input of the policy decision.
 
 use super::*;
 use crate::{
@@ -13,7 +12,7 @@ fn witness(seed: u8) -> WitnessKey {
     WitnessKey::new(&format!("witness.example/{seed}"), &signing_key(seed).public_key()).unwrap()
 }
 
-/// A bundle whose checkpoint these witnesses cosigned.
+/// A bundle whose checkpoint is cosigned by the witnesses with these key seeds.
 fn cosigned_by(seeds: &[u8]) -> String {
     let mut predicate = predicate();
     let note = SignedNote::parse(predicate.checkpoint.as_bytes()).unwrap();
@@ -44,7 +43,7 @@ fn requires_number_of_witnesses_that_verifier_sets() {
         (&[31, 33], 2, true),
         (&[33], 2, false),
         (&[], 1, false),
-        // An unknown witness does not count, and a witness that signs twice counts once.
+        // The cosignature of an unknown witness does not count. Two cosignatures of one witness count once.
         (&[31, 40, 41], 2, false),
         (&[31, 31], 2, false),
     ] {
@@ -64,7 +63,7 @@ fn ignores_cosignatures_without_trusted_witnesses() {
     let report = verify(&cosigned_by(&[31]), &[], 0);
     assert!(report.has_passed() && !report.is_witnessed);
     assert!(!report.proven_statements().iter().any(|line| line.contains("witnesses")));
-    // The same witness under two keys is one witness.
+    // Two keys with the same witness name belong to one witness.
     let two_keys_of_witness =
         [witness(31), WitnessKey::new("witness.example/31", &signing_key(32).public_key()).unwrap()];
     assert!(failed_checks(&verify(&cosigned_by(&[31]), &two_keys_of_witness, 2)).contains(&"number of cosignatures"));

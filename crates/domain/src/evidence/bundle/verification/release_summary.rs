@@ -1,4 +1,4 @@
-//! The verification of release summaries.
+//! The verification of the summary of a release.
 
 use super::{LogPart, TrustedInputs, check_checkpoint, check_facts, check_subjects, check_versions};
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
     transparency_log::Checkpoint,
 };
 
-/// Checks that the result of a summary follows from the proven facts, and that its contents have the approved
-/// digests. Returns the checkpoint, if it is valid.
+/// Checks that the result of a summary follows from the proven facts, and that its contents have the approved digests.
+/// Returns the checkpoint if that is valid.
 pub(super) fn check_release_summary(
     report: &mut BundleReport,
     statement: &ReleaseStatement,
@@ -27,14 +27,14 @@ pub(super) fn check_release_summary(
     let log = LogPart { tenant_id: evidence.tenant_id, facts: &evidence.facts, checkpoint: &evidence.checkpoint };
     let checkpoint = check_checkpoint(report, log, trusted);
     let facts = check_facts(report, log, checkpoint.as_ref());
-    // Only facts that are proven to be in the log count for the result.
+    // Only facts that are proven to be in the log determine the result.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
     let digest = Checksum::blake3_of(evidence.release.digest_text.as_bytes());
     let history = ReleaseHistory::from_facts(proven, evidence.release_id);
     let result = history.result(&digest);
     report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
-    // Pipelines deploy after a passed verification, so a release that must not be deployed fails the verification.
+    // Pipelines deploy after a passed verification, so the verification fails for a release that must not be deployed.
     let stated_result = predicate.verification_result.as_str();
     report.compare("permission to deploy", "", SummaryResult::Passed.as_str(), stated_result);
     report.compare(

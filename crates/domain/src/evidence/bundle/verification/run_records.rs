@@ -1,4 +1,4 @@
-//! Checks of a run's records: the log must contain their digest, and the evidence must match them.
+//! Checks of the records of a run: the log must contain their digest, and the evidence must match them.
 
 use super::{END_KINDS, ParsedFact, member_text};
 use crate::{
@@ -14,12 +14,12 @@ use crate::{
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The kind of the fact that requests the review of an answer. After it, the process that executed the run writes no
-/// further facts.
+/// The kind of the fact that requests the review of an answer. The process that executed the run writes no fact after
+/// it.
 const REVIEW_REQUEST: &str = "execution.review_asked";
 
-/// Whether the first closing fact of a run contains the digest of its records. The process of a run may end before it
-/// stores any record.
+/// Whether the first fact that closes a run contains the digest of the run's records. The digest is absent if the
+/// process of the run ended before it stored any record.
 pub fn has_run_records_digest<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> bool {
     let execution = execution.to_string();
     let bodies = facts.filter_map(|fact| serde_json::from_slice::<Value>(fact).ok());
@@ -38,7 +38,7 @@ fn digest_pointer() -> String {
     format!("/detail/{EVIDENCE_DIGEST_MEMBER}")
 }
 
-/// Compares the records with the facts about the run, and the evidence with the records.
+/// Compares the records with the facts about the run, and compares the evidence with the records.
 pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution").unwrap_or(&Value::Null);
     let execution = member_text(run, "execution_id");
@@ -79,14 +79,14 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
         check_decisions(report, &predicate.evidence, &records);
         check_artifacts(report, &predicate.evidence, &records);
     } else {
-        // The process that executed the run ended before it stored any record.
+        // No fact contains a digest, because the process of the run ended before it stored any record.
         report.skip("records of the run in the log", "", "a fact that names them");
     }
     check_documents(report, predicate, &records);
 }
 
-/// If a person decided on the run, requires the earlier fact that closed it, because that fact contains the digest of
-/// the records.
+/// If a person decided on the run, the bundle must also contain the earlier fact that closed the run. That earlier fact
+/// contains the digest of the records.
 fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_>]) {
     let Some((end, earlier)) = closing_facts.split_last() else { return };
     let was_review_requested =
@@ -102,7 +102,7 @@ fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_
     report.require("fact before the end of the run", expected_kind, "a proven fact", actual, earlier_fact.is_some());
 }
 
-/// Checks that the evidence contains the strictest decision of the run and every obligation that a decision imposed.
+/// Checks that the evidence contains the strictest decision of the run, and every obligation that a decision imposed.
 fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
     let strictest = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
     let expected = strictest.map_or_else(
@@ -137,7 +137,7 @@ fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, rec
     }
 }
 
-/// Checks that the evidence lists the documents of the records and the retrievals among them.
+/// Checks that the evidence lists the artifacts in the records, and the queries among them.
 fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
     let listed_documents: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
     report.compare("number of documents", "", records.artifacts.len().to_string(), listed_documents.len().to_string());
@@ -152,7 +152,7 @@ fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, rec
     report.compare("number of retrievals", "", expected_count.to_string(), listed_count.to_string());
 }
 
-/// Checks the included documents against their digests.
+/// Compares the artifacts in the bundle with their digests in the records.
 fn check_documents(report: &mut BundleReport, predicate: &ExecutionPredicate, records: &RunRecords) {
     report.compare(
         "number of included documents",
@@ -178,7 +178,7 @@ fn check_documents(report: &mut BundleReport, predicate: &ExecutionPredicate, re
     }
 }
 
-/// Compares a retrieval in the evidence with the document that records it.
+/// Compares a query in the evidence with the artifact that records it.
 fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, entry: &ArtifactEntry, body: &str) {
     if entry.artifact_kind != RETRIEVAL_EVENT {
         return;
@@ -199,7 +199,7 @@ fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, en
     );
 }
 
-/// The items of a list; empty for any other value.
+/// The items of a JSON list; empty for any other value.
 fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
 }

@@ -1,5 +1,5 @@
-//! Inputs that a verifier obtained from sources other than the bundle: keys of the log, witnesses, a second
-//! checkpoint, and the input of the policy decision.
+//! Inputs that a verifier obtains from other sources than the bundle: log keys, witnesses, a second checkpoint, and the
+//! input of the policy decision.
 
 use crate::{
     asset::kind::AssetKind,
@@ -9,32 +9,33 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The inputs of a verification that the verifier obtained from sources other than the bundle.
+/// The inputs of a verification that come from other sources than the bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct TrustedInputs<'k> {
-    /// The keys of the log. The bundle and the checkpoint must each have a signature by one of them.
+    /// The keys of the audit log. The bundle and the checkpoint must each have a signature by one of these keys.
     pub log_keys: &'k [VerifierKey],
-    /// The keys of witnesses.
+    /// The keys of the witnesses that the verifier knows.
     pub witnesses: &'k [WitnessKey],
-    /// The number of these witnesses that must have cosigned the checkpoint.
+    /// The number of known witnesses that must have cosigned the checkpoint.
     pub required_witnesses: usize,
-    /// A checkpoint of the same log from another source.
+    /// A checkpoint of the same log from another source, if the verifier has one.
     pub second_checkpoint: Option<SecondCheckpoint<'k>>,
-    /// The recorded input of the effective policy decision as JSON, in the form of a test's `input`.
+    /// The input of the effective policy decision as JSON, in the form of a policy test's `input`. The verifier
+    /// obtained it elsewhere.
     pub policy_input: Option<&'k [u8]>,
 }
 
-/// A checkpoint that another party stored.
+/// A checkpoint of the same log that another party kept.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondCheckpoint<'k> {
-    /// The signed note.
+    /// The checkpoint as a signed note.
     pub note: &'k [u8],
-    /// The JSON response of the API's consistency route; required for checkpoints of different sizes.
+    /// The JSON response of the API's consistency route. It is required if the two checkpoints have different sizes.
     pub consistency_proof: Option<&'k [u8]>,
 }
 
 impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for TrustedInputs<'k> {
-    /// A verification with keys of the log only.
+    /// Verifies with the keys of the log only.
     fn from(log_keys: &'k K) -> Self {
         Self {
             log_keys: log_keys.as_ref(),
@@ -46,8 +47,8 @@ impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for TrustedInputs<'k> {
     }
 }
 
-/// Checks that enough of the given witnesses cosigned the checkpoint. Without required witnesses, no number is
-/// checked.
+/// Checks that enough of the known witnesses cosigned the checkpoint. Without a required number, absent cosignatures
+/// are no failure.
 pub(super) fn check_cosignatures(
     report: &mut BundleReport,
     note: Option<&SignedNote>,
@@ -62,14 +63,14 @@ pub(super) fn check_cosignatures(
                 report.require(NAME, witness.name(), "a valid cosignature", actual, true);
                 cosigners.push(witness.name());
             }
-            // More witnesses are given than required, so this cosignature may be absent.
+            // Fewer witnesses are required than known, so this cosignature may be absent.
             None if required_witnesses < witnesses.len() => report.skip(NAME, witness.name(), "a valid cosignature"),
             None => {
                 report.require(NAME, witness.name(), "a valid cosignature", "none that is valid", false);
             }
         }
     }
-    // A witness with two keys counts once.
+    // A witness counts once, even with two keys.
     cosigners.sort_unstable();
     cosigners.dedup();
     if required_witnesses > 0 {
@@ -84,7 +85,7 @@ pub(super) fn check_cosignatures(
     }
 }
 
-/// Compares the checkpoint of a bundle with a second checkpoint. If their sizes differ, a consistency proof is
+/// Compares the checkpoint of the bundle with a second checkpoint. If their sizes differ, a consistency proof is
 /// required.
 pub(super) fn check_second_checkpoint(
     report: &mut BundleReport,
@@ -139,8 +140,7 @@ pub(super) fn check_second_checkpoint(
         report.require(name, part, CONSISTENT, if is_consistent { CONSISTENT } else { "no such proof" }, is_consistent);
 }
 
-/// Evaluates the policy of the bundle for an input that the verifier supplied, and compares the decision with the
-/// evidence.
+/// Evaluates the bundled policy for the supplied input, and compares the decision with the one in the evidence.
 pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &ExecutionPredicate, input: &[u8]) {
     const NAME: &str = "policy decision for the given input";
     let member = |name: &str| predicate.evidence.get("policy_decision").and_then(|decision| decision.get(name));
@@ -165,7 +165,7 @@ pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &Execu
     report.has_decided_again = report.compare(NAME, "", expected, actual);
 }
 
-/// The hashes in a response of the consistency route; `None` if it is malformed.
+/// The hashes in a response of the API's consistency route; `None` if the response is malformed.
 fn hashes_of(proof: &[u8]) -> Option<Vec<TreeHash>> {
     let document: Value = serde_json::from_slice(proof).ok()?;
     document.get("proof")?.as_array()?.iter().map(|hash| TreeHash::from_hex(hash.as_str()?)).collect()

@@ -1,4 +1,4 @@
-//! Records the evidence of guardrails and hooks.
+//! Evidence of the guardrails and hooks of a run.
 
 use super::{Interception, Run};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 impl<'a> Run<'a> {
-    /// Records guardrail findings, if any.
+    /// Records the findings of a guardrail check as evidence. A check that passed without findings is not recorded.
     pub(super) fn record_guardrail(&mut self, interception: &Interception<'a>, result: &GuardrailResult) {
         if result.findings.is_empty() && result.outcome == GuardrailOutcome::Passed {
             return;

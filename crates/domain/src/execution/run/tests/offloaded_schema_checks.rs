@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// A schema that needs more than two thousand evaluations per array item. It accepts the items if `fits` is true.
+/// A schema that needs more than two thousand evaluations for each array item. It accepts items only if `fits` is true.
 fn branches(fits: bool) -> Value {
     let mut branches = vec![json!(false); 2_000];
     branches.push(json!(fits));
     json!({ "type": "array", "items": { "anyOf": branches } })
 }
 
-/// Runs a plan with scripted model answers and tool results, and interrupts the run at the given schema check.
-/// Returns the number of offloaded schema checks.
+/// Runs a plan with scripted model answers and tool results, and returns the number of offloaded schema checks.
+/// `interrupt_at` interrupts the run at the check with this index.
 fn run_counting_checks(
     plan: &RunPlan,
     answers: Vec<ModelResponse>,

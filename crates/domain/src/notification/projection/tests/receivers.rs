@@ -1,4 +1,4 @@
-//! Tests of the destinations and mailboxes of a recipient, and of the records if a channel has no receiver.
+//! Tests of destinations and mailboxes, and of the records for channels without a receiver.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
 }
 
-/// With the inbox off, an enabled channel either has a receiver, or the suppressed notification is recorded.
+/// If the inbox is off, either an enabled channel has a receiver or the suppressed notification is recorded.
 #[test]
 fn channels_without_a_receiver_leave_one_record() {
     let (mut fact, subject) = denial("user:ada", 0);
@@ -85,7 +85,7 @@ fn channels_without_a_receiver_leave_one_record() {
         (opted_in(&[chat_b]), vec![chat_b], vec![]),
         (advanced(chat_b, &profile), vec![chat_b], vec![]),
         (advanced(chat_b, &chat), vec![], vec![(chat_b, None)]),
-        // Otherwise a digest of later notifications could contain the notification that is recorded as suppressed.
+        // A digest of later notifications must not contain this one, because it is recorded as suppressed.
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
         let projection = project(&fact, &subject, &RecipientRights::default(), &preferences, at());
