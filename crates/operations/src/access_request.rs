@@ -84,8 +84,8 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
-                        // A change of the use case also makes the commit stale, so each attempt checks the request
-                        // again.
+                        // A concurrent change of the use case also makes the commit stale, so each attempt checks the
+                        // request again.
                         expected.check(request.revision)?;
                         request.check_pending()?;
                         // The use case is read before the connections. A concurrent grant between the two reads
@@ -168,8 +168,8 @@ impl AccessRequests {
         let stored = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
         let stored = stored.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
         let Some(request) = stored else {
-            // For an existing request, its position is resolved with a lookup. A missing request performs such a
-            // lookup too, so that the response time does not reveal whether a request exists.
+            // Authorizing access to an existing request takes one lookup of its position. A missing request makes an
+            // equal lookup, so that the response time does not reveal whether a request exists.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };

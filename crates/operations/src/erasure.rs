@@ -19,9 +19,11 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Poll interval for approved erasures, and for active runs whose end an erasure awaits.
+/// Interval between two passes over the approved erasures. An erasure that awaits the end of active runs checks them in
+/// each pass.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum number of batches of one erasure in a pass, so that a long erasure does not delay those of other tenants.
+/// Maximum number of batches of one erasure in a pass, so that a long erasure does not delay the erasures of other
+/// tenants.
 const MAX_BATCHES: usize = 20;
 
 /// Executes approved erasures in an endless loop. Several processes may run this task concurrently.
@@ -152,7 +154,7 @@ impl Erasures {
         self.decide(caller, id, Decision::Approve, expected, key).await
     }
 
-    /// Refuses an erasure. The requester uses this operation to withdraw the request.
+    /// Refuses an erasure. The requester can also refuse it, to withdraw the request.
     ///
     /// # Errors
     /// When the caller does not manage the tenant, the erasure is not found, its revision differs from the expected
@@ -212,8 +214,9 @@ impl Erasures {
             .await
     }
 
-    /// Executes a part of each approved erasure. Returns whether more texts can be erased at once. A failed erasure
-    /// does not stop the others: its earlier batches remain committed, and a later pass continues after them.
+    /// Executes a part of each approved erasure. Returns whether more texts can be erased at once. An erasure that
+    /// fails does not stop the other erasures: its earlier batches remain committed, and a later pass continues after
+    /// them.
     ///
     /// # Errors
     /// When the approved erasures cannot be listed.

@@ -179,7 +179,7 @@ impl Reviews {
         }
     }
 
-    /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
+    /// Cancels a run that awaits review; returns `false` if the review has already ended.
     pub(super) async fn cancel_run_under_review(
         &self,
         scope: TenantScope,
