@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// The context that each decision records: fact identifier, time, actor and request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// The identifier for the decision's fact.
+    /// The identifier that the fact of the decision receives.
     pub fact_id: FactId,
     /// The time of the decision.
     pub at: Timestamp,
@@ -29,7 +29,7 @@ pub struct Stamp {
     pub request_id: RequestId,
 }
 
-/// The subject of a fact.
+/// The resource that a fact concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Subject {
     /// The resource type, such as `release`.
@@ -40,14 +40,14 @@ pub struct Subject {
 
 macro_rules! fact_kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
-        /// The kinds of facts.
+        /// The kinds of facts, named after the events that they record.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum FactKind {
             $($(#[$doc])* $name,)*
         }
 
         impl FactKind {
-            /// Every kind.
+            /// Every kind, in the order of declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// The stored form: `noun.event`.
@@ -58,7 +58,7 @@ macro_rules! fact_kinds {
                 }
             }
 
-            /// Parses the stored form.
+            /// Parses the stored form; `None` for any other text.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
@@ -87,7 +87,7 @@ fact_kinds! {
     IdentityPinned = "identity.pinned",
     /// An identity was refused, because another subject has its actor name.
     IdentityRefused = "identity.refused",
-    /// The server authenticated an administrator whom the configuration names.
+    /// The server authenticated an administrator whom the configuration names instead of a role binding.
     BootstrapAdminSeen = "identity.bootstrap_admin_seen",
     /// A person signed in with a browser.
     SessionStarted = "session.started",
@@ -141,7 +141,7 @@ fact_kinds! {
     ReleaseCreated = "release.created",
     /// A version was bound to a draft.
     ReleaseBindingAdded = "release.binding_added",
-    /// A version was removed from a draft.
+    /// A binding was removed from a draft.
     ReleaseBindingRemoved = "release.binding_removed",
     /// A release changed its state.
     ReleaseTransitioned = "release.transitioned",
@@ -149,7 +149,7 @@ fact_kinds! {
     ReleaseRolledBack = "release.rolled_back",
     /// A stored document of a release does not match its checksum.
     ReleaseIntegrityMismatch = "release.integrity_mismatch",
-    /// The rollback recommendation for a release was raised or cleared.
+    /// The rollback recommendation for a release was set or cleared.
     RollbackRecommendationChanged = "release.rollback_advised",
     /// A rollout advanced to its next lane or completed.
     RolloutAdvanced = "rollout.advanced",
@@ -241,21 +241,21 @@ fact_kinds! {
 pub struct Fact {
     /// The identifier of the fact.
     pub fact_id: FactId,
-    /// The kind of event.
+    /// The event that the fact records.
     pub kind: FactKind,
-    /// The affected resource.
+    /// The resource that the event affected.
     pub subject: Subject,
-    /// The workspace, if any.
+    /// The workspace of the resource, if it belongs to one.
     pub workspace_id: Option<WorkspaceId>,
-    /// The actor.
+    /// The actor to whom the event is attributed.
     pub actor: ActorRef,
-    /// The request.
+    /// The request that caused the event.
     pub request_id: RequestId,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// The notification categories of the fact.
+    /// The categories in which the fact produces notifications; empty for a fact without notifications.
     pub categories: Vec<FactCategory>,
-    /// Further codes and digests.
+    /// Further codes and digests about the event, by name.
     pub detail: Map<String, Value>,
 }
 
@@ -286,7 +286,7 @@ impl Fact {
         }
     }
 
-    /// Adds notification categories.
+    /// Adds categories in which the fact produces notifications.
     #[must_use]
     pub fn with_notification_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
         self.categories.extend(categories);
@@ -302,13 +302,13 @@ impl Fact {
         self
     }
 
-    /// Marks the fact so that the notification projector notifies `owner`.
+    /// Makes the notification projector notify `owner` about the fact.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
         self.with_notification_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
-    /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
+    /// The canonical JSON (RFC 8785) of the whole entry: the bytes that are stored and hashed.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
         // Neither serialization can fail, because a JSON map has string keys and finite numbers, and the other
@@ -330,8 +330,9 @@ impl Fact {
     }
 }
 
-/// A fact in its stored form. INVARIANT: fields are declared in lexical order, as RFC 8785 requires, so that the
-/// plain serializer writes canonical JSON. A generic canonicalizer would sort the fields of each entry at run time.
+/// A fact in its stored form. INVARIANT: the fields are declared in lexical order, as RFC 8785 requires, so that the
+/// plain serializer writes canonical JSON. A general canonicalizer would have to sort the fields of each entry at run
+/// time.
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
@@ -369,29 +370,29 @@ pub struct AuditEvent {
     pub event_id: FactId,
     /// The index of the fact in the log, from zero without gaps.
     pub index: u64,
-    /// The kind of event.
+    /// The stored form of the event's kind, such as `release.created`.
     pub kind: String,
     /// The type of the affected resource.
     pub subject_kind: String,
     /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// The actor.
+    /// The actor to whom the event is attributed.
     pub actor: String,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// The request.
+    /// The request that caused the event.
     pub request_id: RequestId,
-    /// The notification categories.
+    /// The notification categories of the fact, in wire form.
     pub categories: Vec<String>,
     /// The Merkle leaf hash of the fact's stored bytes.
     pub leaf_hash: Vec<u8>,
-    /// The workspace, if any.
+    /// The workspace of the resource, if it belongs to one.
     pub workspace_id: Option<WorkspaceId>,
     /// The members of the detail that auditors may read, as selected by [`disclosed_detail::disclosed_detail`].
     pub detail: Option<Map<String, Value>>,
 }
 
-/// The filters of the log.
+/// The filters of a list of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AuditFilter {
     /// Only events of this workspace.
@@ -403,17 +404,17 @@ pub struct AuditFilter {
 /// A stored fact, sequenced or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredFact {
-    /// The kind of event.
+    /// The stored form of the event's kind, such as `release.created`.
     pub kind: String,
-    /// The affected resource.
+    /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// Further codes and digests.
+    /// Further codes and digests about the event, by name.
     pub detail: Map<String, Value>,
 }
 
-/// Reads a tenant's log.
+/// Reads a tenant's log, and stores facts without another change.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
@@ -426,15 +427,15 @@ pub trait AuditStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
-    /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change that a request
-    /// makes. An unknown commit outcome is therefore reported as an unavailable store.
+    /// Stores a fact that accompanies no other change, such as a refusal or a read. If the outcome of the commit is
+    /// unknown, the store is reported as unavailable, because no change of a request depends on the outcome.
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Assigns committed facts their indexes in the audit log.
 #[async_trait]
 pub trait FactSequencer: Send + Sync {
-    /// Sequences one batch of facts in each log with pending facts. Returns the number of facts sequenced.
+    /// Sequences one batch of facts in each log with pending facts; returns the number of sequenced facts.
     async fn sequence(&self) -> Result<u64, StoreError>;
 }
 

@@ -53,7 +53,7 @@ impl VariableType {
     /// Every type.
     pub const ALL: [Self; 4] = [Self::String, Self::Number, Self::Boolean, Self::Array];
 
-    /// The wire form in content.
+    /// The wire form in content, such as `string`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

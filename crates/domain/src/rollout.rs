@@ -118,7 +118,7 @@ impl RolloutStatus {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::InProgress, Self::Completed, Self::RolledBack];
 
-    /// The wire form.
+    /// The wire form, such as `in_progress`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl RolloutStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)

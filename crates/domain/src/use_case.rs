@@ -40,7 +40,7 @@ impl UseCaseStatus {
     /// Every value.
     pub const ALL: [Self; 4] = [Self::Draft, Self::PendingAccess, Self::Active, Self::Archived];
 
-    /// The wire form.
+    /// The wire form, such as `draft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl UseCaseStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)

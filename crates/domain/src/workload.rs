@@ -38,7 +38,7 @@ impl Status {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::Registered, Self::Suspended, Self::Retired];
 
-    /// The wire form.
+    /// The wire form, such as `registered`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Status {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
@@ -86,7 +86,7 @@ impl IntendedUse {
     /// Every mode.
     pub const ALL: [Self; 6] = [Self::Chat, Self::Form, Self::Block, Self::Api, Self::Batch, Self::Event];
 
-    /// The wire form.
+    /// The wire form, such as `chat`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl IntendedUse {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
@@ -120,7 +120,7 @@ pub enum ManagementSource {
 }
 
 impl ManagementSource {
-    /// The wire form.
+    /// The wire form, such as `workspace_builtin`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl ManagementSource {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::WorkspaceBuiltin, Self::PlatformBuiltin].into_iter().find(|source| source.as_str() == text)

@@ -30,7 +30,7 @@ impl HoldReason {
     pub const ALL: [Self; 5] =
         [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked, Self::WorkloadStopped];
 
-    /// The wire form.
+    /// The wire form, such as `rollback_recommended`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl HoldReason {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hold| hold.as_str() == text)

@@ -51,7 +51,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// Parses the wire form.
+            /// Parses the wire form; `None` for any other text.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text {

@@ -128,7 +128,7 @@ fn references_do_not_count_as_indicators() {
         format!("{{{}}}", inputs.join(","))
     };
     let list = |items: usize, item: &str| format!("[{}]", vec![item; items].join(","));
-    // Twelve thousand references, whose braces alone would exceed the maximum number of indicators.
+    // The braces of twelve thousand references alone would exceed the maximum number of indicators if they counted.
     assert!(read(&list(200, &inputs(60, "{{trigger.q}}"))).is_ok());
     assert!(read(&list(200, &inputs(45, "{{ steps.a.output}}"))).is_ok());
     for value in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
@@ -148,10 +148,10 @@ fn limits_length_and_depth() {
     assert!(read(&nested(MAX_DEPTH)).is_ok());
     for text in [nested(MAX_DEPTH + 1), nested(5_000), "[".repeat(20_000), "- ".repeat(20_000), "? ".repeat(20_000)] {
         let code = read(&text).unwrap_err().code;
-        // The parser has its own limit of nesting, which applies first to a text without closing brackets.
+        // The parser's own limit of nesting applies first to a text without closing brackets.
         assert!(["yaml_too_deep", "yaml_key_no_text", "yaml_syntax"].contains(&code), "{code}");
     }
-    // Each anchor nests the previous anchor, so that the text is flat and the document is deep.
+    // Each anchor nests the previous anchor. The text is flat, but the document is deep.
     let mut chain = "a0: &a0 [x]\n".to_owned();
     for level in 1..2_000 {
         chain.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
