@@ -55,7 +55,7 @@ impl Health {
 pub struct SecretBindings(BTreeMap<String, String>);
 
 impl SecretBindings {
-    /// Checks that each name is an identifier without a word such as `password`, and that each value is a secret
+    /// Checks that each name is an identifier that does not look like a credential, and that each value is a secret
     /// reference instead of a secret.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ pub enum ConnectionRefusal {
     /// The connection has more than [`MAX_SECRET_BINDINGS`] secret bindings.
     #[error("a connection has at most 20 secret bindings")]
     TooManyBindings,
-    /// The name of a secret binding is not an identifier, or contains a word such as `password`.
+    /// The name of a secret binding is not an identifier, or looks like a credential.
     #[error("the name of a secret binding has 1 to 63 letters, digits, dashes and underscores, and is no credential")]
     BindingName,
     /// The value of a secret binding is not a secret reference.

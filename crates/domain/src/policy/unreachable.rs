@@ -53,7 +53,8 @@ impl Rule {
         }
     }
 
-    /// Whether the other rule matches, and decides, in every run in which this rule holds or fails.
+    /// Whether the other rule has an effect in every run in which this rule holds or fails, because it then matches or
+    /// fails too.
     fn is_covered_by(&self, other: &Self) -> bool {
         // Equal conditions hold and fail in the same runs.
         self.condition == other.condition
