@@ -62,7 +62,7 @@ pub struct AccessRequest(pub(crate) AccessRequestRecord);
 /// The fields of [`AccessRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessRequestRecord {
-    /// The identifier of the request.
+    /// The identifier by which the request is decided and read.
     pub access_request_id: AccessRequestId,
     /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
@@ -318,10 +318,10 @@ fn fact_detail(change: &'static str, mut detail: Map<String, Value>) -> Map<Stri
     detail
 }
 
-/// Stores access requests.
+/// Stores access requests and the decisions on them.
 #[async_trait]
 pub trait AccessRequestStore: Send + Sync {
-    /// Finds a request by its identifier.
+    /// Finds a request by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError>;
     /// A page of a workspace's requests, newest first.
     async fn list(

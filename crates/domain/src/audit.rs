@@ -175,7 +175,7 @@ fact_kinds! {
     SelfReviewRefused = "execution.self_review_refused",
     /// A connection was created.
     ConnectionCreated = "connection.created",
-    /// A connection changed.
+    /// The settings or the status of a connection changed.
     ConnectionChanged = "connection.changed",
     /// A connection was deleted.
     ConnectionDeleted = "connection.deleted",
@@ -239,7 +239,7 @@ fact_kinds! {
 /// payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
-    /// The identifier of the fact.
+    /// The identifier of the fact, created with its stamp.
     pub fact_id: FactId,
     /// The event that the fact records.
     pub kind: FactKind,
@@ -417,7 +417,7 @@ pub struct StoredFact {
 /// Reads a tenant's log, and stores facts without another change.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Finds a fact by its identifier.
+    /// Finds a fact by its identifier, sequenced or not.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
     /// Lists sequenced events, newest first. `visible_scopes` restricts the list to events in these scopes.
     async fn list(

@@ -100,7 +100,7 @@ pub struct Connection(pub(crate) ConnectionRecord);
 /// The fields of [`Connection`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionRecord {
-    /// The identifier of the connection.
+    /// The identifier of the connection, which never changes.
     pub connection_id: ConnectionId,
     /// The workspace that contains the connection.
     pub workspace_id: WorkspaceId,
@@ -150,7 +150,7 @@ impl ConnectionSnapshot {
 /// One check of a connection's endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionCheck {
-    /// The identifier of the check.
+    /// The identifier of this check.
     pub connection_check_id: ConnectionCheckId,
     /// The result of the check.
     pub health: HealthState,
@@ -174,7 +174,7 @@ pub struct CheckedConnection {
 /// The properties with which a connection is created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewConnection {
-    /// The name of the connection.
+    /// The name, unique in the workspace. Use cases refer to connections by name.
     pub name: String,
     /// The kind of external system; it determines how the endpoint is checked.
     pub kind: ConnectorKind,

@@ -73,7 +73,7 @@ pub struct EnvironmentRecord {
     pub workspace_id: WorkspaceId,
     /// The name of the environment, such as `dev`.
     pub environment: Slug,
-    /// The settings of the environment.
+    /// The requirements for releases in this environment.
     pub settings: EnvironmentSettings,
     /// When the settings last changed.
     pub updated_at: Timestamp,

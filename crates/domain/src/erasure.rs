@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The status of an erasure.
+/// The status of an erasure, from its request to its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErasureStatus {
     /// The request awaits a decision.
@@ -73,7 +73,7 @@ pub struct SubjectErasure(pub(crate) ErasureRecord);
 /// The fields of [`SubjectErasure`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErasureRecord {
-    /// The identifier of the erasure.
+    /// The identifier by which the erasure is decided and read.
     pub erasure_id: ErasureId,
     /// The actor whose texts are erased.
     pub subject: ActorRef,
@@ -298,7 +298,7 @@ impl BatchOutcome {
 /// Stores erasures and executes them.
 #[async_trait]
 pub trait ErasureStore: Send + Sync {
-    /// Finds an erasure by its identifier.
+    /// Finds an erasure by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: ErasureId) -> Result<Option<SubjectErasure>, StoreError>;
     /// A page of a tenant's erasures, newest first.
     async fn list(

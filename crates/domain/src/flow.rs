@@ -338,7 +338,7 @@ impl Flow {
         self.description.as_deref()
     }
 
-    /// The trigger of the flow.
+    /// The trigger that starts the flow, with the inputs that it declares.
     #[must_use]
     pub const fn trigger(&self) -> &Trigger {
         &self.trigger

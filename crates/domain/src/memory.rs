@@ -76,7 +76,7 @@ impl fmt::Display for SessionId {
 /// Identifies a conversation by workload, owner and session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConversationKey {
-    /// The workload of the conversation.
+    /// The workload with which the conversation takes place.
     pub workload: WorkloadId,
     /// The actor to which the conversation belongs.
     pub owner: ActorRef,
@@ -238,7 +238,7 @@ impl MemoryConfig {
 /// The memory asset that a release binds, with its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundMemory {
-    /// The identifier of the memory asset.
+    /// The asset that defines the memory. Turns are stored under it.
     pub asset: AssetId,
     /// The slug of the asset.
     pub slug: String,
@@ -298,7 +298,7 @@ impl WritebackTurn {
 /// A turn to store in the same commit as the end of its run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writeback {
-    /// The key of the conversation.
+    /// The conversation to which the turn belongs.
     pub conversation: ConversationKey,
     /// The texts of the turn, with the memory that stores them.
     pub turn: WritebackTurn,

@@ -82,7 +82,7 @@ impl VariableType {
 /// A reference to an asset whose body a template includes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IncludedAsset {
-    /// The slug of the asset.
+    /// The slug of the asset to include.
     pub slug: Slug,
     /// The version label; `None` selects the version that is current when the release leaves draft.
     pub label: Option<String>,

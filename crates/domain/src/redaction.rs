@@ -28,7 +28,7 @@ use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 pub use national_id::NationalId;
 
-/// A class of personal data.
+/// A class of personal data that redaction recognizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonalDataClass {

@@ -37,7 +37,7 @@ pub struct ShareLink(pub(crate) ShareLinkRecord);
 /// The fields of [`ShareLink`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLinkRecord {
-    /// The identifier of the share link.
+    /// The identifier by which managers read and revoke the link.
     pub share_link_id: ShareLinkId,
     /// The workload that the link opens.
     pub workload_id: WorkloadId,
@@ -64,7 +64,7 @@ aggregate!(ShareLink, ShareLinkRecord);
 /// A share link to create. The store computes its expiry by the clock of the database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewShareLink {
-    /// The identifier of the share link.
+    /// The identifier that the link receives.
     pub share_link_id: ShareLinkId,
     /// The workload that the link opens.
     pub workload_id: WorkloadId,

@@ -88,14 +88,14 @@ impl TenantScope {
         Self(tenant)
     }
 
-    /// The tenant of the scope.
+    /// The tenant whose rows the store operation may read and write.
     #[must_use]
     pub const fn tenant(self) -> TenantId {
         self.0
     }
 }
 
-/// The settings of a tenant.
+/// The settings of a tenant: its notifications and its public hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TenantSettings {
     /// Whether facts produce notifications.
@@ -119,13 +119,13 @@ pub struct Tenant(pub(crate) TenantRecord);
 /// The fields of [`Tenant`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TenantRecord {
-    /// The identifier of the tenant.
+    /// The identifier of the tenant, which leads every key.
     pub tenant_id: TenantId,
     /// The slug of the tenant, unique in the installation.
     pub slug: Slug,
     /// The display name of the tenant.
     pub name: String,
-    /// The settings of the tenant.
+    /// Notification settings and public hosts of the tenant.
     pub settings: TenantSettings,
     /// When the tenant was created.
     pub created_at: Timestamp,
@@ -144,7 +144,7 @@ pub struct Workspace(pub(crate) WorkspaceRecord);
 /// The fields of [`Workspace`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkspaceRecord {
-    /// The identifier of the workspace.
+    /// The identifier of the workspace, which never changes.
     pub workspace_id: WorkspaceId,
     /// The slug of the workspace, unique in the tenant.
     pub slug: Slug,
@@ -152,7 +152,7 @@ pub struct WorkspaceRecord {
     pub name: String,
     /// The identifier of the namespace. Workspaces of one namespace can see each other's assets.
     pub namespace_id: NamespaceId,
-    /// The slug of the namespace.
+    /// The slug of that namespace.
     pub namespace: Slug,
     /// When the workspace was created.
     pub created_at: Timestamp,
@@ -404,7 +404,7 @@ impl Workspace {
 /// its result determines the tenant.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// Finds the tenant of the scope.
+    /// Finds the tenant of the scope; `None` if it does not exist.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
     /// Finds the tenant that uses this public host, if any.
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
@@ -423,10 +423,10 @@ pub trait TenantStore: Send + Sync {
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
 }
 
-/// Stores workspaces.
+/// Stores workspaces and their namespaces.
 #[async_trait]
 pub trait WorkspaceStore: Send + Sync {
-    /// Finds a workspace of the tenant.
+    /// Finds a workspace by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
     /// Lists the workspaces of the tenant, newest first.
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError>;

@@ -23,7 +23,7 @@ use bundle::BundlePlan;
 pub use publish::{CreatedResources, Publication, PublicationContext, PublicationIds, default_policy_content};
 use serde_json::json;
 
-/// The status of a use case.
+/// The status of a use case, from draft to archived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UseCaseStatus {
     /// The use case can be published, refined or archived.
@@ -78,7 +78,7 @@ pub struct UseCase(pub(crate) UseCaseRecord);
 /// The fields of [`UseCase`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct UseCaseRecord {
-    /// The identifier of the use case.
+    /// The identifier of the use case; a refinement has another one.
     pub use_case_id: UseCaseId,
     /// The workspace in which the use case creates its resources.
     pub workspace_id: WorkspaceId,
@@ -113,7 +113,7 @@ aggregate!(UseCase, UseCaseRecord);
 /// A use case without its plan and its assets, as lists show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UseCaseSummary {
-    /// The identifier of the use case.
+    /// The identifier by which the use case can be read in full.
     pub use_case_id: UseCaseId,
     /// The workspace in which the use case creates its resources.
     pub workspace_id: WorkspaceId,
@@ -164,13 +164,13 @@ impl From<&UseCase> for UseCaseSummary {
 /// The assets of a published use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
-    /// The identifier of the flow.
+    /// The flow asset that the publication created.
     pub flow: AssetId,
     /// The identifier of the prompt template.
     pub prompt: AssetId,
     /// The identifier of the model policy that the plan names.
     pub model_policy: AssetId,
-    /// The identifier of the policy bundle.
+    /// The policy bundle asset, created or reused.
     pub policy_bundle: AssetId,
 }
 

@@ -143,7 +143,7 @@ pub struct Workload(pub(crate) WorkloadRecord);
 /// The fields of [`Workload`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadRecord {
-    /// The identifier of the workload.
+    /// The identifier of the workload, which never changes.
     pub workload_id: WorkloadId,
     /// The slug of the workload, unique among the workloads of the tenant.
     pub slug: Slug,
@@ -180,9 +180,9 @@ aggregate!(Workload, WorkloadRecord);
 /// The properties with which a workload is created.
 #[derive(Clone, Debug)]
 pub struct NewWorkload {
-    /// The identifier of the workload.
+    /// The identifier that the workload receives.
     pub workload_id: WorkloadId,
-    /// The slug of the workload.
+    /// The slug under which callers run the workload.
     pub slug: Slug,
     /// The name; `None` derives the name from the slug.
     pub name: Option<String>,
@@ -236,7 +236,7 @@ pub enum WorkloadRefusal {
     /// The status cannot change to the requested status.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
-        /// The status of the workload.
+        /// The status that the workload has.
         from: Status,
         /// The status that the request demands.
         attempted: Status,

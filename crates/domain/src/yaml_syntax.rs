@@ -6,7 +6,7 @@
 pub struct SyntaxCause {
     /// The line of the cause, which can follow the line that the parser reports.
     pub line: u32,
-    /// The column of the cause.
+    /// The column of the cause, in characters from 1.
     pub column: u32,
     /// The message for people. It contains no part of the text.
     pub message: &'static str,

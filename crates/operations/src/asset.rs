@@ -43,9 +43,9 @@ pub(crate) use validate::{ValidContent, validate};
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]
 pub struct AssetDraft {
-    /// The slug of the asset.
+    /// The slug under which content refers to the asset.
     pub slug: Slug,
-    /// The kind of the asset.
+    /// The kind of the asset, which determines the schema of its contents.
     pub kind: AssetKind,
     /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,

@@ -34,7 +34,7 @@ pub(crate) struct CacheByteLimits {
     pub(crate) pinned_identities: u64,
     /// Subjects about which a fact was recorded recently.
     pub(crate) recorded_identities: u64,
-    /// Tenants by slug.
+    /// Tenant identifiers by slug.
     pub(crate) tenants_by_slug: u64,
     /// Full tiles of transparency logs.
     pub(crate) log_tiles: u64,

@@ -63,7 +63,7 @@ pub struct Demo {
 /// An asset that the demo creates with one version.
 #[derive(Clone, Debug)]
 pub struct DemoAsset {
-    /// The slug of the asset.
+    /// The slug under which the demo creates or finds the asset.
     pub slug: Slug,
     /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// The parameters of a new flow: an asset with its first version.
 #[derive(Clone, Debug)]
 pub struct NewFlow {
-    /// The slug of the flow.
+    /// The slug under which the flow's asset is created.
     pub slug: Slug,
     /// The principal that is responsible for the flow.
     pub owner_ref: OwnerRef,

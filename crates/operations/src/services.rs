@@ -135,7 +135,7 @@ pub struct Stores {
     pub sessions: Arc<dyn SessionStore>,
     /// Reads, erases and expires the turns of conversations.
     pub memory: Arc<dyn MemoryStore>,
-    /// Stores workloads.
+    /// Stores workloads, and lists those with a runtime interface.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Stores share links and result tokens.
     pub share_links: Arc<dyn ShareLinkStore>,
@@ -191,7 +191,7 @@ pub struct Stores {
     pub outbox: Arc<dyn OutboxStore>,
     /// Stores the notification profiles of people.
     pub notification_profiles: Arc<dyn ProfileStore>,
-    /// Stores announcements.
+    /// Stores announcements and the audiences to which they were sent.
     pub announcements: Arc<dyn AnnouncementStore>,
     /// Lists the records of suppressed notifications.
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,

@@ -82,7 +82,7 @@ impl VerifiedLink {
         &self.snapshot.link
     }
 
-    /// Checks that the link belongs to this workload.
+    /// Checks that the link opens this workload, in the tenant of the caller.
     pub(crate) fn check_belongs_to(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
         let is_same_workload = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
         if is_same_workload { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }

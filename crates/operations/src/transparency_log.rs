@@ -37,7 +37,7 @@ pub struct InclusionProof {
     pub index: u64,
     /// The number of leaves of the tree.
     pub tree_size: u64,
-    /// The root hash of the tree.
+    /// The root hash against which the proof verifies.
     pub root: TreeHash,
     /// The hashes of the proof, from the leaf to the root.
     pub hashes: Vec<TreeHash>,

@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// The parameters of a new workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadDraft {
-    /// The slug of the workload.
+    /// The slug under which callers run the workload.
     pub slug: Slug,
     /// The name of the workload; `None` derives it from the slug.
     pub name: Option<String>,
@@ -40,7 +40,7 @@ pub struct WorkloadDraft {
     pub description: Option<String>,
     /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// The intended invocation mode of the workload.
+    /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
     /// The workspace of the workload; `None` selects the caller's home workspace.
     pub workspace_id: Option<WorkspaceId>,

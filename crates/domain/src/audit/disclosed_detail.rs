@@ -1,7 +1,7 @@
 //! The details of facts that auditors read over HTTP.
 //!
 //! The detail of most kinds is withheld, because it can name keys, accounts and people that an auditor of one workspace
-//! may not see. The detail of the kinds in [`DISCLOSED`] contains only codes, identifiers and digests, and auditors
+//! may not see. The detail of the kinds in `DISCLOSED` contains only codes, identifiers and digests, and auditors
 //! need it to compare a record with the log.
 
 use super::FactKind;

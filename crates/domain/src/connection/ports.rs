@@ -21,7 +21,7 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct DueCheck {
     /// The tenant that owns the connection.
     pub tenant: TenantId,
-    /// The connection to check.
+    /// The connection whose endpoint must be checked.
     pub connection_id: ConnectionId,
     /// The revision of the connection when the check became due. Every check increments it, so a result for an older
     /// revision is refused.
@@ -31,7 +31,7 @@ pub struct DueCheck {
 /// Stores connections and their checks.
 #[async_trait]
 pub trait ConnectionStore: Send + Sync {
-    /// Finds a connection by its identifier.
+    /// Finds a connection by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError>;
     /// The connections of a workspace that have one of these names. The database's clock decides which of them are
     /// expired.
@@ -55,7 +55,7 @@ pub trait ConnectionStore: Send + Sync {
         id: ConnectionId,
         limit: u32,
     ) -> Result<Vec<ConnectionCheck>, StoreError>;
-    /// Stores a new connection.
+    /// Stores a new connection; [`CommitError::Conflict`] when the workspace already has one of this name.
     async fn commit_new(
         &self,
         scope: TenantScope,

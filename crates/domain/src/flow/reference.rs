@@ -254,7 +254,7 @@ pub enum Template {
     Scalar(Value),
     /// A string, which can contain references.
     Text(TextTemplate),
-    /// A list of templates.
+    /// A list whose items are templates.
     List(Vec<Template>),
     /// An object whose values are templates.
     Object(Vec<(String, Template)>),

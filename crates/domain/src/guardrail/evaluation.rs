@@ -30,7 +30,7 @@ pub struct GuardrailCheck {
     max_masked_bytes: usize,
 }
 
-/// The result of a guardrail check.
+/// The result of a guardrail check: the masked value, the findings and the outcome.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GuardrailResult {
     /// The stage that was checked.

@@ -41,7 +41,7 @@ impl Decision {
 /// The validated response of a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HookResponse {
-    /// The decision of the hook.
+    /// Whether the run continues, and with which value.
     pub decision: Decision,
     /// The code of the reason, if the handler gave one.
     pub reason_code: Option<String>,

@@ -26,7 +26,7 @@ pub fn check_reason(reason: &str) -> Result<(), KnowledgeRefusal> {
 /// The permanent revocation of an access contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractRevocation {
-    /// The identifier of the revocation.
+    /// The identifier of this revocation.
     pub revocation_id: RevocationId,
     /// The knowledge base whose contract was revoked.
     pub asset_id: AssetId,

@@ -115,7 +115,7 @@ pub enum DocumentFault {
     /// The text is missing or blank.
     #[error("the document has no text")]
     NoText,
-    /// The text is too long.
+    /// The text exceeds [`MAX_TEXT_BYTES`].
     #[error("a document has at most 1048576 bytes of text")]
     TextTooLong,
     /// The text contains a NUL character, which PostgreSQL cannot store.
@@ -235,7 +235,7 @@ impl KnowledgeRefusal {
 /// A chunk of a document that an ingest adds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewChunk {
-    /// The identifier of the chunk.
+    /// The identifier that the chunk receives.
     pub chunk_id: ChunkId,
     /// The byte position of the chunk's start in the document's text.
     pub start: usize,
@@ -264,7 +264,7 @@ pub struct NewDocument {
     pub source_ref: Option<String>,
     /// The metadata, which retrieval filters compare.
     pub metadata: Map<String, Value>,
-    /// The text of the document.
+    /// The text of the document, from the request or its source.
     pub text: String,
     /// The checksum of the text.
     pub digest: Checksum,
@@ -280,7 +280,7 @@ pub struct Ingest(pub(crate) IngestRecord);
 /// The fields of [`Ingest`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct IngestRecord {
-    /// The identifier of the ingest.
+    /// The identifier under which the result of the ingest is found.
     pub ingest_id: IngestId,
     /// The knowledge base that receives the documents.
     pub asset_id: AssetId,
@@ -298,10 +298,10 @@ pub struct IngestRecord {
 
 aggregate!(Ingest, IngestRecord);
 
-/// The result of an ingest.
+/// The result of an ingest: the created index revision and the added documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestResult {
-    /// The identifier of the ingest.
+    /// The identifier of the ingest that had this result.
     pub ingest_id: IngestId,
     /// The index revision that the ingest created.
     pub index_revision: IndexRevision,

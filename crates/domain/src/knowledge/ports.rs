@@ -24,7 +24,7 @@ use std::fmt::Debug;
 pub struct SearchScope {
     /// The knowledge base to search.
     pub asset: AssetId,
-    /// The index revision to search.
+    /// The index revision whose chunks are searched.
     pub revision: IndexRevision,
     /// The metadata members that a document must have, with their values.
     pub filters: Map<String, Value>,
@@ -49,7 +49,7 @@ pub struct IndexPin {
 pub struct RevisionRange {
     /// The first revision of the range, which added documents.
     pub first: IndexRevision,
-    /// The last revision of the range.
+    /// The last revision with these documents.
     pub last: IndexRevision,
 }
 

@@ -43,13 +43,13 @@ impl ChunkLimit {
 /// A chunk that has no vector of the configured model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaleChunk {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk whose vector must be replaced.
     pub chunk_id: ChunkId,
-    /// The text of the chunk.
+    /// The text from which the new vector is computed.
     pub text: String,
 }
 
-/// The new vector of a chunk.
+/// The new vector of a chunk, with the chunk that it replaces.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewVector {
     /// The identifier of the chunk whose vector is replaced.

@@ -195,7 +195,7 @@ fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
 /// A chunk that a search found, with its score.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SearchHit {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk that was found.
     pub chunk_id: ChunkId,
     /// The score, 0 to 1; a higher score is better.
     pub score: f64,
@@ -243,7 +243,7 @@ impl SearchResults {
 /// A retrieved chunk with its text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievedChunk {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk, as evidence records it.
     pub chunk_id: ChunkId,
     /// The stored entry of the document that contains the chunk.
     pub entry_id: DocumentEntryId,

@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub enum ToolCall {
     /// Runs a workload through the workload's own tool.
     Workload {
-        /// The slug of the workload.
+        /// The slug of the workload to run, from the name of the tool.
         workload: Slug,
         /// The environment whose active release serves the run.
         environment: Slug,
@@ -23,7 +23,7 @@ pub enum ToolCall {
     },
     /// Runs a workload through the built-in tool, which does not require an input form.
     ExecuteFlow {
-        /// The slug of the workload.
+        /// The slug of the workload to run.
         workload: Slug,
         /// The environment whose active release serves the run.
         environment: Slug,

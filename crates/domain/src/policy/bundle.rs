@@ -66,7 +66,7 @@ impl CompiledPolicy {
     /// Runs the tests that are embedded in the bundle's content.
     ///
     /// # Errors
-    /// Returns every failed test, or a problem if the tests together exceed [`MAX_TEST_STEPS`].
+    /// Returns every failed test, or a problem if the tests together exceed `MAX_TEST_STEPS`.
     pub fn run_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();

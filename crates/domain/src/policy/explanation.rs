@@ -48,7 +48,7 @@ impl ConditionResult {
 /// A clause of a condition, with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClauseExplanation {
-    /// The source of the clause.
+    /// The clause as the source of the condition spells it.
     pub source: String,
     /// Whether the clause holds for the input.
     pub holds: ConditionResult,

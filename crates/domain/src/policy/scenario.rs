@@ -151,7 +151,7 @@ impl Scenario {
         Self::deserialize(value).ok()
     }
 
-    /// The name of the scenario.
+    /// The name by which messages about the scenario identify it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

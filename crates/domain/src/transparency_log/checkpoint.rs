@@ -32,7 +32,7 @@ impl LogOriginBase {
         if is_valid { Ok(Self(text.to_owned())) } else { Err(LogOriginRefusal) }
     }
 
-    /// The origin of the log of this tenant.
+    /// The origin of this tenant's log: `<base>/<tenant id>`.
     #[must_use]
     pub fn origin_of_tenant(&self, tenant: TenantId) -> String {
         format!("{}/{tenant}", self.0)
@@ -46,7 +46,7 @@ pub struct Checkpoint {
     pub origin: String,
     /// The number of leaves of the tree.
     pub size: u64,
-    /// The root hash of the tree.
+    /// The root hash of the tree over these leaves.
     pub root: TreeHash,
 }
 

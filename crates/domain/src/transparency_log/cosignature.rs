@@ -36,7 +36,7 @@ impl WitnessKey {
         EncodedKey::parse(text, COSIGNATURE).map(Self)
     }
 
-    /// The name of the witness.
+    /// The name under which the witness signs.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()

@@ -49,7 +49,7 @@ impl TreeHash {
         Some(Self(bytes))
     }
 
-    /// The bytes of the hash.
+    /// The 32 bytes of the hash.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -82,11 +82,11 @@ pub(super) fn fold_subtrees(subtrees: impl DoubleEndedIterator<Item = TreeHash>)
 pub struct InclusionClaim {
     /// The index of the leaf, from 0.
     pub index: u64,
-    /// The hash of the leaf.
+    /// The hash of the leaf that the tree should contain.
     pub leaf: TreeHash,
     /// The number of leaves of the tree.
     pub tree_size: u64,
-    /// The root hash of the tree.
+    /// The root hash that the tree should have.
     pub root: TreeHash,
 }
 

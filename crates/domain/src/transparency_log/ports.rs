@@ -23,7 +23,7 @@ pub struct TreeState {
 /// A log whose tree or checkpoint does not cover all its facts, or whose checkpoint other keys signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PendingLog {
-    /// The tenant of the log.
+    /// The tenant whose facts the log contains.
     pub tenant: TenantId,
     /// The stored tree, with its published checkpoint.
     pub tree: TreeState,
@@ -61,7 +61,7 @@ pub struct LoggedFact {
 /// An entry of a log as the database stores it, for an audit. It may be damaged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredEntry {
-    /// The index of the entry.
+    /// The index in the log that the database records for the entry.
     pub index: u64,
     /// The stored bytes; `None` if they are missing.
     pub body: Option<Vec<u8>>,

@@ -129,7 +129,7 @@ impl VerifierKey {
         EncodedKey::parse(text, ED25519).map(Self)
     }
 
-    /// The name of the key.
+    /// The name under which the key signs.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
@@ -186,7 +186,7 @@ impl NoteSigningKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// Signs a message with this key.
+    /// Signs a message; the signature is deterministic.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         ed25519_dalek::Signer::sign(&self.0, message).to_bytes()
@@ -287,7 +287,7 @@ impl SignedNote {
         self
     }
 
-    /// The signed text.
+    /// The text that the signatures cover.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

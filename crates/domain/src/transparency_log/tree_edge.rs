@@ -68,7 +68,7 @@ impl TreeEdge {
         }
     }
 
-    /// The root hash of the tree.
+    /// The root hash of the whole tree, computed from the edge.
     #[must_use]
     pub fn root(&self) -> TreeHash {
         // A level with k hashes has one complete subtree for each bit that is set in k, the largest first.

@@ -49,10 +49,10 @@ pub struct WorkloadOrigin {
     pub status: UseCaseStatus,
 }
 
-/// Stores use cases.
+/// Stores use cases, their publications and their refinements.
 #[async_trait]
 pub trait UseCaseStore: Send + Sync {
-    /// Finds a use case by its identifier.
+    /// Finds a use case by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError>;
     /// Lists a page of use cases, newest first.
     async fn list(
@@ -74,7 +74,7 @@ pub trait UseCaseStore: Send + Sync {
         workspace: WorkspaceId,
         key: &str,
     ) -> Result<Option<RefinementWithSameKey>, StoreError>;
-    /// Stores a new use case.
+    /// Stores a new use case as a draft.
     async fn commit_new(
         &self,
         scope: TenantScope,

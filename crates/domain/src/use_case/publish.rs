@@ -41,7 +41,7 @@ pub struct PublicationIds {
     pub prompt: (AssetId, AssetVersionId),
     /// The identifiers of the policy bundle and of its first version.
     pub policy: (AssetId, AssetVersionId),
-    /// The identifier of the workload.
+    /// The identifier that the created workload receives.
     pub workload: WorkloadId,
     /// The identifier of the release draft.
     pub release: ReleaseId,

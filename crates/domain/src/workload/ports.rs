@@ -38,12 +38,12 @@ pub struct RuntimeFilter {
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// Stores workloads.
+/// Stores workloads with their interface configurations.
 #[async_trait]
 pub trait WorkloadStore: Send + Sync {
-    /// Finds a workload by its identifier.
+    /// Finds a workload by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
-    /// Finds a workload by its slug.
+    /// Finds a workload by its slug; `None` if the tenant does not have it.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
     /// Lists the environments in which a release of the workload holds a lane, ordered by name.
     async fn serving_environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
@@ -61,7 +61,7 @@ pub trait WorkloadStore: Send + Sync {
         filter: &WorkloadFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError>;
-    /// Stores a new workload.
+    /// Stores a new workload; [`CommitError::Conflict`] when its slug is taken.
     async fn commit_new(
         &self,
         scope: TenantScope,

@@ -40,7 +40,7 @@ pub enum Discrepancy {
     WrongPath,
     /// The row's checksum does not match its content.
     WrongChecksum,
-    /// The artifact is missing.
+    /// The artifact store contains no object at the path of the version.
     ArtifactMissing,
     /// The artifact differs from the content in the row.
     ArtifactDiffers,
@@ -64,7 +64,7 @@ impl Discrepancy {
 pub struct VerificationReport {
     /// Number of versions that were compared.
     pub versions: u64,
-    /// Versions with discrepancies.
+    /// Each version that has discrepancies, with all of them.
     pub discrepancies: Vec<(VersionKey, Vec<Discrepancy>)>,
 }
 

@@ -30,7 +30,7 @@ const MAX_LISTED_VERSIONS: usize = 2_000;
 /// limit of a release, so thousands of releases could have a million hops.
 const MAX_PATH_HOPS: usize = 2_000;
 
-/// Limits of the search.
+/// Limits of the search, so that it ends on any graph of references.
 #[derive(Clone, Copy)]
 struct SearchLimits {
     /// Maximum number of versions that the search follows at each distance from the asset.
@@ -72,11 +72,11 @@ pub struct ImpactedRelease {
 /// A workload with releases that depend on an asset.
 #[derive(Clone, Debug)]
 pub struct ImpactedWorkload {
-    /// The identifier of the workload.
+    /// The identifier of the workload to which the releases belong.
     pub workload_id: WorkloadId,
-    /// The slug of the workload.
+    /// The slug of that workload.
     pub slug: Slug,
-    /// The workspace of the workload.
+    /// The workspace in which the workload is.
     pub workspace_id: WorkspaceId,
     /// Those releases in [`BlastRadius::releases`] that belong to the workload.
     pub releases: Vec<ReleaseId>,

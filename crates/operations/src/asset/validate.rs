@@ -27,7 +27,7 @@ pub(crate) struct ValidContent {
     pub(crate) prompt: Option<PromptTemplate>,
     /// The canonical form of the content.
     pub(crate) canonical: Canonical,
-    /// The references in the content.
+    /// The references to other assets in the content.
     pub(crate) references: Vec<AssetReference>,
 }
 

@@ -32,7 +32,7 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// The payload of a run.
+/// What a run executes: the steps of a release with these inputs, or a script.
 #[derive(Clone, Debug)]
 pub enum RunPayload {
     /// Input values of the release's steps, by field name.

@@ -22,7 +22,7 @@ use fairway_domain::{
 /// The parameters of a query outside of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnowledgeQuery {
-    /// The slug of the knowledge base.
+    /// The slug of the knowledge base to query.
     pub base: Slug,
     /// The query text.
     pub query: String,
