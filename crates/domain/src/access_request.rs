@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 /// The status of an access request, from its creation to a decision or withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessRequestStatus {
-    /// The platform team has not decided the request.
+    /// The platform team has not decided yet.
     Pending,
     /// The platform team granted the request, and the connection exists.
     Granted,

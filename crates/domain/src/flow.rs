@@ -206,7 +206,7 @@ pub enum StepOutput {
     Mapped(Template),
 }
 
-/// What a run does after a step.
+/// The continuation of a run after a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NextStep<'f> {
     /// The run continues with this step.
@@ -362,7 +362,7 @@ impl Flow {
         self.steps.iter().find(|step| step.id == id)
     }
 
-    /// What a run does after this step, by the success or failure of the step.
+    /// The continuation of the run after this step, which depends on the success or failure of the step.
     #[must_use]
     pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> NextStep<'f> {
         if let StepKind::Return { .. } = step.kind {

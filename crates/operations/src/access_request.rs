@@ -20,7 +20,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on access requests.
+/// Lists, grants and denies access requests.
 #[derive(Clone)]
 pub struct AccessRequests {
     context: CommitContext,

@@ -28,7 +28,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on connections.
+/// Creates, reads, changes, deletes and checks the connections of a workspace.
 #[derive(Clone)]
 pub struct Connections {
     context: CommitContext,

@@ -196,8 +196,8 @@ impl DemoSeeder {
                 self.workloads.create_workload(author, draft, Some(&key)).await?.value
             }
         };
-        // An interrupted attempt may have created the workload without its interface. An equal time of creation and
-        // change shows that nobody changed the workload since.
+        // An interrupted attempt may have created the workload without its interface. If its times of creation and
+        // change are equal, the workload was not changed since, and this attempt adds the interface.
         let is_incomplete = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
         if is_incomplete && demo.interface_config.is_some() {
             let patch =

@@ -27,7 +27,7 @@ pub struct EffectiveSettings {
     pub revision: Option<Revision>,
 }
 
-/// Operations on the settings of environments.
+/// Reads and changes the settings of environments.
 #[derive(Clone)]
 pub struct Environments {
     context: CommitContext,

@@ -43,7 +43,7 @@ pub async fn run_erasures(erasures: Arc<Erasures>) {
     }
 }
 
-/// Operations on erasures.
+/// Requests, decides and executes erasures of a subject's texts.
 #[derive(Clone)]
 pub struct Erasures {
     context: CommitContext,

@@ -51,15 +51,15 @@ const RELEASE_KINDS: &[&str] =
     &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned", ORIGIN_KIND];
 /// Kind of the fact about the use case from which a workload was created.
 const ORIGIN_KIND: &str = "use_case.published";
-/// Maximum number of facts in a bundle. It is never reached, because the number of verdicts is limited and a release
-/// has few transitions.
+/// Maximum number of facts in a bundle. It suffices, because the number of verdicts is limited and a release has few
+/// transitions.
 const MAX_FACTS: u32 = 500;
 
 /// Maximum number of lineage rows that a bundle reads: the limit of a run, and the row that marks a truncated lineage.
 const MAX_LINEAGE_ROWS: u32 = 1_001;
 const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE_ITEMS + 1, "a bundle holds the whole lineage");
 
-/// Operations that create evidence bundles.
+/// Creates signed evidence bundles of runs, and signed summaries of releases.
 #[derive(Clone)]
 pub struct EvidenceBundles {
     releases: Arc<Releases>,

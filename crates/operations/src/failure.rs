@@ -184,7 +184,7 @@ pub enum Failure {
     /// Refusal of a tool call.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),
-    /// The database failed, or refused a statement.
+    /// An operation of the database failed. Its fault states whether a retry can succeed.
     #[error(transparent)]
     Store(StoreError),
     /// The artifact store failed.

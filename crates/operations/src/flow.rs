@@ -82,7 +82,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
     parsed.await?
 }
 
-/// Operations on flows.
+/// Creates, validates and reads flows from YAML.
 #[derive(Clone)]
 pub struct Flows {
     context: CommitContext,

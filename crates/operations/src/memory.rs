@@ -21,7 +21,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on conversation memory.
+/// Reads and erases the turns of conversations.
 #[derive(Clone)]
 pub struct Memories {
     context: CommitContext,

@@ -94,7 +94,7 @@ pub struct ReleaseQuery {
     pub state: Option<StateName>,
 }
 
-/// Operations on releases and deployments.
+/// Drafts, reviews, activates, retires and rolls back releases, and reads their deployments.
 #[derive(Clone)]
 pub struct Releases {
     context: CommitContext,

@@ -318,7 +318,7 @@ pub struct Services {
     pub unknown_outcomes: Arc<UnknownOutcomes>,
     /// Creates usage reports.
     pub usage_reports: Arc<UsageReports>,
-    /// Operations on flows.
+    /// Creates, validates and reads flows from YAML.
     pub flows: Arc<Flows>,
     /// Executes each request with an idempotency key once.
     pub keyed_requests: Arc<KeyedRequests>,
@@ -326,7 +326,7 @@ pub struct Services {
     pub identities: Arc<Identities>,
     /// Converts verified identities into claims, and pins their names.
     pub identity_resolver: Arc<IdentityResolver>,
-    /// Operations on browser sessions.
+    /// Starts, finds, renews and ends browser sessions.
     pub sessions: Arc<Sessions>,
     /// Reports the effect that a sign-in would have.
     pub test_sign_ins: Arc<TestSignIns>,
@@ -342,11 +342,11 @@ pub struct Services {
     pub backlog_meter: Arc<BacklogMeter>,
     /// Sends notifications to destinations and people outside the inbox.
     pub notification_sender: Arc<NotificationSender>,
-    /// Operations on bindings of principals to workloads.
+    /// Lists, sets and deletes bindings of principals to workloads.
     pub principal_bindings: Arc<PrincipalBindings>,
     /// Counts requests against the rate limits of anonymous clients.
     pub rate_limits: Arc<RateLimits>,
-    /// Operations on releases and deployments.
+    /// Drafts, reviews, activates and rolls back releases.
     pub releases: Arc<Releases>,
     /// Grants and revokes roles.
     pub role_bindings: Arc<RoleBindings>,
@@ -356,21 +356,21 @@ pub struct Services {
     pub rollouts: Arc<Rollouts>,
     /// Operations on share links, and their verification.
     pub share_links: Arc<ShareLinks>,
-    /// Operations on connections.
+    /// Creates, changes, deletes and checks connections.
     pub connections: Arc<Connections>,
     /// Lists, grants and denies access requests.
     pub access_requests: Arc<AccessRequests>,
-    /// Operations on use cases.
+    /// Generates, creates, refines and publishes use cases.
     pub use_cases: Arc<UseCases>,
-    /// Operations on tenants and their settings.
+    /// Creates tenants, and changes their settings.
     pub tenants: Arc<Tenants>,
     /// Reads checkpoints, proofs and tiles of transparency logs.
     pub transparency_logs: Arc<TransparencyLogs>,
     /// Audits whole transparency logs for operators.
     pub log_auditor: Arc<LogAuditor>,
-    /// Operations on workloads and their runtime interfaces.
+    /// Creates and changes workloads, and reads their runtime interfaces.
     pub workloads: Arc<Workloads>,
-    /// Operations on workspaces.
+    /// Creates, reads and lists workspaces.
     pub workspaces: Arc<Workspaces>,
     shared: SharedState,
 }

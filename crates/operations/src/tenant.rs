@@ -31,7 +31,7 @@ pub struct TenantSettingsPatch {
     pub public_hosts: Option<Vec<String>>,
 }
 
-/// Operations on tenants.
+/// Creates and lists tenants, and reads and changes their settings.
 #[derive(Clone)]
 pub struct Tenants {
     context: CommitContext,

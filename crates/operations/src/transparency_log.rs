@@ -58,7 +58,7 @@ pub struct ConsistencyProof {
     pub hashes: Vec<TreeHash>,
 }
 
-/// Operations that read transparency logs.
+/// Reads the checkpoints, keys, proofs and tiles of a tenant's log, and signs evidence bundles with its keys.
 #[derive(Clone)]
 pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,

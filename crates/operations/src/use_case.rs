@@ -101,7 +101,7 @@ pub struct BundlePieces {
     pub redacted: bool,
 }
 
-/// Operations on use cases.
+/// Generates, creates, refines, publishes, activates and archives use cases.
 #[derive(Clone)]
 pub struct UseCases {
     context: CommitContext,

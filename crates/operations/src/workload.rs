@@ -85,7 +85,7 @@ pub(crate) fn unknown_slug_refusal(presented_link: Option<&VerifiedLink>) -> Fai
     presented_link.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
-/// Operations on workloads.
+/// Creates, reads, lists and changes workloads, and reads their runtime interfaces.
 #[derive(Clone)]
 pub struct Workloads {
     context: CommitContext,

@@ -16,7 +16,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on workspaces.
+/// Creates, reads and lists the workspaces of a tenant.
 #[derive(Clone)]
 pub struct Workspaces {
     context: CommitContext,

@@ -34,7 +34,7 @@ fn match_v6(position: Position<'_>) -> Option<usize> {
     }
     let end = address_end(position, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
     let address = text(position, end);
-    // `::` alone is a valid address, but identifies nobody.
+    // `::` alone is a valid address, but it belongs to no host and identifies no person.
     let has_digits = address.bytes().any(|byte| byte.is_ascii_hexdigit());
     (has_digits && address.parse::<Ipv6Addr>().is_ok()).then_some(end)
 }

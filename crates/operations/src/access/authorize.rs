@@ -257,8 +257,8 @@ impl ScopeResolver {
             None => Ok(authorized_list),
             Some(id) => {
                 let position = self.workspace_position(caller, id).await?;
-                // A caller that is authorized in the workspace sees every resource that is visible from that
-                // workspace.
+                // A caller that is authorized in the workspace sees every resource that is visible from it. The list
+                // therefore needs no filter by scopes.
                 authorize(caller, operation, &position).map(|scope| (scope, None))
             }
         }

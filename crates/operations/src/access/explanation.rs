@@ -45,7 +45,7 @@ pub struct DecidingGrant {
     pub grant: Grant,
 }
 
-/// Operations that explain access.
+/// Explains which role bindings allow an operation, or which permission is missing.
 #[derive(Clone)]
 pub struct AccessExplanations {
     settings: Arc<Settings>,

@@ -32,7 +32,7 @@ pub struct RequestedBinding {
     pub lane: Option<Lane>,
 }
 
-/// Operations on the bindings of principals to workloads.
+/// Lists, sets and deletes the bindings of principals to workloads.
 #[derive(Clone)]
 pub struct PrincipalBindings {
     context: CommitContext,

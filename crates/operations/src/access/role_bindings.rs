@@ -38,7 +38,7 @@ const fn management_permission(scope: &GrantScope) -> Permission {
     }
 }
 
-/// Operations on roles and role bindings.
+/// Grants, lists and revokes roles.
 #[derive(Clone)]
 pub struct RoleBindings {
     context: CommitContext,

@@ -52,7 +52,7 @@ struct StoredTokens {
     id_token: String,
 }
 
-/// Operations on browser sessions.
+/// Starts, finds, renews and ends browser sessions.
 #[derive(Clone)]
 pub struct Sessions {
     context: CommitContext,

@@ -37,7 +37,7 @@ const CANCEL_GRACE: Duration = Duration::from_millis(700);
 /// Poll interval during [`CANCEL_GRACE`].
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Operations that cancel runs.
+/// Cancels queued and active runs, and runs that await review.
 pub struct Cancellations {
     context: CommitContext,
     settings: Arc<Settings>,

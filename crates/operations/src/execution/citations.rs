@@ -42,7 +42,7 @@ pub struct CitedDocument {
     pub is_withheld: bool,
 }
 
-/// Operations that read the citations of results.
+/// Reads the citations of results, with the passages that the reader may see.
 pub struct Citations {
     execution_store: Arc<dyn ExecutionStore>,
     knowledge_bases: Arc<KnowledgeBases>,

@@ -49,7 +49,7 @@ pub(super) struct AttemptState {
     pub(super) is_fresh: bool,
 }
 
-/// Operations that accept and start runs for requests.
+/// Accepts and starts runs for requests.
 pub struct Executions {
     pub(crate) context: CommitContext,
     pub(crate) active_runs: Arc<ActiveRuns>,

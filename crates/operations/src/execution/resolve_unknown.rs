@@ -25,7 +25,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations that resolve runs whose outcome is unknown.
+/// Records people's decisions about runs whose outcome is unknown.
 pub struct UnknownOutcomes {
     context: CommitContext,
     wakeup_sender: WakeupSender,

@@ -52,7 +52,7 @@ pub async fn run_review_endings(reviews: Arc<Reviews>) {
     }
 }
 
-/// Operations on runs that await a human review.
+/// Records verdicts on answers, and ends reviews without a verdict.
 pub struct Reviews {
     context: CommitContext,
     wakeup_sender: WakeupSender,

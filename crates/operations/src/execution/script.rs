@@ -32,7 +32,7 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// What a run executes: the steps of a release with these inputs, or a script.
+/// The payload of a run request: inputs for the steps of a release, or a script.
 #[derive(Clone, Debug)]
 pub enum RunPayload {
     /// Input values of the release's steps, by field name.

@@ -39,7 +39,7 @@ pub struct UsageQuery {
     pub grouping: UsageGrouping,
 }
 
-/// Operations that create usage reports.
+/// Creates usage reports from the counts of ended runs.
 pub struct UsageReports {
     context: CommitContext,
     usage_store: Arc<dyn UsageStore>,

@@ -93,7 +93,7 @@ impl Releases {
         Ok(report)
     }
 
-    /// Returns what the activation rules need about the flow of a binding.
+    /// Returns the facts about the flow of a binding that the activation rules evaluate.
     async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.evaluated_content(scope, binding).await?;
         let EvaluatedContent::Flow { status, .. } = &*summary else { return Err(ROLE_MISMATCH) };

@@ -43,7 +43,7 @@ fn unavailable_steps(flow: &Flow) -> Vec<String> {
 pub(crate) enum EvaluatedContent {
     /// The content is a flow.
     Flow {
-        /// What the activation rules need about the flow.
+        /// The facts about the flow that the activation rules evaluate.
         status: FlowStatus,
         /// The steps that render the bound prompt.
         prompt_steps: Vec<PromptStep>,

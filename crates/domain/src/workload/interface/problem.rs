@@ -14,7 +14,7 @@ const MAX_PATH_NAME_CHARS: usize = 64;
 pub struct InterfaceProblem {
     /// The path of the member, such as `input_fields[0].type`; empty for the configuration as a whole.
     pub path: String,
-    /// What is wrong with the member.
+    /// The rule that the member violates.
     pub kind: ProblemKind,
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum Decision {
     Lanes(Box<DeploymentChange>),
 }
 
-/// What a decision needs in addition to the stored state.
+/// The input of a decision in addition to the stored state.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) stamp: Stamp,
     /// The identifier for the item that the decision creates.

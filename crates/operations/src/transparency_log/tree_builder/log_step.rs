@@ -32,7 +32,7 @@ const MAX_LEAVES: u32 = 4_096;
 /// Reason why a step publishes no checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BuildError {
-    /// A store or the signer did not respond.
+    /// A store or the signer failed.
     #[error(transparent)]
     Access(#[from] LogAccessError),
     /// The log has fewer facts than a published checkpoint covers. It was truncated or restored from an old backup.
