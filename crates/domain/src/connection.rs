@@ -55,8 +55,8 @@ impl Health {
 pub struct SecretBindings(BTreeMap<String, String>);
 
 impl SecretBindings {
-    /// Checks that each name is an identifier that does not look like a credential, and that each value is a secret
-    /// reference instead of a secret.
+    /// Checks that each name is an identifier that does not look like a credential. Also checks that each value is a
+    /// secret reference instead of a secret.
     ///
     /// # Errors
     /// Returns the first problem. It omits the values, because they may be secrets.

@@ -1,9 +1,9 @@
 //! Erasure of a person's texts: one administrator requests the erasure, another administrator approves it, and a
 //! background task erases the texts in batches.
 //!
-//! An erasure covers the runs that its subject started before the approval, with their conversation turns, and the
-//! documents that the subject added before the approval. It waits until these runs have ended. Digests, facts and
-//! governance chains are kept, so that evidence remains verifiable.
+//! An erasure covers the runs that its subject started before the approval, with their conversation turns. It also
+//! covers the documents that the subject added before the approval. It waits until the runs have ended. Digests, facts
+//! and governance chains are kept, so that evidence remains verifiable.
 
 use crate::{
     access::{ActorKind, ActorRef},

@@ -237,8 +237,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// The failure of the rule. The name of a missing field is reported only if the source of the rule contains it,
-    /// because any other name is data of the run.
+    /// The failure of the rule. The name of a missing field is reported only if the source of the rule contains it. Any
+    /// other name is data of the run.
     fn failed(&self, error: EvaluationError) -> FailedRule {
         let missing_field = match error {
             EvaluationError::MissingField(name) => Some(name).filter(|name| self.condition.mentions_field(name)),

@@ -183,7 +183,7 @@ impl Redactor {
         self.find_words(&view_text, |class, range| self.mask_match(class, range, view, &mut replacer, counts));
         let masked = replacer.finish();
         // A mask can end the domain of an address before it. For example, an address directly before a card number is
-        // recognized only after the card number is masked, because digits cannot be the last label of a domain.
+        // recognized only after the card number is masked. Digits cannot be the last label of a domain.
         match masked == text || self.unmasked.contains(&PersonalDataClass::Email) {
             true => masked,
             false => self.mask_emails(&masked, view, counts),

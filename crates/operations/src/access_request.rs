@@ -65,8 +65,8 @@ impl AccessRequests {
     /// the last pending request activates the use case in the same commit.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not grant it, its revision differs from the expected one, it is
-    /// no longer pending, or the connection is invalid.
+    /// In these cases: the request is not found; the caller may not grant it; its revision differs from the expected
+    /// one; it is no longer pending; the connection is invalid.
     pub async fn grant_access_request(
         &self,
         caller: &Caller,
@@ -116,8 +116,8 @@ impl AccessRequests {
     /// Denies a request. Its use case stays pending.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not deny it, its revision differs from the expected one, or it
-    /// is no longer pending.
+    /// In these cases: the request is not found; the caller may not deny it; its revision differs from the expected
+    /// one; it is no longer pending.
     pub async fn deny_access_request(
         &self,
         caller: &Caller,

@@ -123,8 +123,8 @@ impl Connections {
     /// Changes those fields of a connection that the patch contains.
     ///
     /// # Errors
-    /// When the caller may not manage the connection, a field is invalid, the name is taken, or the revision differs
-    /// from the expected one.
+    /// In these cases: the caller may not manage the connection; a field is invalid; the name is taken; the revision
+    /// differs from the expected one.
     pub async fn change_connection(
         &self,
         caller: &Caller,

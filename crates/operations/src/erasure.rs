@@ -142,8 +142,8 @@ impl Erasures {
     /// Approves an erasure. A background task then deletes the texts.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant or is the requester, the erasure is not found, its revision differs
-    /// from the expected one, or it is already decided.
+    /// In these cases: the caller does not manage the tenant or is the requester; the erasure is not found; its
+    /// revision differs from the expected one; it is already decided.
     pub async fn approve_erasure(
         &self,
         caller: &Caller,
@@ -157,8 +157,8 @@ impl Erasures {
     /// Refuses an erasure. The requester can also refuse it, to withdraw the request.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, the erasure is not found, its revision differs from the expected
-    /// one, or it is already decided.
+    /// In these cases: the caller does not manage the tenant; the erasure is not found; its revision differs from the
+    /// expected one; it is already decided.
     pub async fn refuse_erasure(
         &self,
         caller: &Caller,

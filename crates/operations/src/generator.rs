@@ -176,8 +176,8 @@ impl DraftGenerator {
     /// the content.
     ///
     /// # Errors
-    /// When the caller may not create assets in the workspace, this installation executes no synchronous runs, the
-    /// generator has no active release, its policy denies the run, or the generated content is invalid.
+    /// In these cases: the caller may not create assets in the workspace; this installation executes no synchronous
+    /// runs; the generator has no active release; its policy denies the run; the generated content is invalid.
     pub async fn generate_draft(
         &self,
         caller: &Caller,

@@ -99,9 +99,9 @@ impl Rollouts {
     /// lane has ended.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not advance it, the revision differs from the expected one, the
-    /// rollout is not in progress, or the release may take no further lane. One of two concurrent requests is refused,
-    /// so that no lane is skipped.
+    /// In these cases: the release is not found; the caller may not advance it; the revision differs from the expected
+    /// one; the rollout is not in progress; the release may take no further lane. One of two concurrent requests is
+    /// refused, so that no lane is skipped.
     pub async fn advance_rollout(
         &self,
         caller: &Caller,

@@ -324,8 +324,8 @@ impl UseCases {
     /// Activates a use case that awaits access, if all its connections are usable.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not publish it, it does not await access, or a connection is
-    /// not usable.
+    /// In these cases: the use case is not found; the caller may not publish it; it does not await access; a connection
+    /// is not usable.
     pub async fn activate_use_case(
         &self,
         caller: &Caller,

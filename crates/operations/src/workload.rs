@@ -219,7 +219,7 @@ impl Workloads {
     /// workload is refused.
     ///
     /// # Errors
-    /// When the caller may not change the workload, a text is invalid, the status transition is invalid, or the
+    /// In these cases: the caller may not change the workload; a text is invalid; the status transition is invalid; the
     /// revision differs from the expected one.
     pub async fn change_workload(
         &self,

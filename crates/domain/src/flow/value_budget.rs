@@ -1,7 +1,7 @@
 //! The memory budget for the values of a run.
 //!
 //! A short flow can create huge values. A step that repeats the previous output sixty times multiplies its size by
-//! sixty, and the output of six such steps exceeds the memory of any machine. A deadline cannot interrupt these steps,
+//! sixty. The output of six such steps exceeds the memory of any machine. A deadline cannot interrupt these steps,
 //! because they await nothing. Each reference is therefore charged before its value is copied.
 
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! A reference model of releases, lanes and rollouts. Its rules come from the documentation and not from the code under
-//! test, so a difference shows a defect in the model or in the code.
+//! test. A difference therefore shows a defect in the model or in the code.
 //!
 //! The tests of the stores include this file by its path. A shared library such as the testkit would add its
 //! dependencies to the tests of the domain.

@@ -110,9 +110,8 @@ impl Executions {
 impl Executions {
     /// Accepts a run of a workload, and waits for the event that `request.wait` names, at most for the wait budget.
     ///
-    /// # Errors
-    /// When the workload is not found, suspended or retired, the caller is not authorized, or no active release serves
-    /// the lane. For an accepted run, the method succeeds regardless of the run's outcome.
+    /// # Errors In these cases: the workload is not found, suspended or retired; the caller is not authorized; no
+    /// active release serves the lane. For an accepted run, the method succeeds regardless of the run's outcome.
     pub async fn execute(
         &self,
         mode: IdentityMode,

@@ -87,8 +87,8 @@ impl KnowledgeBases {
     /// Adds documents to a knowledge base. A document replaces an existing document of the same name.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
-    /// base, a document is invalid, or the embedding model fails.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; a document is invalid; the embedding model fails.
     pub async fn add_documents(
         &self,
         caller: &Caller,

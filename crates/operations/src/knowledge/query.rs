@@ -37,8 +37,8 @@ impl KnowledgeBases {
     /// refusal is recorded as a fact before the response.
     ///
     /// # Errors
-    /// When the caller may not use tools in that workspace, the caller does not see the knowledge base from there,
-    /// the access contract refuses, or the index cannot be searched.
+    /// In these cases: the caller may not use tools in that workspace; the caller does not see the knowledge base from
+    /// there; the access contract refuses; the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, query: &KnowledgeQuery) -> Result<Retrieval, Failure> {
         let position =
             self.scope_resolver.position_for_new_resource(caller, Operation::CallTool, query.workspace).await?;

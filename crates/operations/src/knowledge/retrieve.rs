@@ -162,8 +162,8 @@ impl KnowledgeBases {
     }
 
     /// Returns chunks that a run retrieved, in any order and without erased chunks. Returns `None` if the current
-    /// access contract does not allow the caller to retrieve in that workspace, or a contract that allowed the run's
-    /// retrieval is no longer in force.
+    /// access contract does not allow the caller to retrieve in that workspace. Also returns `None` if a contract that
+    /// allowed the run's retrieval is no longer in force.
     ///
     /// # Errors
     /// When a store fails.

@@ -30,8 +30,8 @@ impl Notifications {
     /// Sends a text to the inboxes of an audience.
     ///
     /// # Errors
-    /// When the caller may not manage destinations in the whole tenant, a notification setting of the tenant is off,
-    /// a text is invalid, or the audience names an unknown workspace.
+    /// In these cases: the caller may not manage destinations in the whole tenant; a notification setting of the tenant
+    /// is off; a text is invalid; the audience names an unknown workspace.
     pub async fn announce(
         &self,
         caller: &Caller,

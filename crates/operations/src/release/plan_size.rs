@@ -45,8 +45,8 @@ impl PlanSize {
 }
 
 impl Releases {
-    /// Checks that the run plan of the bindings fits into the plan cache, because a plan that does not fit would be
-    /// compiled for each run. [`Self::check_referenced_size`] adds the targets of references.
+    /// Checks that the run plan of the bindings fits into the plan cache. A plan that does not fit would be compiled
+    /// for each run. [`Self::check_referenced_size`] adds the targets of references.
     ///
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.

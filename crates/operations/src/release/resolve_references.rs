@@ -1,5 +1,5 @@
 //! Reference resolution. When a release leaves the draft state, every reference in its bound contents is resolved to
-//! one version, and so are the references in the versions found. The resolved references are stored with the release.
+//! one version. So are the references in the versions found. The resolved references are stored with the release.
 
 use crate::{
     Failure,

@@ -38,8 +38,8 @@ impl Releases {
     /// Rolls a release back on one lane, or on all of its lanes that have an earlier holder.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not roll it back, the release holds no lane, no earlier holder
-    /// exists, or the revision differs from the expected one.
+    /// In these cases: the release is not found; the caller may not roll it back; the release holds no lane; no earlier
+    /// holder exists; the revision differs from the expected one.
     pub async fn roll_back_release(
         &self,
         caller: &Caller,

@@ -74,8 +74,8 @@ impl Releases {
     /// Changes the state of a release.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not make the transition, the state or an unmet requirement does
-    /// not allow the transition, or the revision differs from the expected one.
+    /// In these cases: the release is not found; the caller may not make the transition; the state or an unmet
+    /// requirement does not allow the transition; the revision differs from the expected one.
     pub async fn transition_release(
         &self,
         caller: &Caller,

@@ -90,8 +90,8 @@ impl UseCases {
     /// Generates a bundle plan from a description. Only the run of the generator is stored.
     ///
     /// # Errors
-    /// When the caller may not author use cases and create assets in the workspace, the generator is unavailable, its
-    /// policy denies the run, or the plan is invalid.
+    /// In these cases: the caller may not author use cases and create assets in the workspace; the generator is
+    /// unavailable; its policy denies the run; the plan is invalid.
     pub async fn generate_plan(
         &self,
         caller: &Caller,

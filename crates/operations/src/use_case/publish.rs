@@ -30,8 +30,8 @@ impl UseCases {
     /// requests.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not publish it, it is not a draft, or its model policy is not
-    /// approved or has no account. Also when a connection is missing that the caller itself may create.
+    /// In these cases: the use case is not found; the caller may not publish it; it is not a draft; its model policy is
+    /// not approved or has no account. Also when a connection is missing that the caller itself may create.
     pub async fn publish_use_case(
         &self,
         caller: &Caller,

@@ -57,8 +57,8 @@ impl UseCases {
     /// Refines a draft. One commit creates the successor, archives the predecessor and stores the key.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not author it, its revision differs from the expected one, it
-    /// is not a draft, or the description is not the original one. Also when the key was used for another request,
+    /// In these cases: the use case is not found; the caller may not author it; its revision differs from the expected
+    /// one; it is not a draft; the description is not the original one. Also when the key was used for another request,
     /// the generator is unavailable, or its plan is invalid or has redacted references.
     pub async fn refine_use_case(
         &self,
