@@ -160,8 +160,9 @@ impl EvidenceBundles {
 
     /// Returns the signed summary of a release.
     ///
-    /// # Errors In these cases: the caller may not see the release or the contents of its versions; no checkpoint
-    /// covers its facts yet; a store or the signer fails.
+    /// # Errors
+    /// In these cases: the caller may not see the release or the contents of its versions; no checkpoint covers its
+    /// facts yet; a store or the signer fails.
     pub async fn sign_release_summary(&self, caller: &Caller, id: ReleaseId) -> Result<String, Failure> {
         let operation = Operation::ReadReleaseBundle;
         let (scope, _, release_with_deployment) = self.releases.authorize_release(caller, operation, id).await?;

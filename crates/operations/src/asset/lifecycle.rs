@@ -51,8 +51,9 @@ impl Assets {
     /// Changes the lifecycle state of an asset. An archival is refused while a draft, reviewed or active release binds
     /// a version of the asset.
     ///
-    /// # Errors In these cases: the caller does not see the asset from that workspace or may not edit it; the state of
-    /// the asset does not allow the change; the revision of the asset changed.
+    /// # Errors
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the state of the asset
+    /// does not allow the change; the revision of the asset changed.
     pub async fn change_lifecycle(
         &self,
         caller: &Caller,

@@ -110,8 +110,9 @@ impl Executions {
 impl Executions {
     /// Accepts a run of a workload, and waits for the event that `request.wait` names, at most for the wait budget.
     ///
-    /// # Errors In these cases: the workload is not found, suspended or retired; the caller is not authorized; no
-    /// active release serves the lane. For an accepted run, the method succeeds regardless of the run's outcome.
+    /// # Errors
+    /// In these cases: the workload is not found, suspended or retired; the caller is not authorized; no active release
+    /// serves the lane. For an accepted run, the method succeeds regardless of the run's outcome.
     pub async fn execute(
         &self,
         mode: IdentityMode,

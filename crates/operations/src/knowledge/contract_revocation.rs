@@ -23,8 +23,9 @@ impl KnowledgeBases {
     /// Revokes an access contract of a knowledge base. From the commit on, the contract allows no access in any
     /// process. Revoking it again returns the first revocation.
     ///
-    /// # Errors In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is
-    /// not a knowledge base; the knowledge base has no contract of that name.
+    /// # Errors
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; the knowledge base has no contract of that name.
     pub async fn revoke_contract(
         &self,
         caller: &Caller,

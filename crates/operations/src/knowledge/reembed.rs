@@ -52,8 +52,9 @@ impl KnowledgeBases {
     /// Embeds at most `limit` chunks that have no vector of the configured model; a large knowledge base requires
     /// several calls. Until the last of these calls, searches use the revision before the first call.
     ///
-    /// # Errors In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is
-    /// not a knowledge base; the embedding model fails.
+    /// # Errors
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; the embedding model fails.
     pub async fn reembed_next_chunks(
         &self,
         caller: &Caller,

@@ -28,9 +28,10 @@ impl Assets {
     /// Renders a template that is not stored, with the assets that a version would currently include. The asset of the
     /// template must be visible from `from_workspace`, or from any workspace if this argument is `None`.
     ///
-    /// # Errors Not found when the caller does not see the asset; also in these cases: the asset is not a prompt
-    /// template; a version with the content would be refused; the caller does not see an included asset; an argument
-    /// has the wrong name or type.
+    /// # Errors
+    /// Not found when the caller does not see the asset; also in these cases: the asset is not a prompt template; a
+    /// version with the content would be refused; the caller does not see an included asset; an argument has the wrong
+    /// name or type.
     pub async fn preview_prompt(
         &self,
         caller: &Caller,
