@@ -153,8 +153,7 @@ impl Notifications {
         }
     }
 
-    /// Authorizes an operation on the caller's own data, for a caller that has the permission in any scope of the
-    /// tenant.
+    /// Authorizes an operation on the caller's own data. The permission may apply in any scope of the tenant.
     async fn authorize_own(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
         let (scope, _) = authorize::authorize_list(caller, operation)?;
         self.require_enabled(scope).await?;
@@ -268,8 +267,7 @@ impl Notifications {
         Ok((scope, preference_scope))
     }
 
-    /// Authorizes an operation on a workload of this workspace. A workload of another workspace is reported as not
-    /// found.
+    /// Authorizes an operation on a workload of this workspace. Workloads of other workspaces are not found.
     async fn authorize_workload(
         &self,
         caller: &Caller,

@@ -214,8 +214,7 @@ fn analyzes_known_paths_of_partial_flows() {
     // Step `a` refers to a step that always runs later. This is reported even though another target is unknown.
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
     assert_eq!(sorted_problems(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
-    // A step of unknown type either continues with the next step or ends the run. In both cases, step `d` is
-    // unreachable.
+    // A step of unknown type may continue with step `c` or end the run. In both cases, step `d` is unreachable.
     let unknown_type = "  - {id: b, type: odd}\n".to_owned();
     let text = flow(&[task("a", ""), unknown_type.clone(), end("c"), end("d")]);
     assert_eq!(sorted_problems(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
@@ -233,8 +232,7 @@ fn analyzes_known_paths_of_partial_flows() {
 fn unreadable_parts_cause_no_other_problems() {
     let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
-    // A broken step could be the missing target, or contain the missing edge, once it is corrected. No further problem
-    // is therefore reported.
+    // Nothing more is reported, because a corrected step could be the missing target or contain the missing edge.
     for (step, code) in [
         ("  - 7\n", "wrong_type"),
         ("  - {type: task, action: evaluate_policy, next: z}\n", "missing_key"),

@@ -47,8 +47,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// Maximum number of bytes that a serving thread processes itself; larger work runs on the blocking pool. These bytes
-/// take some milliseconds.
+/// Maximum number of bytes that a serving thread processes itself, in some milliseconds. The blocking pool takes more.
 pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
@@ -303,8 +302,7 @@ impl ActiveRun {
         }
     }
 
-    /// Renews the lease whenever a third of its duration has passed or `recheck` is notified. Returns only when the run
-    /// must stop.
+    /// Renews the lease after each third of its duration and on each `recheck`. Returns only when the run must stop.
     pub(super) async fn renew_lease(&self, recheck: &Notify) -> Interruption {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
