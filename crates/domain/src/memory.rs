@@ -251,7 +251,7 @@ pub struct BoundMemory {
 pub struct StoredTurn {
     /// The run that produced the turn.
     pub execution_id: ExecutionId,
-    /// The text of the person.
+    /// The message of the person, see [`question_of`].
     pub question: String,
     /// The text of the response.
     pub response: String,

@@ -259,7 +259,7 @@ impl EvidenceBundles {
         Ok(BundledRelease { digest_text: release.digest_text(), bindings, references })
     }
 
-    /// Returns the canonical bytes of a version, unless they would exceed the size limit of the bundle.
+    /// Returns the canonical bytes of an asset version; `None` if they would exceed the size limit of the bundle.
     async fn content(
         &self,
         scope: TenantScope,

@@ -92,7 +92,7 @@ pub struct PreferenceContext {
     pub environment: Option<Slug>,
 }
 
-/// The explicit settings of a scope.
+/// The settings that were set explicitly in one scope, without the settings that the scope inherits.
 #[derive(Clone, Debug)]
 pub struct ExplicitSettings<T> {
     /// The settings that were set in this scope.

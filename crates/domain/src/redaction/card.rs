@@ -10,7 +10,7 @@ const LAYOUTS: [&[usize]; 7] =
 
 /// The end of the card number that starts at this position, if any.
 pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
-    // These digits are the fraction of a decimal number.
+    // Digits after a full stop are the fraction of a decimal number, not a card number.
     if !position.starts_word() || position.previous_char() == Some('.') {
         return None;
     }

@@ -43,8 +43,8 @@ fn text(position: Position<'_>, end: usize) -> &str {
     position.rest().get(..end.saturating_sub(position.offset())).unwrap_or_default()
 }
 
-/// The end of the run of address characters, without a final `.` or `:` that ends the sentence. Returns `None` if the
-/// run is too long or continues with letters, or if its final `.` or `:` does not end a sentence.
+/// Finds the end of the address that starts at this position, without a final `.` or `:` that ends the sentence. `None`
+/// if the address is too long or continues with letters, or if its final `.` or `:` does not end a sentence.
 fn address_end(position: Position<'_>, max_length: usize, is_address_byte: impl Fn(u8) -> bool) -> Option<usize> {
     let length = position.rest().bytes().take(max_length + 2).take_while(|byte| is_address_byte(*byte)).count();
     let end = position.offset() + length;

@@ -82,7 +82,8 @@ impl NationalId {
     }
 }
 
-/// The letters and digits that match a form, in upper case and without separators, with the end of the match.
+/// Matches the text at this position against a [`NationalId::form`]. Returns the letters and digits, in upper case and
+/// without separators, and the end of the match.
 fn match_form(position: Position<'_>, form: &str) -> Option<(String, usize)> {
     let (mut characters, mut end) = (String::with_capacity(form.len()), position.offset());
     for form_char in form.chars() {
@@ -112,14 +113,15 @@ fn match_form(position: Position<'_>, form: &str) -> Option<(String, usize)> {
     Some((characters, end))
 }
 
-/// Whether the number can be issued; some areas, groups and serial numbers never are.
+/// Whether a US social security number can be issued. Some areas, groups and serial numbers are never issued.
 fn is_us_ssn(digits: &str) -> bool {
     let part = |start: usize, end: usize| digits.get(start..end).unwrap_or_default();
     let area = part(0, 3);
     !matches!(area, "" | "000" | "666") && !area.starts_with('9') && part(3, 5) != "00" && part(5, 9) != "0000"
 }
 
-/// Whether the prefix can be issued; some letters and prefixes never are.
+/// Whether a UK national insurance number has a prefix that can be issued, and a valid suffix. Some letters and
+/// prefixes are never issued.
 fn is_uk_nino(characters: &str) -> bool {
     let Some(prefix) = characters.get(..2) else { return false };
     let is_never_issued = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
@@ -166,7 +168,8 @@ fn is_es_dni(characters: &str) -> bool {
     remainder.and_then(|remainder| "TRWAGMYFPDXBNJZSQVHLCKE".get(remainder..=remainder)) == Some(letter)
 }
 
-/// Whether the number is valid. Its first letter stands for a digit; then the rules of the identity document apply.
+/// Whether an identity number of a foreigner in Spain is valid. Its first letter stands for a digit. With this digit,
+/// the number must satisfy the rule of the identity document.
 fn is_es_nie(characters: &str) -> bool {
     let first_digit = match characters.get(..1) {
         Some("X") => "0",

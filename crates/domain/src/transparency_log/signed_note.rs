@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 /// The maximum length of a signed note, in bytes.
 const MAX_NOTE_BYTES: usize = 64 << 10;
-/// The maximum number of signatures of a note. Implementations must accept at least 16.
+/// The maximum number of signatures of a note. The specification requires a limit of at least 16.
 const MAX_SIGNATURES: usize = 64;
 /// The start of each signature line: an em dash and a space.
 const SIGNATURE_PREFIX: &str = "\u{2014} ";

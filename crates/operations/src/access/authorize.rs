@@ -110,8 +110,8 @@ pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: Tenant
     if caller.tenant == id {
         return authorize(caller, operation, &ResourcePosition::tenant(id));
     }
-    // Platform operators see every tenant, even if the request belongs to another tenant. Their permissions are
-    // checked on the tenant of the settings.
+    // Platform operators see every tenant, even if the request belongs to another tenant. The permission to change the
+    // settings is checked on the tenant that has these settings.
     authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION).map_err(|_| Failure::NotFound)?;
     let (Requirement::Platform(required) | Requirement::Tenant(required)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));

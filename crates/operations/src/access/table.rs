@@ -5,7 +5,7 @@ use fairway_domain::access::Permission;
 /// The permissions that an operation requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requirement {
-    /// No permission.
+    /// The operation requires no permission.
     Nothing,
     /// Any role in the tenant.
     Membership,

@@ -1,4 +1,4 @@
-//! Differences between versions.
+//! Differences between two versions of an asset.
 
 use crate::{
     Failure,

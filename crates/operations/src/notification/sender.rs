@@ -88,8 +88,8 @@ impl NotificationSender {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims due deliveries, at most one for each free slot. Lanes with the maximum number of attempts are skipped,
-    /// and tenants that have used their share.
+    /// Claims due deliveries, at most one for each free slot. The claim skips lanes with the maximum number of
+    /// attempts, and tenants that have used their share of the attempts.
     ///
     /// # Errors
     /// When the store fails.

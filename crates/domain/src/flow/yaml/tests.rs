@@ -116,7 +116,8 @@ fn limits_alias_expansion() {
     let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(", "));
     assert_eq!(read(&long).unwrap_err().code, "yaml_expansion");
     let wide = read(&format!("a: 1\nb: [{}]", "0,".repeat(MAX_INDICATORS))).unwrap_err();
-    // Two colons and a bracket precede the commas and also count as indicators.
+    // Line 2 exceeds the limit at column 80000: two colons and an opening bracket precede the commas, and they also
+    // count as indicators.
     assert_eq!((wide.code, wide.line, wide.column), ("yaml_expansion", Some(2), Some(80_000)));
     assert_eq!(read("a: &a {x: 1}\nb: *a\n").unwrap(), json!({"a": {"x": 1}, "b": {"x": 1}}));
 }

@@ -81,7 +81,8 @@ fn defect_at(index: usize, cause: LogDefectCause) -> Option<LogDefect> {
     Some(LogDefect { first: index as u64, last: index as u64, cause })
 }
 
-/// Sizes of checkpoint and log near the sizes of full tiles.
+/// Pairs of the size of a checkpoint and the size of its log. Many are near multiples of 256, the number of hashes in a
+/// full tile.
 const SIZES: [(usize, usize); 9] =
     [(1, 1), (5, 5), (255, 256), (256, 256), (256, 300), (300, 300), (300, 900), (700, 750), (1_024, 1_025)];
 

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 
 /// Delay after the first failed attempt to store something about a run; it doubles with each attempt.
 pub(in crate::execution) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Maximum delay between two such attempts.
+/// Maximum delay between two attempts to store something about a run.
 pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// When the engine stores the progress of a run.
