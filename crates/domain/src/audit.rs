@@ -71,17 +71,17 @@ macro_rules! fact_kinds {
 }
 
 fact_kinds! {
-    /// A tenant was created.
+    /// A tenant was created. The detail contains its slug.
     TenantCreated = "tenant.created",
     /// A tenant's settings changed.
     TenantConfigured = "tenant.configured",
-    /// A workspace was created.
+    /// A workspace was created, with its built-in assistant.
     WorkspaceCreated = "workspace.created",
     /// The settings of an environment changed.
     EnvironmentConfigured = "environment.configured",
-    /// A role was granted.
+    /// A principal received a role in a scope.
     RoleBindingCreated = "role_binding.created",
-    /// A granted role was revoked.
+    /// A principal lost a role in a scope.
     RoleBindingDeleted = "role_binding.deleted",
     /// A subject of an issuer was pinned to an actor name.
     IdentityPinned = "identity.pinned",
@@ -103,7 +103,7 @@ fact_kinds! {
     ShareLinkCreated = "share_link.created",
     /// A share link was revoked.
     ShareLinkRevoked = "share_link.revoked",
-    /// An asset was created.
+    /// An asset was created, without a version.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.
     AssetLifecycleChanged = "asset.moved",
@@ -133,17 +133,17 @@ fact_kinds! {
     ContractRevoked = "access_contract.revoked",
     /// A flow was created: an asset with its first version.
     FlowCreated = "flow.created",
-    /// A workload was created.
+    /// A workload was created, other than with a workspace or by the publication of a use case.
     WorkloadCreated = "workload.created",
     /// A workload was updated, suspended, resumed or retired.
     WorkloadChanged = "workload.changed",
-    /// A release was drafted.
+    /// A release was created as a draft.
     ReleaseCreated = "release.created",
     /// A version was bound to a draft.
     ReleaseBindingAdded = "release.binding_added",
     /// A binding was removed from a draft.
     ReleaseBindingRemoved = "release.binding_removed",
-    /// A release changed its state.
+    /// A release changed its state, for example from draft to review.
     ReleaseTransitioned = "release.transitioned",
     /// A release was rolled back, and earlier releases hold its lanes again.
     ReleaseRolledBack = "release.rolled_back",
@@ -163,9 +163,9 @@ fact_kinds! {
     CodeAccepted = "execution.code_accepted",
     /// A person resolved a run whose outcome was unknown.
     ExecutionResolved = "execution.settled",
-    /// A run ended.
+    /// A run ended. The detail contains its outcome.
     ExecutionEnded = "execution.ended",
-    /// A policy denied a run.
+    /// A policy denied a run. The detail contains the reason code.
     ExecutionDenied = "execution.denied",
     /// The steps of a run finished; its answer awaits human review.
     ExecutionReviewRequested = "execution.review_asked",
@@ -201,9 +201,9 @@ fact_kinds! {
     UseCaseCreated = "use_case.created",
     /// A use case was refined: a successor replaced it.
     UseCaseRefined = "use_case.refined",
-    /// A use case was published.
+    /// A use case was published. It is now active, or awaits access to connections.
     UseCasePublished = "use_case.published",
-    /// A use case was activated.
+    /// A use case that awaited access to connections was activated.
     UseCaseActivated = "use_case.activated",
     /// A use case was archived.
     UseCaseArchived = "use_case.archived",

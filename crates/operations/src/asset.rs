@@ -1,4 +1,4 @@
-//! Assets and their versions.
+//! Operations on assets and their versions.
 
 mod artifacts;
 mod diff;

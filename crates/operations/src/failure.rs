@@ -115,7 +115,7 @@ pub enum Failure {
     /// The content of a version has no canonical form (RFC 8785).
     #[error(transparent)]
     Canonical(#[from] CanonicalRefusal),
-    /// The flow is invalid.
+    /// The content of a flow is invalid. Contains all problems that were found, with their positions.
     #[error("the flow is invalid")]
     Flow(Vec<FlowProblem>),
     /// Refusal of a change to documents or access contracts.
@@ -145,7 +145,7 @@ pub enum Failure {
     /// Refusal to run a workload.
     #[error(transparent)]
     Run(#[from] RunRefusal),
-    /// A connection is invalid.
+    /// A field of a connection is invalid.
     #[error(transparent)]
     Connection(#[from] ConnectionRefusal),
     /// Refusal of a decision on an access request.
@@ -172,7 +172,7 @@ pub enum Failure {
     /// The delivery has not failed, so it cannot be retried.
     #[error(transparent)]
     DeliveryNotFailed(#[from] DeliveryNotFailed),
-    /// An announcement is invalid.
+    /// The title, the body or the audience of an announcement is invalid.
     #[error(transparent)]
     Announcement(#[from] AnnouncementRefusal),
     /// Refusal to review the answer of a run.
@@ -187,7 +187,7 @@ pub enum Failure {
     /// An operation of the database failed. Its fault states whether a retry can succeed.
     #[error(transparent)]
     Store(StoreError),
-    /// The artifact store failed.
+    /// The artifact store is unavailable, or contains other bytes under the path of an artifact.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
     /// The artifact store returned bytes that do not match the checksum in the database.
@@ -211,10 +211,10 @@ pub enum Failure {
 /// Reason why a run is not accepted, read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunRefusal {
-    /// The workload is suspended.
+    /// The workload is suspended, so it accepts no runs until it is resumed.
     #[error("the workload is suspended")]
     Suspended,
-    /// The workload is retired.
+    /// The workload is retired, so it accepts no more runs.
     #[error("the workload is retired")]
     Retired,
     /// No release serves the lane of the run.

@@ -164,8 +164,8 @@ impl Releases {
     /// Creates a release as a draft.
     ///
     /// # Errors
-    /// When the workload or the policy bundle is not found, the caller may not create releases of the workload, or
-    /// the workload is retired.
+    /// In these cases: the workload or the policy bundle is not found; the caller may not create releases of the
+    /// workload; the workload is retired.
     pub async fn create_release(
         &self,
         caller: &Caller,

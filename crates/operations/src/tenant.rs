@@ -1,4 +1,4 @@
-//! Operations on tenants.
+//! Operations on tenants and their settings.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
@@ -110,8 +110,8 @@ impl Tenants {
     /// Changes a tenant's settings.
     ///
     /// # Errors
-    /// As [`Self::tenant_settings`]; also when a caller without platform management changes hosts, a host is invalid
-    /// or belongs to another tenant or the operator, or the settings changed concurrently.
+    /// As [`Self::tenant_settings`]. Also in these cases: a caller without platform management changes hosts; a host is
+    /// invalid or belongs to another tenant or the operator; the settings changed concurrently.
     pub async fn change_tenant_settings(
         &self,
         caller: &Caller,

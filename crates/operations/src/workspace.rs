@@ -1,4 +1,4 @@
-//! Operations on workspaces.
+//! Operations that list, read and create workspaces.
 
 use crate::{
     Failure, MaybeReplayed, Stores,

@@ -88,8 +88,8 @@ pub trait DocumentStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError>;
     /// Stores new vectors of chunks, and returns the index revision that they create. Fails with `Stale` if documents
-    /// were added or embedded since the decision, a chunk is no longer current, or the knowledge base no longer accepts
-    /// documents.
+    /// were added or embedded since the decision, or a chunk is no longer current. Also fails with `Stale` if the
+    /// knowledge base no longer accepts documents.
     async fn commit_reembedding(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Revocation of access contracts.
+//! Revocation of the access contracts of knowledge bases.
 
 use crate::{
     Failure, MaybeReplayed,

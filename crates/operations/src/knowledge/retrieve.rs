@@ -195,8 +195,8 @@ impl KnowledgeBases {
     /// Retrieves the chunks that match a query best.
     ///
     /// # Errors
-    /// When the access contract refuses, the index cannot be searched with the strategy of the knowledge base, or a
-    /// store or the model fails.
+    /// In these cases: the access contract refuses; the index cannot be searched with the strategy of the knowledge
+    /// base; a store or the model fails.
     pub async fn retrieve(
         &self,
         scope: TenantScope,

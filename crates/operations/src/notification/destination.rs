@@ -70,8 +70,8 @@ impl Notifications {
     /// Creates a destination.
     ///
     /// # Errors
-    /// As [`Self::list_destinations`]; also when a field is invalid, the scope already has a destination of this type
-    /// and name, or the scope has reached its maximum number of destinations.
+    /// As [`Self::list_destinations`]. Also in these cases: a field is invalid; the scope already has a destination of
+    /// this type and name; the scope has reached its maximum number of destinations.
     pub async fn create_destination(
         &self,
         caller: &Caller,

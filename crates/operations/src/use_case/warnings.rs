@@ -1,4 +1,4 @@
-//! Warnings about generated plans.
+//! Warnings about generated plans: inputs that the reused policy bundle reads, but that the plan lacks.
 
 use super::{UseCases, generate::GenerationInput};
 use crate::Failure;
