@@ -1,4 +1,4 @@
-//! Warnings about generated plans: inputs that the reused policy bundle reads, but that the plan lacks.
+//! Warnings about generated plans: their assumptions and omissions, and inputs that the reused policy bundle needs.
 
 use super::{UseCases, generate::GenerationInput};
 use crate::Failure;
