@@ -96,9 +96,9 @@ fn canonical() {
     });
 }
 
-/// Measures a policy of a hundred rules. Each rule has two comparisons and one membership test, all of which are
-/// evaluated. The ten inputs are converted anew for each decision. In the second row almost every condition
-/// compares a fraction with a whole number last, which only the interpreter can evaluate.
+/// Measures a policy of a hundred rules. Each rule has two comparisons and one membership test, and all conditions are
+/// evaluated. The ten inputs are converted anew for each decision. In the second row, each condition ends with a
+/// comparison of a fraction with a whole number, which only the interpreter can evaluate.
 fn policy() {
     decisions("policy of 100 rules, 10 inputs", "", Target::Tail(100.0));
     decisions("the same, by the interpreter", " || inputs.score == 1", Target::Tail(1_000.0));

@@ -20,24 +20,24 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// The status of an access request.
+/// The status of an access request, from its creation to a decision or withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessRequestStatus {
-    /// The platform team has not decided the request.
+    /// The platform team has not decided yet.
     Pending,
     /// The platform team granted the request, and the connection exists.
     Granted,
     /// The platform team refused the request.
     Denied,
-    /// The use case no longer needs a decision.
+    /// The request needs no decision any more, because its use case became active, was reopened or was archived.
     Withdrawn,
 }
 
 impl AccessRequestStatus {
-    /// Every value.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Granted, Self::Denied, Self::Withdrawn];
 
-    /// The wire form.
+    /// The wire form, such as `pending`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl AccessRequestStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -62,27 +62,27 @@ pub struct AccessRequest(pub(crate) AccessRequestRecord);
 /// The fields of [`AccessRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessRequestRecord {
-    /// The identifier of the request.
+    /// The identifier by which the request is decided and read.
     pub access_request_id: AccessRequestId,
     /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
     /// The use case that needs the connection.
     pub use_case_id: UseCaseId,
-    /// The name of the connection.
+    /// The name of the connection that the use case needs.
     pub connection_name: String,
-    /// The status.
+    /// Whether the request is pending, or how it ended.
     pub status: AccessRequestStatus,
-    /// The connection, once granted.
+    /// The connection that the grant created or changed; `None` until the grant.
     pub connection_id: Option<ConnectionId>,
-    /// The reason of a denial.
+    /// The reason of a denial, if the decider stated one.
     pub reason: Option<Note>,
     /// The actor that published the use case.
     pub requested_by: ActorRef,
     /// When the request was created.
     pub created_at: Timestamp,
-    /// The actor that decided or withdrew the request.
+    /// The actor that decided or withdrew the request; `None` while it is pending.
     pub decided_by: Option<ActorRef>,
-    /// When the request was decided or withdrawn.
+    /// When the request was decided or withdrawn; `None` while it is pending.
     pub decided_at: Option<Timestamp>,
     /// Increments with each change.
     pub revision: Revision,
@@ -96,7 +96,7 @@ pub enum AccessRequestRefusal {
     /// The request was decided or withdrawn before.
     #[error("the request is no longer pending")]
     NotPending {
-        /// The current status.
+        /// The status in which the request already is.
         status: AccessRequestStatus,
     },
     /// The connection to grant is invalid.
@@ -104,14 +104,15 @@ pub enum AccessRequestRefusal {
     Connection(#[from] ConnectionRefusal),
 }
 
-/// The settings that a grant specifies for its connection.
+/// The settings that a grant specifies for its connection. An omitted setting takes its default for a new connection,
+/// and leaves an existing connection unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GrantedSettings {
-    /// References to the secrets of the connection; none by default.
+    /// References to the secrets of the connection; a new connection has none by default.
     pub secret_bindings: Option<SecretBindings>,
-    /// The kind of system; `other` by default.
+    /// The kind of system; `other` by default for a new connection.
     pub kind: Option<ConnectorKind>,
-    /// The address of the system; none by default.
+    /// The address of the system; a new connection has none by default.
     pub endpoint: Option<String>,
 }
 
@@ -128,8 +129,8 @@ impl GrantedSettings {
         }
     }
 
-    /// The patch of an existing connection: the specified settings, the status `active`, and no expiry date if that
-    /// date has passed.
+    /// The patch for an existing connection: the specified settings and the status `active`. It removes an expiry date
+    /// that has passed.
     fn into_patch(self, existing: &ConnectionWithExpiry) -> ConnectionPatch {
         ConnectionPatch {
             name: None,
@@ -142,34 +143,34 @@ impl GrantedSettings {
     }
 }
 
-/// The connection of a grant.
+/// The connection that a grant creates or changes.
 struct GrantedConnection {
     connection: Connection,
-    /// The revision of an existing connection that the decision was made on; `None` for a new connection.
+    /// The revision of the existing connection on which the decision is based; `None` for a new connection.
     expected_revision: Option<Revision>,
-    /// The part of the grant's fact that describes the change of the connection. It contains names of keys and no
+    /// The part of the grant's fact that describes the change of the connection. It contains the names of keys, and no
     /// values.
     fact_detail: Map<String, Value>,
 }
 
-/// The state after a grant: the request, its connection and its use case. Also the revisions on which the decision was
-/// made.
+/// The state after a grant: the request, its connection and its use case, with the revisions on which the decision is
+/// based.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AccessGrantOutcome {
     /// The granted request.
     pub request: AccessRequest,
-    /// The connection.
+    /// The created or changed connection.
     pub connection: Connection,
-    /// The revision of the existing connection that the decision was made on; `None` for a new connection.
+    /// The revision of the existing connection on which the decision is based; `None` for a new connection.
     pub expected_connection_revision: Option<Revision>,
-    /// The use case. The grant that makes its last connection usable also activates it.
+    /// The use case. It is now active if the grant made its last unusable connection usable.
     pub use_case: UseCase,
-    /// The revision of the use case that the decision was made on.
+    /// The revision of the use case on which the decision is based.
     pub expected_use_case_revision: Revision,
 }
 
 impl AccessRequest {
-    /// A new request of a use case. The publication of the use case records its fact.
+    /// A new request of a use case. It has no fact of its own, because the fact of the publication covers it.
     pub(crate) fn for_use_case(
         id: AccessRequestId,
         use_case: &UseCase,
@@ -205,9 +206,10 @@ impl AccessRequest {
         }
     }
 
-    /// Grants the request. The grant creates the connection, or changes an existing one to the specified settings and
-    /// makes it usable. `connections` are the connections of the workspace that the use case names. If all of them are
-    /// usable after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
+    /// Grants the request. The grant creates the connection, or changes the existing connection of this name to the
+    /// specified settings and makes it usable. `connections` are the connections of the workspace that the use case
+    /// names. If all of them are usable after the grant, the same commit activates the use case and withdraws its other
+    /// requests.
     ///
     /// # Errors
     /// When the request is not pending, or the connection is invalid.
@@ -294,7 +296,7 @@ impl AccessRequest {
     }
 }
 
-/// Decides a grant of an existing connection, whose settings the grant changes or leaves unchanged.
+/// Decides on a grant whose connection already exists; the grant may change its settings.
 fn grant_existing(
     existing: &ConnectionWithExpiry,
     settings: GrantedSettings,
@@ -309,17 +311,17 @@ fn grant_existing(
     Ok(GrantedConnection { connection, expected_revision: Some(existing.revision), fact_detail })
 }
 
-/// The detail of the connection in the grant's fact: the kind of change, and the detail that a fact of this change
-/// alone would have.
+/// The detail of the connection in the grant's fact: `change`, and the detail that the fact of this change would have
+/// without a grant.
 fn fact_detail(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
     detail.insert("change".to_owned(), json!(change));
     detail
 }
 
-/// Stores access requests.
+/// Stores access requests and the decisions on them.
 #[async_trait]
 pub trait AccessRequestStore: Send + Sync {
-    /// Finds a request by its identifier.
+    /// Finds a request by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError>;
     /// A page of a workspace's requests, newest first.
     async fn list(

@@ -1,14 +1,14 @@
 //! Rate limiting of anonymous requests: a burst, and then a sustained rate.
 //!
-//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time
-//! by one interval. A request is refused if the new time would exceed the present by more than a burst. The
-//! theoretical arrival time is the only state that is stored for a client.
+//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time by one
+//! interval. A request is refused if the advanced time would be later than the present by more than the duration of a
+//! burst. The theoretical arrival time is the only state that is stored for a client.
 
 use crate::{client_address::ClientAddress, id::WorkloadId, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
 use std::time::Duration;
 
-/// The quota of requests of a rate limit.
+/// The quota of a rate limit: a sustained rate and a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
     /// The sustained number of requests per minute; at least one.
@@ -24,14 +24,14 @@ impl Quota {
         Duration::from_secs(60) / self.per_minute.max(1)
     }
 
-    /// The time that a burst of requests takes at the sustained rate.
+    /// The time in which the sustained rate allows as many requests as a burst.
     #[must_use]
     pub fn burst_duration(self) -> Duration {
         self.interval() * self.burst.max(1)
     }
 
-    /// The number of requests that are allowed now, if the theoretical arrival time is later than the present by
-    /// `lead`.
+    /// The number of requests that are allowed now. `lead` is the time by which the theoretical arrival time is later
+    /// than the present.
     #[must_use]
     pub fn available_requests(self, lead: Duration) -> u32 {
         let available = self.burst_duration().saturating_sub(lead).as_nanos() / self.interval().as_nanos().max(1);
@@ -39,18 +39,18 @@ impl Quota {
     }
 }
 
-/// The subject of a rate limit: a client together with a resource.
+/// The requests that a rate limit counts together: those of one client to one resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RateLimitKey {
     /// Requests of a client to a public workload.
     PublicWorkload(WorkloadId, ClientAddress),
-    /// Requests of a client with unknown tokens.
+    /// Requests of a client that present unknown tokens.
     UnknownTokens(ClientAddress),
 }
 
 impl RateLimitKey {
-    /// The key under which the state is stored. It is a hash, from which an address can be recovered only by
-    /// exhaustive search.
+    /// The key under which the state is stored. It is a hash, so the client's address can be found only by trying all
+    /// addresses.
     #[must_use]
     pub fn storage_key(&self) -> [u8; 32] {
         let (name, address) = match self {
@@ -89,7 +89,7 @@ pub trait RateLimitStore: Send + Sync {
         key: &RateLimitKey,
         quota: Quota,
     ) -> Result<RateLimitDecision, StoreError>;
-    /// Deletes the state of clients whose full burst is available again, and returns their number.
+    /// Deletes the state of clients that could send a full burst now, because it has no effect; returns their number.
     async fn delete_idle(&self) -> Result<u64, StoreError>;
 }
 

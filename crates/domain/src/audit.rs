@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// The context that each decision records: fact identifier, time, actor and request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// The identifier for the decision's fact.
+    /// The identifier that the fact of the decision receives.
     pub fact_id: FactId,
     /// The time of the decision.
     pub at: Timestamp,
@@ -29,7 +29,7 @@ pub struct Stamp {
     pub request_id: RequestId,
 }
 
-/// The subject of a fact.
+/// The resource that a fact concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Subject {
     /// The resource type, such as `release`.
@@ -40,14 +40,14 @@ pub struct Subject {
 
 macro_rules! fact_kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
-        /// The kinds of facts.
+        /// The kinds of facts, named after the events that they record.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum FactKind {
             $($(#[$doc])* $name,)*
         }
 
         impl FactKind {
-            /// Every kind.
+            /// Every kind, in the order of declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// The stored form: `noun.event`.
@@ -58,7 +58,7 @@ macro_rules! fact_kinds {
                 }
             }
 
-            /// Parses the stored form.
+            /// Parses the stored form; `None` for any other text.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
@@ -71,23 +71,23 @@ macro_rules! fact_kinds {
 }
 
 fact_kinds! {
-    /// A tenant was created.
+    /// A tenant was created. The detail contains its slug.
     TenantCreated = "tenant.created",
     /// A tenant's settings changed.
     TenantConfigured = "tenant.configured",
-    /// A workspace was created.
+    /// A workspace was created, with its built-in assistant.
     WorkspaceCreated = "workspace.created",
     /// The settings of an environment changed.
     EnvironmentConfigured = "environment.configured",
-    /// A role was granted.
+    /// A principal received a role in a scope.
     RoleBindingCreated = "role_binding.created",
-    /// A granted role was revoked.
+    /// A principal lost a role in a scope.
     RoleBindingDeleted = "role_binding.deleted",
     /// A subject of an issuer was pinned to an actor name.
     IdentityPinned = "identity.pinned",
     /// An identity was refused, because another subject has its actor name.
     IdentityRefused = "identity.refused",
-    /// The server authenticated an administrator whom the configuration names.
+    /// The server authenticated an administrator whom the configuration names instead of a role binding.
     BootstrapAdminSeen = "identity.bootstrap_admin_seen",
     /// A person signed in with a browser.
     SessionStarted = "session.started",
@@ -103,7 +103,7 @@ fact_kinds! {
     ShareLinkCreated = "share_link.created",
     /// A share link was revoked.
     ShareLinkRevoked = "share_link.revoked",
-    /// An asset was created.
+    /// An asset was created, without a version.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.
     AssetLifecycleChanged = "asset.moved",
@@ -133,23 +133,23 @@ fact_kinds! {
     ContractRevoked = "access_contract.revoked",
     /// A flow was created: an asset with its first version.
     FlowCreated = "flow.created",
-    /// A workload was created.
+    /// A workload was created, other than with a workspace or by the publication of a use case.
     WorkloadCreated = "workload.created",
     /// A workload was updated, suspended, resumed or retired.
     WorkloadChanged = "workload.changed",
-    /// A release was drafted.
+    /// A release was created as a draft.
     ReleaseCreated = "release.created",
     /// A version was bound to a draft.
     ReleaseBindingAdded = "release.binding_added",
-    /// A version was removed from a draft.
+    /// A binding was removed from a draft.
     ReleaseBindingRemoved = "release.binding_removed",
-    /// A release changed its state.
+    /// A release changed its state, for example from draft to review.
     ReleaseTransitioned = "release.transitioned",
     /// A release was rolled back, and earlier releases hold its lanes again.
     ReleaseRolledBack = "release.rolled_back",
     /// A stored document of a release does not match its checksum.
     ReleaseIntegrityMismatch = "release.integrity_mismatch",
-    /// The rollback recommendation for a release was raised or cleared.
+    /// The rollback recommendation for a release was set or cleared.
     RollbackRecommendationChanged = "release.rollback_advised",
     /// A rollout advanced to its next lane or completed.
     RolloutAdvanced = "rollout.advanced",
@@ -163,9 +163,9 @@ fact_kinds! {
     CodeAccepted = "execution.code_accepted",
     /// A person resolved a run whose outcome was unknown.
     ExecutionResolved = "execution.settled",
-    /// A run ended.
+    /// A run ended. The detail contains its outcome.
     ExecutionEnded = "execution.ended",
-    /// A policy denied a run.
+    /// A policy denied a run. The detail contains the reason code.
     ExecutionDenied = "execution.denied",
     /// The steps of a run finished; its answer awaits human review.
     ExecutionReviewRequested = "execution.review_asked",
@@ -175,7 +175,7 @@ fact_kinds! {
     SelfReviewRefused = "execution.self_review_refused",
     /// A connection was created.
     ConnectionCreated = "connection.created",
-    /// A connection changed.
+    /// The settings or the status of a connection changed.
     ConnectionChanged = "connection.changed",
     /// A connection was deleted.
     ConnectionDeleted = "connection.deleted",
@@ -201,9 +201,9 @@ fact_kinds! {
     UseCaseCreated = "use_case.created",
     /// A use case was refined: a successor replaced it.
     UseCaseRefined = "use_case.refined",
-    /// A use case was published.
+    /// A use case was published. It is now active, or awaits access to connections.
     UseCasePublished = "use_case.published",
-    /// A use case was activated.
+    /// A use case that awaited access to connections was activated.
     UseCaseActivated = "use_case.activated",
     /// A use case was archived.
     UseCaseArchived = "use_case.archived",
@@ -239,23 +239,23 @@ fact_kinds! {
 /// payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
-    /// The identifier of the fact.
+    /// The identifier of the fact, created with its stamp.
     pub fact_id: FactId,
-    /// The kind of event.
+    /// The event that the fact records.
     pub kind: FactKind,
-    /// The affected resource.
+    /// The resource that the event affected.
     pub subject: Subject,
-    /// The workspace, if any.
+    /// The workspace of the resource, if it belongs to one.
     pub workspace_id: Option<WorkspaceId>,
-    /// The actor.
+    /// The actor to whom the event is attributed.
     pub actor: ActorRef,
-    /// The request.
+    /// The request that caused the event.
     pub request_id: RequestId,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// The notification categories of the fact.
+    /// The categories in which the fact produces notifications; empty for a fact without notifications.
     pub categories: Vec<NotificationCategory>,
-    /// Further codes and digests.
+    /// Further codes and digests about the event, by name.
     pub detail: Map<String, Value>,
 }
 
@@ -286,7 +286,7 @@ impl Fact {
         }
     }
 
-    /// Adds notification categories.
+    /// Adds categories in which the fact produces notifications.
     #[must_use]
     pub fn with_notification_categories(mut self, categories: impl IntoIterator<Item = NotificationCategory>) -> Self {
         self.categories.extend(categories);
@@ -302,13 +302,13 @@ impl Fact {
         self
     }
 
-    /// Marks the fact so that the notification projector notifies `owner`.
+    /// Makes the notification projector notify `owner` about the fact.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
         self.with_notification_categories([NotificationCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
-    /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
+    /// The canonical JSON (RFC 8785) of the whole entry: the bytes that are stored and hashed.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
         // Neither serialization can fail, because a JSON map has string keys and finite numbers, and the other
@@ -330,8 +330,9 @@ impl Fact {
     }
 }
 
-/// A fact in its stored form. INVARIANT: fields are declared in lexical order, as RFC 8785 requires, so that the
-/// plain serializer writes canonical JSON. A generic canonicalizer would sort the fields of each entry at run time.
+/// A fact in its stored form. INVARIANT: the fields are declared in lexical order, as RFC 8785 requires, so that the
+/// plain serializer writes canonical JSON. A general canonicalizer would have to sort the fields of each entry at run
+/// time.
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
@@ -369,29 +370,29 @@ pub struct AuditEvent {
     pub event_id: FactId,
     /// The index of the fact in the log, from zero without gaps.
     pub index: u64,
-    /// The kind of event.
+    /// The stored form of the event's kind, such as `release.created`.
     pub kind: String,
     /// The type of the affected resource.
     pub subject_kind: String,
     /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// The actor.
+    /// The actor to whom the event is attributed.
     pub actor: String,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// The request.
+    /// The request that caused the event.
     pub request_id: RequestId,
-    /// The notification categories.
+    /// The notification categories of the fact, in wire form.
     pub categories: Vec<String>,
     /// The Merkle leaf hash of the fact's stored bytes.
     pub leaf_hash: Vec<u8>,
-    /// The workspace, if any.
+    /// The workspace of the resource, if it belongs to one.
     pub workspace_id: Option<WorkspaceId>,
     /// The members of the detail that auditors may read, as selected by [`disclosed_detail::disclosed_detail`].
     pub detail: Option<Map<String, Value>>,
 }
 
-/// The filters of the log.
+/// The filters of a list of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AuditFilter {
     /// Only events of this workspace.
@@ -403,20 +404,20 @@ pub struct AuditFilter {
 /// A stored fact, sequenced or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredFact {
-    /// The kind of event.
+    /// The stored form of the event's kind, such as `release.created`.
     pub kind: String,
-    /// The affected resource.
+    /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// The time.
+    /// The time of the decision that the fact records.
     pub occurred_at: Timestamp,
-    /// Further codes and digests.
+    /// Further codes and digests about the event, by name.
     pub detail: Map<String, Value>,
 }
 
-/// Reads a tenant's log.
+/// Reads a tenant's log, and stores facts without another change.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Finds a fact by its identifier.
+    /// Finds a fact by its identifier, sequenced or not.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
     /// Lists sequenced events, newest first. `visible_scopes` restricts the list to events in these scopes.
     async fn list(
@@ -426,15 +427,15 @@ pub trait AuditStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
-    /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change that a request
-    /// makes. An unknown commit outcome is therefore reported as an unavailable store.
+    /// Stores a fact that accompanies no other change, such as a refusal or a read. If the outcome of the commit is
+    /// unknown, the store is reported as unavailable, because no change of a request depends on the outcome.
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Assigns committed facts their indexes in the audit log.
 #[async_trait]
 pub trait FactSequencer: Send + Sync {
-    /// Sequences one batch of facts in each log with pending facts. Returns the number of facts sequenced.
+    /// Sequences one batch of facts in each log with pending facts; returns the number of sequenced facts.
     async fn sequence(&self) -> Result<u64, StoreError>;
 }
 

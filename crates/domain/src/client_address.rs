@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The length of the IPv6 prefix that identifies a client. A client typically controls all addresses with the same
-/// prefix.
+/// The length of the IPv6 prefix that identifies a client, because a client typically controls all addresses with the
+/// same prefix.
 const IPV6_PREFIX_BITS: u32 = 64;
 
 /// The address or IPv6 network by which rate limits identify a client.
@@ -11,7 +11,8 @@ const IPV6_PREFIX_BITS: u32 = 64;
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {
-    /// The client with an address: the address itself for IPv4 (also IPv4-mapped IPv6), or the network for IPv6.
+    /// The client that uses an address. It is identified by the address itself for IPv4 (also IPv4-mapped IPv6), and by
+    /// its network for IPv6.
     #[must_use]
     pub fn address_or_v6_network(address: IpAddr) -> Self {
         Self(match address.to_canonical() {

@@ -2,8 +2,8 @@
 
 use crate::time::Timestamp;
 
-/// The source of the current time. The domain itself never reads a clock.
+/// The source of the current time. The domain itself reads no clock; callers pass the time as an argument.
 pub trait Clock: Send + Sync {
-    /// The current time.
+    /// The current time, truncated to the precision of the database.
     fn now(&self) -> Timestamp;
 }

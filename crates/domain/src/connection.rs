@@ -38,9 +38,9 @@ pub const MAX_LISTED_CHECKS: u32 = 20;
 pub struct Health {
     /// The result of the latest check.
     pub state: HealthState,
-    /// The reason code, unless the connection is healthy or unchecked.
+    /// The reason code of a failed or impossible check; `None` for a healthy or unchecked connection.
     pub code: Option<String>,
-    /// The time of the latest check.
+    /// The time of the latest check; `None` for an unchecked connection.
     pub checked_at: Option<Timestamp>,
 }
 
@@ -55,7 +55,8 @@ impl Health {
 pub struct SecretBindings(BTreeMap<String, String>);
 
 impl SecretBindings {
-    /// Checks that each name is an identifier, and that each value is a secret reference instead of a secret.
+    /// Checks that each name is an identifier that does not look like a credential. Also checks that each value is a
+    /// secret reference instead of a secret.
     ///
     /// # Errors
     /// Returns the first problem. It omits the values, because they may be secrets.
@@ -72,13 +73,13 @@ impl SecretBindings {
         Ok(Self(bindings))
     }
 
-    /// The references by name.
+    /// The secret references as text, by binding name.
     #[must_use]
     pub const fn as_map(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 
-    /// The parsed secret reference of a binding name.
+    /// The parsed secret reference with this binding name, if there is one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<SecretRef> {
         self.0.get(name).and_then(|reference| SecretRef::parse(reference).ok())
@@ -92,22 +93,22 @@ fn is_binding_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// A named external system of a workspace.
+/// A named external system of a workspace, with references to its secrets and the health of its endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection(pub(crate) ConnectionRecord);
 
 /// The fields of [`Connection`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionRecord {
-    /// The identifier of the connection.
+    /// The identifier of the connection, which never changes.
     pub connection_id: ConnectionId,
-    /// The workspace.
+    /// The workspace that contains the connection.
     pub workspace_id: WorkspaceId,
     /// The name, unique in the workspace. Use cases refer to connections by name.
     pub name: String,
-    /// The kind of system.
+    /// The kind of external system; it determines how the endpoint is checked.
     pub kind: ConnectorKind,
-    /// The address of the system.
+    /// The address of the system, if any.
     pub endpoint: Option<String>,
     /// References to the secrets of the connection.
     pub secret_bindings: SecretBindings,
@@ -119,7 +120,7 @@ pub struct ConnectionRecord {
     pub health: Health,
     /// When the connection was created.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the connection.
     pub created_by: ActorRef,
     /// When the connection last changed.
     pub updated_at: Timestamp,
@@ -132,28 +133,28 @@ aggregate!(Connection, ConnectionRecord);
 /// A connection as it was read, with its expiry evaluated by the database's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionWithExpiry {
-    /// The connection.
+    /// The connection as stored.
     pub connection: Connection,
-    /// Whether the credentials are expired.
+    /// Whether the credentials had expired when the connection was read.
     pub is_expired: bool,
 }
 
 impl ConnectionWithExpiry {
-    /// Whether use cases may use the connection. An unchecked or unhealthy connection is usable.
+    /// Whether use cases may use the connection: it is active and not expired. Its health does not matter.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.connection.status == ConnectionStatus::Active && !self.is_expired
     }
 }
 
-/// One check of a connection.
+/// One check of a connection's endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionCheck {
-    /// The identifier of the check.
+    /// The identifier of this check.
     pub connection_check_id: ConnectionCheckId,
-    /// The result.
+    /// The result of the check.
     pub health: HealthState,
-    /// The reason code, unless the endpoint is healthy.
+    /// The reason code of a failed or impossible check; `None` for a healthy endpoint.
     pub code: Option<String>,
     /// The time of the check.
     pub checked_at: Timestamp,
@@ -164,20 +165,20 @@ pub struct ConnectionCheck {
 /// A connection after a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedConnection {
-    /// The connection with its new health.
+    /// The connection, with the health that the check determined.
     pub connection: Connection,
-    /// The check.
+    /// The check that was recorded.
     pub check: ConnectionCheck,
 }
 
-/// The data of a new connection.
+/// The properties with which a connection is created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewConnection {
-    /// The name of the connection.
+    /// The name, unique in the workspace. Use cases refer to connections by name.
     pub name: String,
-    /// The kind of system.
+    /// The kind of external system; it determines how the endpoint is checked.
     pub kind: ConnectorKind,
-    /// The address of the system.
+    /// The address of the system, if any.
     pub endpoint: Option<String>,
     /// References to the secrets of the connection.
     pub secret_bindings: SecretBindings,
@@ -190,24 +191,24 @@ pub struct NewConnection {
 /// The fields of a connection to change; `None` leaves a field unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConnectionPatch {
-    /// A new name.
+    /// The new name.
     pub name: Option<String>,
-    /// A new kind.
+    /// The new kind of external system.
     pub kind: Option<ConnectorKind>,
     /// A new endpoint; `Some(None)` removes the endpoint.
     pub endpoint: Option<Option<String>>,
-    /// New secret bindings.
+    /// Secret bindings that replace all previous ones.
     pub secret_bindings: Option<SecretBindings>,
     /// A new expiry; `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,
-    /// A new status.
+    /// The new status.
     pub status: Option<ConnectionStatus>,
 }
 
-/// The reason why a connection is refused.
+/// The reason why a connection or its change is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectionRefusal {
-    /// The name does not follow the rules for names.
+    /// The name is not one line of visible characters, contains markup, or is the placeholder for redacted names.
     #[error("a connection's name is one line of 1 to 100 visible characters")]
     Name,
     /// The endpoint is not an absolute address, or contains credentials.
@@ -219,13 +220,13 @@ pub enum ConnectionRefusal {
         `postgresql`, and of `smtp` with `smtp` or `smtps`"
     )]
     EndpointScheme,
-    /// Too many secret bindings.
+    /// The connection has more than [`MAX_SECRET_BINDINGS`] secret bindings.
     #[error("a connection has at most 20 secret bindings")]
     TooManyBindings,
-    /// The name of a secret binding is not an identifier.
+    /// The name of a secret binding is not an identifier, or looks like a credential.
     #[error("the name of a secret binding has 1 to 63 letters, digits, dashes and underscores, and is no credential")]
     BindingName,
-    /// The value of a secret binding is not a reference.
+    /// The value of a secret binding is not a secret reference.
     #[error("a secret binding holds a reference such as `env:NAME`, `file:name` or `vault:path#key`, never a secret")]
     SecretRef,
 }
@@ -244,7 +245,7 @@ impl ConnectionRefusal {
         }
     }
 
-    /// The affected field.
+    /// The request field that is invalid.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -362,13 +363,14 @@ impl Connection {
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 
-    /// The deletion of the connection.
+    /// Deletes the connection, and records the fact of the deletion.
     pub fn delete(&self, stamp: &Stamp) -> Change<Self> {
         let fact = self.fact(FactKind::ConnectionDeleted, stamp, json!({}));
         Change::replace(self.clone(), self.revision, fact)
     }
 
-    /// Records the result of a check. The fact has a notification category if the health changed.
+    /// Records the result of a check. The fact has a notification category if the result differs from the connection's
+    /// previous health.
     pub fn record_check(
         &self,
         id: ConnectionCheckId,

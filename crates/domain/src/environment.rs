@@ -29,26 +29,28 @@ pub fn is_development(environment: &Slug) -> bool {
 /// The maximum number of approvals that an environment can require.
 pub const MAX_APPROVALS: u16 = 10;
 
-/// The requirements of an environment.
+/// The requirements of an environment for its releases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnvironmentSettings {
     /// The number of approvals that a release requires.
     pub min_approvals: u16,
     /// Whether the authors of a release may approve their own release.
     pub self_approval: SelfApproval,
-    /// Whether runs retrieve the documents that existed at the release's approval, instead of the current documents.
+    /// Whether runs retrieve the documents that the knowledge bases contained when the release was approved, instead of
+    /// the current documents.
     pub pin_documents: bool,
 }
 
 impl EnvironmentSettings {
-    /// The defaults for an unconfigured environment. Outside `dev`, authors may not approve their own releases.
+    /// The defaults for an environment that is not configured. In `dev`, `dev_default` decides on self-approval;
+    /// elsewhere, authors may not approve their own releases.
     #[must_use]
     pub fn defaults_for(environment: &Slug, dev_default: SelfApproval) -> Self {
         let self_approval = if is_development(environment) { dev_default } else { SelfApproval::Refused };
         Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
-    /// The approval rule.
+    /// The approval rule for releases in this environment.
     #[must_use]
     pub const fn approval_rule(self) -> ApprovalRule {
         ApprovalRule::new(self.min_approvals as usize, self.self_approval)
@@ -60,18 +62,18 @@ impl EnvironmentSettings {
 #[error("an environment requires 1 to {MAX_APPROVALS} approvals")]
 pub struct EnvironmentRefusal;
 
-/// A configured environment.
+/// A configured environment of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Environment(pub(crate) EnvironmentRecord);
 
 /// The fields of [`Environment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnvironmentRecord {
-    /// The workspace.
+    /// The workspace that contains the environment.
     pub workspace_id: WorkspaceId,
     /// The name of the environment, such as `dev`.
     pub environment: Slug,
-    /// The settings of the environment.
+    /// The requirements for releases in this environment.
     pub settings: EnvironmentSettings,
     /// When the settings last changed.
     pub updated_at: Timestamp,
@@ -84,7 +86,7 @@ pub struct EnvironmentRecord {
 aggregate!(Environment, EnvironmentRecord);
 
 impl Environment {
-    /// Replaces the settings of an environment; `previous` is the environment with its previous settings, if it was
+    /// Replaces the settings of an environment. `previous` is the environment as stored; `None` if it was not
     /// configured.
     ///
     /// # Errors
@@ -118,17 +120,17 @@ impl Environment {
     }
 }
 
-/// Stores environment settings.
+/// Stores the settings of environments.
 #[async_trait]
 pub trait EnvironmentStore: Send + Sync {
-    /// The stored settings; `None` for an unconfigured environment.
+    /// The stored environment; `None` if it is not configured.
     async fn find_settings(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<Option<Environment>, StoreError>;
-    /// Stores the settings.
+    /// Stores new settings; [`CommitError::Stale`] when the settings changed since the decision.
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError>;
 }
 

@@ -1,9 +1,9 @@
-//! Erasure of a person's texts: one administrator requests the erasure, another one approves it, and a background
-//! task erases the texts in batches.
+//! Erasure of a person's texts: one administrator requests the erasure, another administrator approves it, and a
+//! background task erases the texts in batches.
 //!
-//! An erasure covers the runs that its subject started before the approval, with their conversation turns, and the
-//! documents that the subject added before the approval. It waits until these runs have ended. Digests, facts and
-//! governance chains are kept, so that evidence remains verifiable.
+//! An erasure covers the runs that its subject started before the approval, with their conversation turns. It also
+//! covers the documents that the subject added before the approval. It waits until the runs have ended. Digests, facts
+//! and governance chains are kept, so that evidence remains verifiable.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The status of an erasure.
+/// The status of an erasure, from its request to its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErasureStatus {
     /// The request awaits a decision.
@@ -34,10 +34,10 @@ pub enum ErasureStatus {
 }
 
 impl ErasureStatus {
-    /// Every value.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Requested, Self::Approved, Self::Refused, Self::Completed];
 
-    /// The wire form.
+    /// The wire form, such as `requested`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl ErasureStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -58,11 +58,11 @@ impl ErasureStatus {
 /// The numbers of erased items so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErasureCounts {
-    /// Runs whose texts are erased.
+    /// Number of runs whose texts are erased.
     pub runs: u64,
-    /// Erased conversation turns.
+    /// Number of erased conversation turns.
     pub turns: u64,
-    /// Erased documents of knowledge bases.
+    /// Number of erased documents of knowledge bases.
     pub documents: u64,
 }
 
@@ -73,24 +73,24 @@ pub struct SubjectErasure(pub(crate) ErasureRecord);
 /// The fields of [`SubjectErasure`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErasureRecord {
-    /// The identifier of the erasure.
+    /// The identifier by which the erasure is decided and read.
     pub erasure_id: ErasureId,
     /// The actor whose texts are erased.
     pub subject: ActorRef,
-    /// The status.
+    /// Whether the erasure is requested, decided or completed.
     pub status: ErasureStatus,
     /// The actor that requested the erasure.
     pub requested_by: ActorRef,
     /// When the erasure was requested.
     pub requested_at: Timestamp,
-    /// The actor that approved, refused or withdrew the erasure.
+    /// The actor that approved, refused or withdrew the erasure; `None` until then.
     pub decided_by: Option<ActorRef>,
-    /// When the erasure was approved, refused or withdrawn.
+    /// When the erasure was approved, refused or withdrawn; `None` until then.
     pub decided_at: Option<Timestamp>,
-    /// The identifier of the approval's fact. The erasure covers runs and documents with a lower identifier, because
-    /// identifiers contain the time.
+    /// The identifier of the approval's fact; `None` without an approval. Identifiers contain the time, so the erasure
+    /// covers the runs and documents with a lower identifier.
     pub covers_before: Option<Uuid>,
-    /// When the last text was erased.
+    /// When the erasure was completed; `None` until then.
     pub completed_at: Option<Timestamp>,
     /// The numbers of erased items so far.
     pub counts: ErasureCounts,
@@ -106,13 +106,13 @@ pub enum ErasureRefusal {
     /// The subject is not a user, a service or a share link.
     #[error("must be a `user:`, `service:` or `share_link:` reference")]
     Subject,
-    /// The actor that requested an erasure may not approve it.
+    /// The requester of an erasure tried to approve it.
     #[error("an erasure is approved by another person than the one who requested it")]
     SelfApproval,
-    /// The erasure was decided before.
+    /// The erasure was already approved, refused or withdrawn.
     #[error("the erasure was decided before")]
     NotRequested {
-        /// The current status.
+        /// The status in which the erasure already is.
         status: ErasureStatus,
     },
     /// The erasure is not in the status `approved`.
@@ -121,10 +121,11 @@ pub enum ErasureRefusal {
 }
 
 impl SubjectErasure {
-    /// Maximum length of a subject, in characters.
+    /// The maximum length of a subject, in characters.
     pub const MAX_SUBJECT_CHARS: usize = ActorRef::MAX_CHARS;
-    /// Time after the approval until all runs and ingests with an earlier identifier have committed or failed. An
-    /// ingest can wait a minute for embeddings and half a minute each for a connection and its statement.
+    /// Time after the approval until every run and ingest with an earlier identifier has been committed or has failed.
+    /// An ingest can wait a minute for embeddings, half a minute for a database connection, and half a minute for its
+    /// statement.
     pub const SETTLING_PERIOD: Duration = Duration::from_secs(180);
 
     /// Whether an actor can be the subject of an erasure: a user, a service or the holder of a share link.
@@ -164,7 +165,8 @@ impl SubjectErasure {
         Ok(Change::create(next, fact))
     }
 
-    /// Approves the erasure. It covers runs that the subject started and documents that it added before the approval.
+    /// Approves the erasure. It then covers the runs that the subject started, and the documents that it added, before
+    /// the approval.
     ///
     /// # Errors
     /// When the erasure was decided before, or the approver requested it.
@@ -213,7 +215,7 @@ impl SubjectErasure {
         Ok(Change::replace(next, self.revision, fact))
     }
 
-    /// The fact of a requester's attempt to approve its own request.
+    /// The fact that a requester tried to approve its own erasure.
     #[must_use]
     pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::ErasureSelfApprovalRefused, stamp, json!({ "erased_actor": self.subject }))
@@ -252,31 +254,31 @@ impl SubjectErasure {
 /// The erasure that removed the texts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunErasure {
-    /// The erasure.
+    /// The erasure that covers the run.
     pub erasure_id: ErasureId,
     /// When the texts were erased.
     pub erased_at: Timestamp,
 }
 
-/// The state of an erasure after a batch.
+/// The state of an erasure after one of its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchOutcome {
-    /// More texts remain, and another batch follows.
+    /// More texts remain, so another batch must follow.
     More,
-    /// The erasure must wait: a run of the subject is active, or an operation may still be in progress that began
-    /// before the approval.
+    /// The erasure must wait. Either a run of the subject is active, or an operation that began before the approval may
+    /// still be in progress.
     Waiting,
-    /// All texts are erased.
+    /// No text of the erasure remains.
     Done,
-    /// Another process is executing the erasure, or has completed it.
+    /// Another process is executing the erasure or has completed it, so this process must leave it.
     Taken,
 }
 
 impl BatchOutcome {
-    /// Every value.
+    /// Every outcome, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::More, Self::Waiting, Self::Done, Self::Taken];
 
-    /// The stored form.
+    /// The stored form, such as `more`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -287,7 +289,7 @@ impl BatchOutcome {
         }
     }
 
-    /// Parses the stored form.
+    /// Parses the stored form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -297,7 +299,7 @@ impl BatchOutcome {
 /// Stores erasures and executes them.
 #[async_trait]
 pub trait ErasureStore: Send + Sync {
-    /// Finds an erasure.
+    /// Finds an erasure by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: ErasureId) -> Result<Option<SubjectErasure>, StoreError>;
     /// A page of a tenant's erasures, newest first.
     async fn list(
@@ -313,8 +315,8 @@ pub trait ErasureStore: Send + Sync {
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a decision; [`CommitError::Stale`] when the erasure changed since it was read. After an approval, the
-    /// store waits for [`SubjectErasure::SETTLING_PERIOD`], by the database's clock, before the erasure can complete.
+    /// Stores a decision; [`CommitError::Stale`] when the erasure changed since it was read. An approved erasure cannot
+    /// complete before [`SubjectErasure::SETTLING_PERIOD`] has passed, by the database's clock.
     async fn commit_decision(
         &self,
         scope: TenantScope,
@@ -323,10 +325,10 @@ pub trait ErasureStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores the completion; [`CommitError::Stale`] when the erasure changed since it was read.
     async fn commit_completion(&self, scope: TenantScope, change: Change<SubjectErasure>) -> Result<(), CommitError>;
-    /// Approved erasures that are not completed, one for each tenant, up to a limit of the store. Erasures that wait
-    /// for a run come last.
+    /// The approved erasures that are not completed: at most one for each tenant, and up to a limit of the store.
+    /// Erasures that wait for a run come last.
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError>;
-    /// Erases the next batch in one transaction, which also stores the progress of the erasure.
+    /// Erases the next batch of texts. The same transaction stores the progress of the erasure.
     async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError>;
 }
 

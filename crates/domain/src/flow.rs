@@ -1,7 +1,7 @@
 //! Flows: the steps of a run.
 //!
-//! A `Flow` is valid by construction: step ids are unique, targets exist, all steps are reachable, and there is no
-//! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
+//! A `Flow` is valid by construction: step identifiers are unique, targets exist, all steps are reachable, and there is
+//! no cycle. Every path ends in a `return` step or in an uncaught failure.
 
 pub mod bound_prompt_use;
 mod parser;
@@ -26,7 +26,7 @@ pub const MAX_STEPS: usize = 200;
 /// The maximum number of turns of an agent step.
 pub const MAX_AGENT_TURNS: u64 = 50;
 
-/// A validated flow: the steps of a run and their order.
+/// A validated flow: the steps of a run with their order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flow {
     name: Option<String>,
@@ -37,12 +37,12 @@ pub struct Flow {
     steps: Vec<Step>,
 }
 
-/// The trigger of a flow, with its declared inputs.
+/// The trigger of a flow, with the inputs that it declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trigger {
     /// The kind of trigger, such as `api_request`.
     pub kind: String,
-    /// The declared inputs, each with its type.
+    /// The declared inputs: the type of each, by name.
     pub inputs: BTreeMap<String, String>,
 }
 
@@ -55,20 +55,20 @@ pub struct Step {
     pub kind: StepKind,
     /// The templates of the step's inputs, by name.
     pub inputs: BTreeMap<String, Template>,
-    /// The next step after success, from `on_success` or `next`; `None` continues with the next step of the list.
+    /// The next step after success; `None` continues with the next step of the list.
     pub on_success: Option<SuccessTarget>,
-    /// The next step after a failure; `None` ends the run.
+    /// The identifier of the next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
-    /// How the output is named or mapped for later steps; `None` leaves it as it is.
+    /// How later steps see the output; `None` leaves it as it is.
     pub output: Option<StepOutput>,
 }
 
-/// The next step after success, and the content key that names it.
+/// The next step after success, with the content key that names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SuccessTarget {
-    /// The key `next` names the step.
+    /// The content key `next` names this step.
     Next(String),
-    /// The key `on_success` names the step.
+    /// The content key `on_success` names this step.
     OnSuccess(String),
 }
 
@@ -92,31 +92,31 @@ impl SuccessTarget {
 /// The type of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StepKind {
-    /// A task that Fairway performs.
+    /// A task that Fairway performs without a model.
     Task {
-        /// The action that the task performs.
+        /// The action of the task.
         action: Action,
     },
-    /// A call of a model.
+    /// One call of a model.
     LlmCall {
-        /// The model policy; `None` uses the model policy of the release.
+        /// Reference to the model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
     },
     /// A model that calls tools until it gives a final answer.
     Agent {
-        /// The model policy; `None` uses the model policy of the release.
+        /// Reference to the model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
         /// The tools that the model may call.
         tools: ToolChoice,
         /// The maximum number of turns; `None` uses the default.
         max_steps: Option<u64>,
     },
-    /// An embedding of a text.
+    /// The computation of a text's embedding vector.
     Embedding {
-        /// The model policy; `None` uses the model policy of the release.
+        /// Reference to the model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
     },
-    /// The end of the run.
+    /// The end of the run, with its answer.
     Return {
         /// The template of the run's answer.
         output: Template,
@@ -124,10 +124,10 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// The content form of every step type.
+    /// Every step type as content spells it, in the order of declaration.
     pub const WIRE_FORMS: [&str; 5] = ["task", "llm_call", "agent", "embedding", "return"];
 
-    /// The content form of the step type.
+    /// The step type as content spells it, such as `task`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -139,7 +139,7 @@ impl StepKind {
         }
     }
 
-    /// Whether the step calls a model provider through a route.
+    /// Whether the step calls a model provider, which requires a route.
     #[must_use]
     pub const fn is_provider_routed(&self) -> bool {
         match self {
@@ -158,12 +158,12 @@ impl StepKind {
     }
 }
 
-/// The tools that an agent may call, out of the tools that the release binds.
+/// The tools that an agent may call, among those that the release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolChoice {
     /// All tools that the release binds.
     All,
-    /// The tools with these names, which are names that models see or asset slugs.
+    /// The tools with these names. A name is the one that models see, or an asset slug.
     Named(Vec<String>),
 }
 
@@ -172,15 +172,15 @@ pub enum ToolChoice {
 pub enum Action {
     /// Evaluates the policy again, with the step's inputs merged over the run's inputs.
     EvaluatePolicy,
-    /// Searches a knowledge base.
+    /// Searches a bound knowledge base.
     RetrieveDocuments,
 }
 
 impl Action {
-    /// Every action.
+    /// Every action, in the order of declaration.
     pub const ALL: [Self; 2] = [Self::EvaluatePolicy, Self::RetrieveDocuments];
 
-    /// The wire form in content.
+    /// The wire form in content, such as `evaluate_policy`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -189,40 +189,40 @@ impl Action {
         }
     }
 
-    /// Parses the content form.
+    /// Parses the content form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.as_str() == text)
     }
 }
 
-/// How later steps read an output.
+/// How later steps refer to the output of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StepOutput {
-    /// The output has a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both resolve to the whole
+    /// The output has this name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both resolve to the whole
     /// output.
     Named(String),
-    /// A template computes the output; it can refer to the step's own raw output.
+    /// This template computes the output; it can refer to the step's own raw output.
     Mapped(Template),
 }
 
-/// What follows a step.
+/// The continuation of a run after a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NextStep<'f> {
     /// The run continues with this step.
     Step(&'f Step),
-    /// The run returns, because the step is a `return`.
+    /// The run returns its answer, because the step is a `return`.
     Returns,
-    /// The run fails, because no step catches the failure.
+    /// The run fails, because no step catches the failure of this step.
     Fails,
 }
 
-/// A problem of a flow.
+/// A problem in the content of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowProblem {
-    /// The line in the YAML text, from 1; `None` without a YAML text.
+    /// The line in the YAML text, from 1; `None` for content that is not YAML.
     pub line: Option<u32>,
-    /// The column in the YAML text, from 1; `None` without a YAML text.
+    /// The column in the YAML text, from 1; `None` for content that is not YAML.
     pub column: Option<u32>,
     /// The JSON pointer to the problem in the content.
     pub pointer: String,
@@ -230,7 +230,7 @@ pub struct FlowProblem {
     pub code: &'static str,
     /// The message for people, which contains no part of the content.
     pub message: Cow<'static, str>,
-    /// The keys that are valid at the place of an unknown key; empty for other problems.
+    /// The keys that are valid in place of an unknown key; empty for other problems.
     pub valid_names: &'static [&'static str],
 }
 
@@ -252,7 +252,8 @@ impl From<LocatedProblem> for FlowProblem {
 /// Parses a flow from YAML text.
 ///
 /// # Errors
-/// Returns all problems, with line and column where the problem has a position.
+/// Returns the problems with line and column, at most 1000. It omits further problems of values that are already
+/// reported as broken.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     let document = yaml::parse(text)?;
     let findings = match parser::read(&document.value()) {
@@ -261,7 +262,8 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
         Err(findings) => findings,
     };
     let to_flow_problem = |finding: LocatedProblem| {
-        // An unknown key is reported at the position of the key, any other problem at the position of the value.
+        // An unknown key is reported at the position of the key; any other problem is reported at the position of the
+        // value.
         let part = if finding.code == problems::UNKNOWN_KEY { MemberPart::Key } else { MemberPart::Value };
         let position = document.position(&finding.path, part)?;
         Some(FlowProblem { line: Some(position.line), column: Some(position.column), ..finding.into() })
@@ -277,13 +279,13 @@ impl Flow {
     /// Parses a flow from the content of an asset version.
     ///
     /// # Errors
-    /// Returns all problems, each with a JSON pointer.
+    /// Returns the problems with their JSON pointers, at most 1000.
     pub fn from_content(content: &Value) -> Result<Self, Vec<FlowProblem>> {
         parser::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
     }
 
-    /// The flow of a release that binds none: one model call with the bound prompt and model policy, whose answer
-    /// is returned.
+    /// The flow of a release that binds no flow: one call of a model with the bound prompt and model policy, whose
+    /// answer the run returns.
     #[must_use]
     pub fn implicit() -> Self {
         let bound = |role| TextTemplate::from_reference(Reference::Release { role });
@@ -314,7 +316,7 @@ impl Flow {
         }
     }
 
-    /// Makes every step lead back to the entry step, which creates a cycle that validation would reject.
+    /// Makes every step lead back to the entry step. Validation would reject this cycle.
     #[cfg(test)]
     pub(crate) fn with_cycle_to_entry(mut self) -> Self {
         let entry = self.entry_step.clone();
@@ -324,19 +326,19 @@ impl Flow {
         self
     }
 
-    /// The name, if any.
+    /// The name that the content gives the flow, if any.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The description, if any.
+    /// The description in the content, if any.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// The trigger of the flow.
+    /// The trigger that starts the flow, with the inputs that it declares.
     #[must_use]
     pub const fn trigger(&self) -> &Trigger {
         &self.trigger
@@ -348,7 +350,7 @@ impl Flow {
         &self.steps
     }
 
-    /// The entry step. INVARIANT: a validated flow always has an entry step.
+    /// The first step of a run. INVARIANT: a validated flow has an entry step.
     #[must_use]
     pub fn entry(&self) -> Option<&Step> {
         self.step(&self.entry_step)
@@ -360,7 +362,7 @@ impl Flow {
         self.steps.iter().find(|step| step.id == id)
     }
 
-    /// What follows a step after its success or failure.
+    /// The continuation of the run after this step, which depends on the success or failure of the step.
     #[must_use]
     pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> NextStep<'f> {
         if let StepKind::Return { .. } = step.kind {
@@ -376,13 +378,13 @@ impl Flow {
         following.map_or(NextStep::Fails, NextStep::Step)
     }
 
-    /// Whether any step calls a provider, so that the run needs a model policy.
+    /// Whether any step calls a model provider, so that the run needs a model policy.
     #[must_use]
     pub fn uses_provider_routes(&self) -> bool {
         self.steps.iter().any(|step| step.kind.is_provider_routed())
     }
 
-    /// The release roles to which references of the flow refer.
+    /// The roles of bound assets to which the flow refers.
     #[must_use]
     pub fn release_roles(&self) -> BTreeSet<AssetKind> {
         let role = |reference: &Reference| match reference {
@@ -402,7 +404,7 @@ impl Flow {
         })
     }
 
-    /// The content form of the flow.
+    /// The flow as content of an asset version.
     #[must_use]
     pub fn to_content(&self) -> Value {
         let steps: Vec<Value> = self.steps.iter().map(Step::to_content).collect();
@@ -424,8 +426,7 @@ impl Flow {
 }
 
 impl Step {
-    /// Every reference of the step, with its content key and, for a reference in the inputs, the name of the
-    /// input.
+    /// Every reference of the step, with its content key. A reference in the inputs also has the name of the input.
     fn references(&self) -> Vec<(&'static str, Option<&str>, &Reference)> {
         let mut found = Vec::new();
         for (name, input) in &self.inputs {

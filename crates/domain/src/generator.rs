@@ -1,6 +1,7 @@
-//! The built-in generator: a governed workload that drafts assets from descriptions.
+//! The built-in generator: a governed workload that drafts prompt templates and bundle plans from descriptions.
 //!
-//! The slugs of the generator are reserved for it. Its answers are untrusted and validated like submitted content.
+//! No other resource may have a slug of the generator. Its answers are untrusted, and are validated like submitted
+//! content.
 
 use crate::{asset::kind::AssetKind, json, text::is_prose};
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 /// The slug of the generator's workload, and the prefix of its assets' slugs. All slugs with this prefix are
 /// reserved.
 pub const SLUG: &str = "fairway-generator";
-/// The environment of the generator's release.
+/// The environment in which the generator's release serves.
 pub const ENVIRONMENT: &str = "production";
 /// The label of the first version of each generator asset.
 pub const VERSION_LABEL: &str = "v1";
@@ -19,8 +20,8 @@ pub const MIN_DESCRIPTION_WORDS: usize = 4;
 /// The maximum length of a generator answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
-/// The slug of the generator's model policy. The generator offers it to every workspace as the last choice, for
-/// workspaces without a model policy of their own.
+/// The slug of the generator's model policy. The generator offers it as the last choice, for workspaces without a model
+/// policy of their own.
 pub const MODEL_POLICY_SLUG: &str = "fairway-generator-model";
 /// The first line of a message that requests a bundle plan.
 pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
@@ -30,13 +31,13 @@ pub const MODEL_POLICIES_LABEL: &str = "Model policies:";
 pub const CONNECTIONS_LABEL: &str = "Connections:";
 /// The label of the current plan in a message that requests a refinement. The plan follows as one line of JSON.
 pub const CURRENT_PLAN_LABEL: &str = "Current plan, whose parts stay exactly as they are unless the notes change them:";
-/// The line before the description in a message that requests a bundle plan.
+/// The line that precedes the description in a message that requests a bundle plan.
 pub const DESCRIPTION_LABEL: &str = "Description:";
-/// The line before the reviewer's notes in a message that requests a refinement.
+/// The line that precedes the notes in a message that requests a refinement.
 pub const NOTES_LABEL: &str = "Notes:";
 
-/// The system prompt of the generator. The built-in provider parses the line `Draft:`; for a model the line is
-/// part of the prompt.
+/// The system prompt of the generator. The local provider parses the line `Draft:`; a model reads it as a part of the
+/// prompt.
 const INSTRUCTIONS: &str = "\
 You write prompt templates and bundle plans: the instructions of another assistant, which people review before anybody \
 uses them.
@@ -62,8 +63,8 @@ case.
 If the description is not enough, answer instead with `needs_clarification` set to true, one `question`, and a \
 `proposed_answer`. Ask one question at a time.";
 
-/// The message that requests a bundle plan, with the names that the caller may see. A message that requests a
-/// refinement also contains the notes and, if the caller may see it, the current plan.
+/// The message that requests a bundle plan, with the names that the caller may see. A request to refine a plan also
+/// contains the notes, and the current plan if the caller may see it.
 #[must_use]
 pub fn bundle_message(
     description: &str,
@@ -78,7 +79,7 @@ pub fn bundle_message(
         connections.join(", "),
     );
     if let Some(plan) = current {
-        // JSON text contains no line breaks except escaped ones, so the plan cannot imitate the line of a label.
+        // JSON text contains no literal line breaks, so the plan cannot imitate the line of a label.
         message.push_str(&format!("\n{CURRENT_PLAN_LABEL} {plan}"));
     }
     message.push_str(&format!("\n{DESCRIPTION_LABEL}\n{description}"));
@@ -95,10 +96,10 @@ pub struct Description(String);
 /// The reason a description is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DescriptionRefusal {
-    /// The text is too long, or contains invisible characters.
+    /// The description is too long, or contains invisible characters.
     #[error("a description has at most 4000 characters, and no invisible ones except line breaks and tabs")]
     Text,
-    /// The text has too few words.
+    /// The description has too few words.
     #[error("a description has at least four words")]
     TooShort,
 }

@@ -1,8 +1,8 @@
 //! Guardrails: detectors that inspect the inputs and outputs of a run, with actions on their findings.
 //!
-//! Evidence records findings as counts and codes; the matched text is not stored. A masking guardrail replaces the
-//! matches, and a blocking guardrail ends the run. Activation checks report the parts that this server cannot
-//! enforce, so that a configuration never appears stricter than it is.
+//! Evidence records findings as counts and codes, without the matched text. A masking guardrail replaces the matches,
+//! and a blocking guardrail ends the run. Activation checks report the parts that this server cannot enforce, so that a
+//! configuration does not appear stricter than it is.
 
 mod bounded_pattern;
 mod detector;
@@ -19,11 +19,11 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use detector::DETECTOR_NAMES;
 pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, GuardrailResult};
 
-/// The maximum number of bytes that all guardrails of a run inspect in total, sixteen times the memory for a run's
-/// values. A detector that would exceed this limit fails, and its `on_error` setting applies.
+/// The maximum number of bytes that all guardrails of a run inspect in total. It is sixteen times the value budget of a
+/// run. A detector that would exceed this limit fails, and its `on_error` setting applies.
 pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 
-/// The value that a guardrail inspects.
+/// The stage of a run at which a guardrail inspects a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -33,14 +33,14 @@ pub enum Stage {
     Output,
     /// The documents that a step retrieved.
     Retrieval,
-    /// Arguments of a tool call.
+    /// The arguments of a tool call.
     ToolIn,
-    /// Result of a tool call.
+    /// The result of a tool call.
     ToolOut,
 }
 
 impl Stage {
-    /// The wire form in content and evidence.
+    /// The wire form in content and evidence, such as `input`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,22 +53,22 @@ impl Stage {
     }
 }
 
-/// The action on a finding, mildest first.
+/// The action on a finding, in the order from the mildest to the strictest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Record the finding, and continue.
+    /// Records the finding, and continues.
     Flag,
-    /// Replace the match by a mask.
+    /// Replaces the match by a mask.
     Mask,
-    /// Require human review of the response. A tool call is refused instead, because it cannot wait for a person.
+    /// Requires human review of the response. A tool call is refused instead, because it cannot wait for a person.
     RequireApproval,
-    /// End the run.
+    /// Ends the run.
     Block,
 }
 
 impl Action {
-    /// The wire form in content and evidence.
+    /// The wire form in content and evidence, such as `flag`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -80,14 +80,14 @@ impl Action {
     }
 }
 
-/// Whether findings have consequences.
+/// Whether the findings of a guardrail take effect or are only recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Enforcement {
     Enforced,
     LoggingOnly,
 }
 
-/// When a guardrail runs, as content names it. The first three modes are equivalent, because a detector always
+/// When a guardrail runs, as content names it. The first three modes have the same effect, because a detector always
 /// finishes before the inspected value is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,14 +98,14 @@ enum Mode {
     LoggingOnly,
 }
 
-/// The reaction to a guardrail that fails, or to a hook that returns no valid response.
+/// The reaction to the failure of a guardrail, or to a hook without a valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// End the run.
+    /// Ends the run.
     #[default]
     FailClosed,
-    /// Continue the run and record the failure.
+    /// Continues the run, and records the failure.
     FailOpen,
 }
 
@@ -177,7 +177,7 @@ impl Guardrails {
         Ok(())
     }
 
-    /// Whether the set is empty.
+    /// Whether the release has no guardrails.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.guardrails.is_empty()
@@ -206,7 +206,8 @@ impl Guardrails {
             .any(|guardrail| guardrail.can_trigger(Action::RequireApproval) || may_change_output(guardrail))
     }
 
-    /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their texts.
+    /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their source
+    /// texts.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         self.guardrails.iter().map(|guardrail| guardrail.detector.compiled_bytes()).fold(0, usize::saturating_add)

@@ -1,8 +1,8 @@
 //! Hooks: interceptors at events of a run, such as before and after a model call.
 //!
-//! A hook is a control in addition to the policy. The domain evaluates `policy` handlers itself; the driver of the
-//! run calls `http` handlers. Both kinds of handlers return the same decisions: allow, deny, ask for human review,
-//! or modify the value.
+//! A hook is a control in addition to the policy. The domain itself evaluates `policy` handlers; the run engine calls
+//! `http` handlers. Handlers of both kinds return the same decisions: allow, deny, ask for human review, or modify the
+//! value.
 
 mod response;
 
@@ -40,7 +40,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The wire form in content, evidence and requests to handlers.
+    /// The wire form in content, evidence and requests to handlers, such as `pre_execute`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Event {
         }
     }
 
-    /// Whether the run must buffer its response until the hook has decided on it.
+    /// Whether the run must buffer its response until the hooks of this event have decided on it.
     const fn requires_buffering(self) -> bool {
         match self {
             Self::PostLlm | Self::PostTool | Self::PostExecute => true,
@@ -68,14 +68,14 @@ impl Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnforcementMode {
-    /// Responses take effect.
+    /// Responses take effect on the run.
     #[default]
     Enforce,
-    /// Responses are only recorded.
+    /// Responses are only recorded in evidence.
     Observe,
 }
 
-/// The names of the available handlers in content.
+/// The names of the available handlers, as content spells them.
 pub const HANDLER_NAMES: [&str; 2] = ["policy", "http"];
 
 /// The handler that answers a hook: a policy bundle or an HTTP call.
@@ -89,29 +89,29 @@ pub enum HookHandler {
     Unavailable,
 }
 
-/// Selects the subjects to which a hook applies by their names.
+/// Selects the models, tools or other subjects to which a hook applies, by name.
 #[derive(Clone, Debug)]
 enum Matcher {
     All,
     Named(Regex),
-    /// The pattern does not compile. This matcher matches every subject, so that the hook is never skipped.
+    /// The pattern does not compile. The hook then applies to every subject, so that it is never skipped.
     Unreadable,
 }
 
-/// A hook that a release binds.
+/// A hook that a release binds, with its handler.
 #[derive(Clone, Debug)]
 pub struct Hook {
     /// The slug of the asset that defines the hook.
     pub asset: Arc<str>,
     /// The event that triggers the hook.
     pub event: Event,
-    /// The handler that answers the hook.
+    /// The handler that decides.
     pub handler: HookHandler,
-    /// The timeout of the handler.
+    /// The maximum time that the handler may take.
     pub timeout: Duration,
-    /// Whether the responses take effect.
+    /// Whether the responses of the handler take effect.
     pub mode: EnforcementMode,
-    /// The reaction to an error.
+    /// The reaction if the hook has no valid response.
     pub on_error: OnError,
     /// The decisions that the handler may return.
     pub allowed_decisions: Vec<Decision>,
@@ -120,7 +120,7 @@ pub struct Hook {
     condition: Condition,
 }
 
-/// The condition under which the hook applies.
+/// The condition under which the hook applies to a value.
 #[derive(Clone, Debug)]
 enum Condition {
     Always,
@@ -158,19 +158,19 @@ struct HandlerContent {
 #[error("the content is not a hook")]
 pub struct MalformedHook;
 
-/// Whether a hook applies, by its condition.
+/// Whether the condition of a hook holds for a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookConditionResult {
-    /// The hook applies.
+    /// The condition holds, so the hook applies.
     Yes,
-    /// The hook does not apply.
+    /// The condition does not hold, so the hook is skipped.
     No,
     /// The evaluation of the condition failed.
     Unknown,
 }
 
 impl Hook {
-    /// Parses the content of an asset. `policy` is the bundle to which a `policy` handler refers.
+    /// Parses the hook in the content of an asset. `policy` is the bundle to which a `policy` handler refers.
     ///
     /// # Errors
     /// Returns an error when the content is not a hook definition.
@@ -215,7 +215,7 @@ impl Hook {
         }
     }
 
-    /// Evaluates the condition. `decide` evaluates the policy that represents the condition.
+    /// Evaluates the condition. `decide` evaluates the policy into which the condition is compiled.
     pub fn check_condition(
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
@@ -272,18 +272,18 @@ impl Hooks {
         Self(hooks)
     }
 
-    /// Iterates in execution order.
+    /// Iterates over the hooks in execution order.
     pub fn iter(&self) -> impl Iterator<Item = &Hook> {
         self.0.iter()
     }
 
-    /// Whether there are no hooks.
+    /// Whether the release binds no hooks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next hook that matches the event and the subject, at or after index `from`, and its index.
+    /// The first hook at or after index `from` that matches the event and the subject, with its index.
     #[must_use]
     pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
         let is_match = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
@@ -315,13 +315,13 @@ pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedHook> 
     Ok(pointers)
 }
 
-/// A policy bundle whose only rule has the condition. Hooks thus use the condition language of policies.
+/// A policy bundle with one rule that has this condition. Conditions of hooks thus use the language of policies.
 #[must_use]
 pub fn condition_bundle(source: &str) -> Value {
     json!({ "rules": [{ "id": "if", "condition": source, "outcome": "allow", "reason_code": "if" }] })
 }
 
-/// Compiles a pattern so that it must match the whole name.
+/// Compiles a pattern that must match a whole name.
 #[must_use]
 pub fn compile_full_match(pattern: &str) -> Option<Regex> {
     compile_linear_pattern(&format!("^(?:{pattern})$"))

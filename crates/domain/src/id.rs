@@ -1,5 +1,5 @@
-//! One identifier type for each resource type, so that the compiler rejects a release identifier in place of an
-//! asset identifier.
+//! One identifier type for each type of resource, so that the compiler rejects the identifier of a release in place of
+//! that of an asset.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -35,81 +35,81 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An organization, the outermost boundary of visibility.
+    /// Identifies an organization, the outermost boundary of visibility.
     TenantId,
-    /// A set of workspaces that share the visibility of assets.
+    /// Identifies a set of workspaces that share the visibility of assets.
     NamespaceId,
-    /// A container of assets and workloads.
+    /// Identifies a container of assets and workloads.
     WorkspaceId,
-    /// A grant of a role to a principal.
+    /// Identifies a grant of a role to a principal.
     RoleBindingId,
-    /// A pinned identity: a subject of an issuer under the name that it has in a tenant.
+    /// Identifies a pinned identity: a subject of an issuer under the name that it has in a tenant.
     IdentityId,
-    /// A browser session.
+    /// Identifies a browser session.
     SessionId,
-    /// A claim by which one process renews the tokens of a session.
+    /// Identifies a claim by which one process renews the tokens of a session.
     RenewalId,
-    /// A principal bound to a workload.
+    /// Identifies a principal bound to a workload.
     PrincipalBindingId,
-    /// A governed asset: a versioned configuration object.
+    /// Identifies a governed asset: a versioned configuration object.
     AssetId,
-    /// One immutable version of an asset.
+    /// Identifies one immutable version of an asset.
     AssetVersionId,
-    /// A grant of an asset to a principal or a workspace.
+    /// Identifies a grant of an asset to a principal or a workspace.
     AssetGrantId,
-    /// A batch of documents added to a knowledge base.
+    /// Identifies a batch of documents added to a knowledge base.
     IngestId,
-    /// A document of a knowledge base.
+    /// Identifies a document of a knowledge base.
     DocumentEntryId,
-    /// A chunk of a document.
+    /// Identifies a chunk of a document.
     ChunkId,
-    /// The revocation of an access contract.
+    /// Identifies the revocation of an access contract.
     RevocationId,
-    /// A workload: a unit that callers run.
+    /// Identifies a workload: a unit that callers run.
     WorkloadId,
-    /// A set of bindings for one workload in one environment.
+    /// Identifies a set of bindings for one workload in one environment.
     ReleaseId,
-    /// A version bound to a release.
+    /// Identifies a version bound to a release.
     BindingId,
-    /// A verdict on a release.
+    /// Identifies a verdict on a release.
     ApprovalId,
-    /// A share link of a workload.
+    /// Identifies a share link of a workload.
     ShareLinkId,
-    /// A run of a workload.
+    /// Identifies a run of a workload.
     ExecutionId,
-    /// A policy decision of a run.
+    /// Identifies a policy decision of a run.
     DecisionId,
-    /// An evidence artifact of a run.
+    /// Identifies an evidence artifact of a run.
     ArtifactId,
-    /// A lineage item of a run.
+    /// Identifies a lineage item of a run.
     LineageId,
-    /// An entry of the audit log.
+    /// Identifies an entry of the audit log.
     FactId,
-    /// A notification in a person's inbox.
+    /// Identifies a notification in a person's inbox.
     NotificationId,
-    /// A record that a notification was suppressed instead of delivered.
+    /// Identifies a record that a notification was suppressed instead of delivered.
     SuppressedDecisionId,
-    /// A shared external endpoint of notifications.
+    /// Identifies a shared external endpoint of notifications.
     DestinationId,
-    /// A delivery of a notification outside the inbox.
+    /// Identifies a delivery of a notification outside the inbox.
     DeliveryId,
-    /// The notification profile of a person.
+    /// Identifies the notification profile of a person.
     NotificationProfileId,
-    /// An announcement: a text of an administrator for many inboxes.
+    /// Identifies an announcement: a text of an administrator for many inboxes.
     AnnouncementId,
-    /// The notification preferences of a person in one scope.
+    /// Identifies the notification preferences of a person in one scope.
     PreferenceSetId,
-    /// A named external system of a workspace.
+    /// Identifies a named external system of a workspace.
     ConnectionId,
-    /// One check of a connection.
+    /// Identifies one check of a connection.
     ConnectionCheckId,
-    /// A request for access to a connection.
+    /// Identifies a request for access to a connection.
     AccessRequestId,
-    /// An erasure of all texts of one actor.
+    /// Identifies an erasure of all texts of one actor.
     ErasureId,
-    /// A use case: a description with its bundle plan.
+    /// Identifies a use case: a description with its bundle plan.
     UseCaseId,
-    /// An HTTP request.
+    /// Identifies an HTTP request.
     RequestId,
 }
 
@@ -119,6 +119,6 @@ pub trait IdSource: Send + Sync {
     fn new_id(&self) -> Uuid;
     /// Creates 16 unpredictable bytes.
     fn salt(&self) -> [u8; 16];
-    /// 32 unpredictable bytes: 256 bits of the operating system's randomness.
+    /// Creates 32 unpredictable bytes from the randomness of the operating system.
     fn secret(&self) -> [u8; 32];
 }

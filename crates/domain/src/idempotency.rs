@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub struct RequestKey {
     /// The key that the client chose: 1 to 255 visible ASCII characters.
     pub key: String,
-    /// The caller that sent the request.
+    /// The caller that sent the request; keys of different callers are independent.
     pub caller: ActorRef,
     /// The route with the identifiers in its path, so that the same key on two resources counts as two keys.
     pub route: String,
@@ -32,7 +32,7 @@ pub struct StoredOutcome {
 pub struct KeyedOutcome {
     /// The idempotency key of the request.
     pub key: RequestKey,
-    /// The outcome from which a repeated request is answered.
+    /// The outcome that a repeated request receives.
     pub outcome: StoredOutcome,
 }
 
@@ -43,22 +43,22 @@ pub enum KeyState {
     Unknown,
     /// The key was used with another request body.
     DifferentBody,
-    /// The key is reserved by a request that has external effects before its commit.
+    /// A request with the key is in progress; it reserved the key because it has external effects before its commit.
     Reserved,
-    /// The key was used to create this resource, which records its own progress: an execution.
+    /// A request with the key created the execution with this identifier, which records its own progress.
     InUse(Uuid),
     /// The first request with the key ended with this outcome.
     Completed(StoredOutcome),
 }
 
-/// Reads and reserves idempotency keys. The commits of the requests store their outcomes.
+/// Reads and reserves idempotency keys. Outcomes are stored by the commits of the requests themselves.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
     /// Reads the state of a key. A key whose reservation has expired counts as unknown.
     async fn key_state(&self, scope: TenantScope, key: &RequestKey) -> Result<KeyState, StoreError>;
-    /// Reserves a key for a request with external effects. The reservation ends when `lease` expires, or when the
-    /// commit that creates `resource` stores an outcome. Returns false if the key has an outcome or another
-    /// request has reserved it.
+    /// Reserves a key for a request with external effects before its commit. The reservation ends when `lease` expires,
+    /// or when the commit of `resource` stores an outcome. Returns false if the key has an outcome, or another request
+    /// has reserved it.
     async fn reserve(
         &self,
         scope: TenantScope,
@@ -66,7 +66,7 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<bool, StoreError>;
-    /// Extends the reservation of a key by `lease`.
+    /// Extends the reservation of a key for this resource by `lease`.
     async fn renew_reservation(
         &self,
         scope: TenantScope,
@@ -74,7 +74,7 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<(), StoreError>;
-    /// Releases the reservation of a key for this resource. An outcome that is already stored remains.
+    /// Releases the reservation of a key for this resource. An outcome that is already stored is kept.
     async fn release_reservation(&self, scope: TenantScope, key: &RequestKey, resource: Uuid)
     -> Result<(), StoreError>;
     /// Deletes the keys whose retention has passed, and returns their number.

@@ -1,5 +1,5 @@
-//! A strict JSON parser for texts that two programs must interpret alike (RFC 7493). It refuses duplicate names,
-//! lone surrogates, integers that would be rounded, and trailing text. It also refuses deep nesting, and NUL,
+//! A strict JSON parser for texts that two programs must interpret alike (RFC 7493). It refuses duplicate names, lone
+//! surrogates, integers that would be rounded, and trailing text. It also refuses deep nesting, and NUL characters,
 //! which PostgreSQL cannot store. It parses request bodies, and model responses that must be JSON.
 
 mod parse_memory_bound;
@@ -10,30 +10,30 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
 
-/// Maximum nesting of arrays and objects.
+/// The maximum nesting of arrays and objects.
 const MAX_DEPTH: usize = 64;
-/// The maximum number of values. Members and items at every depth count.
+/// The maximum number of values in a text, at all depths together.
 const MAX_VALUES: usize = 100_000;
-/// The maximum memory of the parsed values, in bytes. A limit of the text length is not sufficient, because values
-/// need many times the memory of their text: `{"a":1}` needs a hundred times. A request can have several copies of
-/// its values at once.
+/// The maximum memory of the parsed values, in bytes. A limit on the length of the text does not suffice, because
+/// values need much more memory than their text: `{"a":1}` needs a hundred times as much. A request can have several
+/// copies of its values at once.
 const MAX_HEAP_BYTES: usize = 8 << 20;
 /// The memory of a value without its heap allocations, in bytes.
 const VALUE_BYTES: usize = size_of::<Value>();
 /// The overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// The magnitude from which the parser may convert an integer to a float: 2^63, the magnitude of the lowest 64-bit
-/// integer.
+/// The lowest magnitude at which the parser may have converted an integer to a float: 2^63, the magnitude of the
+/// smallest 64-bit integer.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
-/// The memory of a node in an object's map. A node has room for eleven members, of which six are used when the
-/// keys arrive in order.
+/// The memory of a node in the map of an object. A node has room for eleven members; if the keys arrive in order, six
+/// of them are used.
 const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + VALUE_BYTES) + ALLOCATION_BYTES;
 const MAP_NODE_MEMBERS: usize = 6;
 
 /// The reason why a text is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JsonRefusal {
-    /// The text is not valid JSON, parsers could interpret it differently, or it contains a value that cannot be
+    /// The text is not valid JSON, programs could interpret it differently, or it contains a value that cannot be
     /// stored.
     #[error("the text is not JSON that the parser accepts")]
     Malformed,
@@ -66,7 +66,8 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
         .deserialize(&mut reader)
         .map_err(|_| if budget.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
-    // A float that was parsed from an integer has lost digits. Only the text shows that it was an integer.
+    // The parser converts an integer that does not fit into 64 bits to a float, and loses digits. Only the text shows
+    // that the number was an integer.
     if budget.may_be_rounded.get() && contains_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
@@ -101,7 +102,7 @@ fn is_wide_integer(number: &str) -> bool {
         && !digits.is_empty()
 }
 
-/// The remaining budget for parsing a document.
+/// The values and memory that parsing a document may still use.
 struct Budget {
     values: Cell<usize>,
     heap_bytes: Cell<usize>,
@@ -121,7 +122,7 @@ impl Budget {
     }
 }
 
-/// Parses a value whose contents may nest `depth` levels deep, within the budget.
+/// Parses one value within the budget; its contents may nest `depth` levels deep.
 #[derive(Clone, Copy)]
 struct StrictVisitor<'c> {
     depth: usize,
@@ -196,7 +197,7 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let nested = self.nested()?;
         let mut object = Map::new();
-        // The deserializer decodes escapes in keys, so `"a"` and `"\u0061"` count as equal.
+        // Escapes in keys are already decoded here, so `"a"` and `"\u0061"` count as equal.
         while let Some(key) = members.next_key::<String>()? {
             reject_nul(&key)?;
             let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
@@ -216,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// JSON values with texts that need escapes, empty containers, and objects of several map nodes.
+    /// Generates JSON values that include texts with escapes, empty containers, and objects of several map nodes.
     pub(super) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -238,7 +239,7 @@ mod tests {
         let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
         let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
         assert_eq!(read(text.as_bytes()).unwrap(), expected);
-        // Floats may be arbitrarily large, and a string may contain any digits.
+        // Floats of any magnitude are accepted, and so are strings of any digits.
         let text = r#"{"18446744073709551616": [1e20, 18446744073709551616.0, "\\\"18446744073709551616, -1E+300"]}"#;
         assert!(read(text.as_bytes()).is_ok());
     }

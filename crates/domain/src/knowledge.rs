@@ -1,4 +1,4 @@
-//! Knowledge bases: documents for retrieval, and access contracts.
+//! Knowledge bases: their settings, documents, index revisions and access contracts.
 
 pub mod contract;
 pub mod contract_revocation;
@@ -26,13 +26,13 @@ pub const DEFAULT_TOP_K: u32 = 5;
 pub struct IndexRevision(i64);
 
 impl IndexRevision {
-    /// Creates a revision from its stored number.
+    /// Creates an index revision from its stored number.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The number of the revision.
+    /// The number of the index revision, as stored.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
@@ -40,8 +40,8 @@ impl IndexRevision {
 }
 
 impl IndexRevision {
-    /// The prefix of a knowledge base's terms in the shared full-text index: eight hexadecimal digits. If two
-    /// knowledge bases have the same prefix, searches take longer, but their results do not change.
+    /// The prefix of a knowledge base's terms in the shared full-text index: eight hexadecimal digits. If two knowledge
+    /// bases have the same prefix, searches take longer, but find the same chunks.
     #[must_use]
     pub fn term_prefix(tenant: TenantId, asset: AssetId) -> String {
         let mut identifiers = tenant.uuid().as_bytes().to_vec();
@@ -68,10 +68,10 @@ pub enum SourceType {
 }
 
 impl SourceType {
-    /// Every source type.
+    /// Every source type, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Artifact, Self::Http];
 
-    /// The wire form in content and API.
+    /// The wire form in content and API, such as `inline`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -100,10 +100,10 @@ pub enum ChunkStrategy {
 }
 
 impl ChunkStrategy {
-    /// Every strategy.
+    /// Every strategy, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Sentence, Self::Heading];
 
-    /// The wire form in content and API.
+    /// The wire form in content and API, such as `fixed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,16 +123,16 @@ impl ChunkStrategy {
 /// The search strategy of a retrieval.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RetrievalStrategy {
-    /// Full-text search.
+    /// Full-text search only.
     Lexical,
-    /// Vector search.
+    /// Vector search only.
     Vector,
     /// Full-text search and vector search, combined by rank.
     Hybrid,
 }
 
 impl RetrievalStrategy {
-    /// Every strategy.
+    /// Every strategy, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Lexical, Self::Vector, Self::Hybrid];
 
     /// Whether a retrieval sends its query to an embedding model.
@@ -144,7 +144,7 @@ impl RetrievalStrategy {
         }
     }
 
-    /// The wire form in content and API.
+    /// The wire form in content and API, such as `lexical`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -184,36 +184,35 @@ pub struct Chunking {
 /// The retrieval settings of a knowledge base, with defaults for settings that its content omits.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievalSettings {
-    /// The search strategy.
+    /// The search strategy of a retrieval.
     pub strategy: RetrievalStrategy,
     /// The maximum number of chunks that a retrieval returns.
     pub top_k: u32,
     /// The minimum score of a returned chunk, 0 to 1.
     pub score_threshold: f64,
-    /// The values that the metadata of a returned document must have.
+    /// The metadata members that a returned document must have, with their values.
     pub filters: Map<String, Value>,
-    /// The weight of vector search relative to full-text search, 0 to 1.
+    /// The weight of vector search in hybrid search, 0 to 1; full-text search has the rest.
     pub hybrid_weight: f64,
     /// The maximum number of tokens of all returned chunks together.
     pub max_context_tokens: Option<u32>,
 }
 
-/// The parsed content of a knowledge base. A malformed access contract does not prevent parsing. Instead, the
-/// result denies every request, and evidence records the reason.
+/// The parsed content of a knowledge base. Content with a malformed access contract is parsed too; that contract then
+/// denies every request, and evidence records the reason.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnowledgeBase {
     /// The source from which documents come.
     pub source_type: SourceType,
     /// The settings that split documents into chunks.
     pub chunking: Chunking,
-    /// The retrieval settings.
+    /// The settings of searches in this knowledge base.
     pub retrieval: RetrievalSettings,
     /// The access contract, or the error that makes it deny every request.
     pub contract: Result<AccessContract, MalformedContract>,
 }
 
-/// The content is not the content of a knowledge base. Validation accepted it earlier, so the stored content is
-/// corrupt.
+/// The stored content is not that of a knowledge base. Validation accepted it earlier, so it is corrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not that of a knowledge base")]
 pub struct MalformedKnowledgeBase;
@@ -251,13 +250,13 @@ impl KnowledgeBase {
         })
     }
 
-    /// The identifier of the access contract; `None` when the contract is malformed.
+    /// The identifier of the access contract; `None` if the contract is malformed.
     #[must_use]
     pub fn contract_id(&self) -> Option<&str> {
         self.contract.as_ref().ok().map(AccessContract::contract_id)
     }
 
-    /// Decides an access request, and returns every reason. A malformed contract denies every request.
+    /// Decides on an access request, with every reason. A malformed contract denies every request.
     #[must_use]
     pub fn decide_access(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
@@ -278,7 +277,7 @@ fn parse_enum<T>(
 
 fn parse_number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
     let convert = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-        // The schema accepts a float without a fraction as an integer, so this parser accepts it too.
+        // The schema accepts a float without a fraction as an integer, so the parser must accept it too.
         None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(to_whole).ok_or(MalformedKnowledgeBase),
         Some(number) => Ok(number),
     };

@@ -1,7 +1,7 @@
-//! The resource types of Fairway, their state machines and rules.
+//! The resource types of Fairway, with their state machines and rules.
 //!
-//! The crate is pure: it uses no clock, randomness, files, network or environment. Callers pass the time and fresh
-//! identifiers as arguments. Decisions are return values, and adapters implement the ports of the stores.
+//! The crate is pure: it uses no clock, randomness, files, network or environment variables. Callers pass the time and
+//! fresh identifiers as arguments. Functions return decisions, and adapters implement the ports that store them.
 
 pub mod access;
 pub mod access_request;

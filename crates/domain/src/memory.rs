@@ -1,7 +1,7 @@
-//! Chat memory: stored turns of a conversation, which later runs of the conversation receive (contract 5).
+//! Conversation memory: stored turns of a conversation, which later runs of the same conversation receive.
 //!
-//! A turn belongs to the calling actor, in one workload and one session. Its text comes from people and models.
-//! Therefore runs replay turns as earlier messages and never as instructions. The owner can erase them.
+//! A turn belongs to the actor that submitted its run, in one workload and one session. Its text comes from people and
+//! models. Runs therefore replay turns as earlier messages and never as instructions. The owner can erase the turns.
 
 pub mod ports;
 #[cfg(test)]
@@ -21,15 +21,16 @@ use uuid::Uuid;
 
 /// The maximum length of a session identifier, in characters.
 pub const MAX_SESSION_CHARS: usize = 128;
-/// The maximum length of a turn in bytes, question and response together. A longer turn is not stored.
+/// The maximum length of a turn, in bytes of question and response together. A longer turn is not stored.
 pub const MAX_TURN_BYTES: usize = 32 << 10;
-/// The maximum bytes of earlier turns that a run receives.
+/// The maximum length of all earlier turns that a run receives, in bytes.
 pub const MAX_REPLAY_BYTES: usize = 64 << 10;
-/// The upper bound of stored turns per session, or per user with user scope. An asset can set only a lower number.
+/// The upper bound of the stored turns of a session, or of a user if the memory has user scope. Assets can only set a
+/// lower number.
 pub const MAX_TURNS: u32 = 200;
 /// The default of the maximum number of stored turns.
 pub const DEFAULT_MAX_TURNS: u32 = 50;
-/// The default retention of a turn in days, equal to the retention of responses.
+/// The default retention of a turn, in days. It equals the retention of the responses of runs.
 pub const DEFAULT_RETENTION_DAYS: u32 = 30;
 
 /// The identifier that a client chooses for a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts
@@ -37,13 +38,13 @@ pub const DEFAULT_RETENTION_DAYS: u32 = 30;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(String);
 
-/// A malformed session id.
+/// The text does not have the form of a session identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a session id has 1 to 128 letters, digits and `._:@+=~-`, and starts with a letter, a digit, `_` or `-`")]
 pub struct MalformedSession;
 
 impl SessionId {
-    /// The regular expression of valid identifiers.
+    /// The regular expression of valid session identifiers.
     pub const PATTERN: &str = r"^[A-Za-z0-9_-][A-Za-z0-9._:@+=~-]{0,127}$";
 
     /// Parses a session identifier.
@@ -59,7 +60,7 @@ impl SessionId {
         is_valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 
-    /// The identifier as text.
+    /// The session identifier as a text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -72,21 +73,20 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// The key of a conversation: workload, owner and session.
+/// Identifies a conversation by workload, owner and session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConversationKey {
-    /// The workload of the conversation.
+    /// The workload with which the conversation takes place.
     pub workload: WorkloadId,
     /// The actor to which the conversation belongs.
     pub owner: ActorRef,
-    /// The identifier of the session.
+    /// The identifier that the client chose for the conversation.
     pub session: SessionId,
 }
 
 impl ConversationKey {
-    /// The key of a caller's conversation. Returns `None` for anonymous callers and share links, because their
-    /// conversations have no owner. A guessed session identifier would otherwise expose the turns of another
-    /// person.
+    /// The key of a caller's conversation. Returns `None` for anonymous callers and holders of share links. They are
+    /// not distinguishable persons, so a guessed session identifier would expose the turns of another person.
     #[must_use]
     pub fn for_caller(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
         match owner.kind() {
@@ -98,7 +98,7 @@ impl ConversationKey {
     }
 }
 
-/// The scope of the earlier turns that a run receives.
+/// Which earlier turns a run receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryScope {
     /// The turns of the run's session.
@@ -108,7 +108,7 @@ pub enum MemoryScope {
 }
 
 impl MemoryScope {
-    /// The spelling in content.
+    /// The scope as content spells it, such as `session`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl MemoryScope {
     }
 }
 
-/// Whether runs store their turns.
+/// Whether runs store turns in the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WritePolicy {
     /// Runs store no turns. Turns that are already stored are still replayed.
@@ -127,7 +127,7 @@ pub enum WritePolicy {
     Auto,
 }
 
-/// How personal data in a turn is handled before the turn is stored.
+/// How a run treats personal data in its turn before it stores the turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersonalDataPolicy {
     /// A turn with personal data is not stored.
@@ -139,8 +139,8 @@ pub enum PersonalDataPolicy {
 }
 
 impl PersonalDataPolicy {
-    /// Whether stored turns that may contain personal data are withheld from runs. Such turns exist if another
-    /// version of the asset allowed them.
+    /// Whether runs must not receive stored turns that may contain personal data. Such turns exist if another version
+    /// of the asset allowed them.
     #[must_use]
     pub const fn requires_masked_turns(self) -> bool {
         match self {
@@ -150,10 +150,10 @@ impl PersonalDataPolicy {
     }
 }
 
-/// What happens to turns when their access contract is revoked.
+/// The effect of an access contract's revocation on turns that depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnRevoke {
-    /// The turns remain stored until they expire, but they are not replayed while the contract is revoked.
+    /// The turns remain stored until they expire, but runs do not receive them while the contract is revoked.
     Keep,
     /// The turns are erased when the contract is revoked.
     Erase,
@@ -162,26 +162,26 @@ pub enum OnRevoke {
 /// The memory settings of an asset version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// The scope of the replayed turns.
+    /// Which earlier turns a run receives.
     pub scope: MemoryScope,
-    /// The maximum number of stored and replayed turns.
+    /// The maximum number of turns that are stored, and that a run receives.
     pub max_turns: u32,
     /// The retention of a turn, in days.
     pub retention_days: u32,
     /// Whether runs store their turns.
     pub write_policy: WritePolicy,
-    /// How personal data is handled before a turn is stored.
+    /// How a run treats personal data in its turn.
     pub personal_data: PersonalDataPolicy,
-    /// What happens to turns when their access contract is revoked.
+    /// The effect of an access contract's revocation on turns that depend on it.
     pub on_revoke: OnRevoke,
 }
 
 impl MemoryConfig {
-    /// Parses the content of a version.
+    /// Parses the memory settings in the content of a version.
     ///
     /// # Errors
     /// Returns the JSON pointers to unsupported settings. A run then uses no memory, because a partly applied
-    /// configuration would deviate from its author's intention.
+    /// configuration would deviate from the intention of its author.
     pub fn parse(content: &Value) -> Result<Self, Vec<&'static str>> {
         let text = |name| content.get(name).and_then(Value::as_str);
         let number = |name| content.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -224,7 +224,7 @@ impl MemoryConfig {
             max_turns: number("max_items").unwrap_or(DEFAULT_MAX_TURNS).min(MAX_TURNS),
             retention_days: number("ttl_days").unwrap_or(DEFAULT_RETENTION_DAYS),
             write_policy,
-            // The default masks personal data, as the cautious choice.
+            // Masking is the default, because it stores the least personal data without losing turns.
             personal_data: match text("pii") {
                 Some("allow") => PersonalDataPolicy::Allow,
                 Some("block") => PersonalDataPolicy::Block,
@@ -235,10 +235,10 @@ impl MemoryConfig {
     }
 }
 
-/// The memory asset that a release binds.
+/// The memory asset that a release binds, with its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundMemory {
-    /// The memory asset.
+    /// The asset that defines the memory. Turns are stored under it.
     pub asset: AssetId,
     /// The slug of the asset.
     pub slug: String,
@@ -251,7 +251,7 @@ pub struct BoundMemory {
 pub struct StoredTurn {
     /// The run that produced the turn.
     pub execution_id: ExecutionId,
-    /// The text of the user.
+    /// The message of the person, see [`question_of`].
     pub question: String,
     /// The text of the response.
     pub response: String,
@@ -266,21 +266,22 @@ pub struct StoredTurn {
 /// The earlier turns that a run receives.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RecalledTurns {
-    /// The latest erasure of the conversation within the retention, if any. A run that started before a newer
-    /// erasure stores no turn.
+    /// The latest erasure of the conversation within the retention, if any. If the conversation is erased again during
+    /// the run, the run stores no turn.
     pub last_erasure: Option<Uuid>,
     /// The earlier turns, oldest first.
     pub turns: Vec<StoredTurn>,
 }
 
-/// The turn that a run offers to the memory after it ended with a response.
+/// The turn that a run stores after it ended with a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WritebackTurn {
     /// The memory asset that the release binds.
     pub memory: BoundMemory,
-    /// The latest erasure of the conversation that the run has read.
+    /// The latest erasure of the conversation that the run has read, if any. If there is a later one, the turn is not
+    /// stored.
     pub last_erasure: Option<Uuid>,
-    /// The text of the user.
+    /// The text of the person.
     pub question: String,
     /// The text of the response.
     pub response: String,
@@ -294,22 +295,22 @@ impl WritebackTurn {
     }
 }
 
-/// A turn that is stored in the same commit as the end of its run.
+/// A turn to store in the same commit as the end of its run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writeback {
-    /// The key of the conversation.
+    /// The conversation to which the turn belongs.
     pub conversation: ConversationKey,
-    /// The turn to store.
+    /// The texts of the turn, with the memory that stores them.
     pub turn: WritebackTurn,
     /// The salt of the turn's digest, which is erased together with the turn.
     pub salt: [u8; 16],
-    /// The access contracts that the turn depends on. The turn is not stored if one of them is revoked before the
-    /// commit.
+    /// The identifiers of the access contracts on which the turn depends. If one of them is revoked before the commit,
+    /// the turn is not stored.
     pub contracts: Vec<String>,
 }
 
 impl Writeback {
-    /// The digest that identifies the turn without revealing its texts.
+    /// The salted digest of the turn, which identifies the turn without revealing its texts.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         turn_digest(&self.turn.question, &self.turn.response, self.salt)
@@ -322,8 +323,8 @@ pub fn turn_digest(question: &str, response: &str, salt: [u8; 16]) -> [u8; 32] {
     Payload { body: json!([question, response]).to_string().into(), salt }.digest()
 }
 
-/// The question of a run as the memory stores it: the last user message, otherwise the `message` input, otherwise
-/// all inputs as JSON.
+/// The question of a run, as the memory stores it: the last message of the role `user`, or else the input `message`, or
+/// else all inputs as JSON.
 #[must_use]
 pub fn question_of(inputs: &Map<String, Value>) -> String {
     let last_message = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
@@ -338,20 +339,20 @@ pub fn question_of(inputs: &Map<String, Value>) -> String {
     }
 }
 
-/// The erasure of all turns that a conversation had at the time of the decision.
+/// The erasure of all turns that a conversation has at the time of the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConversationErasure {
     /// The key of the erased conversation.
     pub conversation: ConversationKey,
     /// The number of erased turns.
     pub turns: u32,
-    /// The fact of the erasure.
+    /// The fact that records the erasure.
     pub fact: Fact,
 }
 
 impl ConversationErasure {
     /// Erases a conversation. The fact names the owner and the number of turns. It omits the session identifier,
-    /// because that is a text of the caller.
+    /// because the caller chose that text freely.
     #[must_use]
     pub fn create(conversation: ConversationKey, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
         let detail = json!({ "owner": conversation.owner.to_string(), "turns": turns });

@@ -1,15 +1,15 @@
-//! The moment of an input to a state machine: its time, and the identifiers and salts for the records that the
-//! input causes.
+//! The moment of one input to a state machine: its time, with identifiers and salts for the records that the input
+//! causes.
 
 use crate::time::Timestamp;
 use uuid::Uuid;
 
-/// The bits of a UUID after its variant bits, which serve as a counter.
+/// The bits of a UUID after its variant bits. A moment increments them like a counter.
 const COUNTER_MASK: u128 = (1 << 62) - 1;
 
-/// A time with fresh identifiers and salts. The caller creates a moment for each input of a state machine, so that
-/// the machine is a function of its arguments. A moment cannot be copied, because a copy would issue the same
-/// identifiers again.
+/// A time with fresh identifiers and salts. The caller creates a moment for each input of a state machine, so that the
+/// machine depends only on its arguments. A moment cannot be copied, because a copy would issue the same identifiers
+/// again.
 #[derive(Debug)]
 pub struct Moment {
     now: Timestamp,
@@ -19,7 +19,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Creates a moment from a fresh UUIDv7 and 16 unpredictable bytes.
+    /// Creates a moment from a time, a fresh UUIDv7 and 16 unpredictable bytes.
     #[must_use]
     pub const fn new(now: Timestamp, first_id: Uuid, salt_seed: [u8; 16]) -> Self {
         Self { now, next_id: first_id, salt_seed, salts: 0 }
@@ -36,8 +36,8 @@ impl Moment {
     pub fn new_id(&mut self) -> Uuid {
         let issued = self.next_id;
         let bits = issued.as_u128();
-        // Time, version and variant remain unchanged. The random bits at the end of a UUIDv7 make it unlikely that
-        // identifiers of two moments collide.
+        // Time, version and variant of the UUID remain unchanged. Because the last bits of a UUIDv7 are random,
+        // identifiers of two moments are unlikely to collide.
         self.next_id = Uuid::from_u128((bits & !COUNTER_MASK) | (bits.wrapping_add(1) & COUNTER_MASK));
         issued
     }

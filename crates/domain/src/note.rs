@@ -5,32 +5,32 @@ use crate::text::is_prose;
 /// The maximum length of a note or reason, in characters.
 pub const MAX_NOTE_CHARS: usize = 2_000;
 
-/// The explanation of a version, a verdict or a resolution. The text is stored separately from the record that it
+/// The explanation of a version, a verdict or a resolution. The store keeps the text apart from the record that it
 /// explains, because free text may have to be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note(String);
 
 impl Note {
-    /// Parses a text of at most [`MAX_NOTE_CHARS`] characters. Line breaks and tabs are the only control
-    /// characters that it may contain.
+    /// Parses a text of at most [`MAX_NOTE_CHARS`] characters. It may contain line breaks and tabs, but no other
+    /// control characters.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_prose(text, MAX_NOTE_CHARS).then(|| Self(text.to_owned()))
     }
 
-    /// Restores a stored note without validation, because the rules may have changed since the note was accepted.
+    /// Restores a stored note without validation, because the rules may have changed since it was accepted.
     #[must_use]
     pub fn from_stored(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The note as text.
+    /// The text of the note.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The note as an owned text.
+    /// Converts the note to its text.
     #[must_use]
     pub fn into_string(self) -> String {
         self.0

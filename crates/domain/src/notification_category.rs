@@ -25,7 +25,7 @@ pub enum NotificationCategory {
 }
 
 impl NotificationCategory {
-    /// Every category.
+    /// Every category, in the order of declaration.
     pub const ALL: [Self; 8] = [
         Self::Executions,
         Self::Approvals,
@@ -52,13 +52,14 @@ impl NotificationCategory {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
     }
 
-    /// Whether the audit log must record each notification of this category that a person did not receive, and why.
+    /// Whether the audit log must record each notification of this category that a person opted out of, with the
+    /// deciding setting.
     #[must_use]
     pub const fn is_governance_relevant(self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Numbers by JSON semantics: `5`, `5.0` and `5e0` are the same whole number.
+//! Whole numbers in JSON: `5`, `5.0` and `5e0` are the same number.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Number, Value};
@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 /// The largest integer that every JSON parser represents exactly: 2^53 - 1.
 pub(crate) const LARGEST_EXACT_INTEGER: u64 = (1 << 53) - 1;
 
-/// Converts a non-negative whole number in any notation; `None` for other numbers.
+/// Converts a non-negative whole number in any JSON notation; `None` for other numbers.
 #[must_use]
 pub(crate) fn as_whole(number: &Number) -> Option<u64> {
     if let Some(whole) = number.as_u64() {
@@ -20,16 +20,16 @@ pub(crate) fn as_whole(number: &Number) -> Option<u64> {
     Some(whole)
 }
 
-/// Deserializes an optional whole number in any notation.
+/// Deserializes an optional whole number in any JSON notation.
 ///
 /// # Errors
-/// If the value is not a whole number.
+/// When the value is not a whole number.
 pub(crate) fn deserialize_optional_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Number>::deserialize(deserializer)?;
     number.map(|number| as_whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
 }
 
-/// Rewrites whole numbers as integers, which is the canonical form in JSON.
+/// Rewrites whole numbers that are written as floats to integers, which is their canonical form in JSON.
 pub(crate) fn normalize_whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {

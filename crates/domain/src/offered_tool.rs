@@ -11,7 +11,7 @@ use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// A built-in tool (specification: execution; contract: sections 5 and 12).
+/// One of the three tools that Fairway offers in every tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltinTool {
     /// Runs a workload.
@@ -22,20 +22,20 @@ pub enum BuiltinTool {
     InspectEvidence,
 }
 
-/// The side effect of a tool.
+/// The effect of a tool call on the state of the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SideEffect {
-    /// The tool only reads.
+    /// The tool only reads data.
     ReadOnly,
     /// The tool starts a run, which can have any effect.
     StartsRun,
 }
 
 impl BuiltinTool {
-    /// Every tool.
+    /// Every built-in tool, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::ExecuteFlow, Self::QueryKnowledgeBase, Self::InspectEvidence];
 
-    /// The wire name of the tool.
+    /// The name by which agents call the tool, such as `execute_flow`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl BuiltinTool {
         }
     }
 
-    /// Parses a wire name; `None` for any other text.
+    /// Parses the name of a built-in tool; `None` for any other text.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    /// The side effect of the tool.
+    /// The effect of the tool on the state of the system.
     #[must_use]
     pub const fn effect(self) -> SideEffect {
         match self {
@@ -60,19 +60,19 @@ impl BuiltinTool {
         }
     }
 
-    /// The published JSON Schema (2020-12) of the arguments.
+    /// The published JSON Schema (2020-12) of the tool's arguments.
     #[must_use]
     pub fn input_schema(self) -> &'static Value {
         self.schema().map_or(&Value::Null, PublishedSchema::value)
     }
 
-    /// The violations of the schema by the arguments, with JSON pointers into the arguments; empty for valid
-    /// arguments.
+    /// The problems that make the arguments violate the tool's schema, with JSON pointers into the arguments; empty for
+    /// valid arguments.
     #[must_use]
     pub fn find_problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
         match self.schema() {
             Some(schema) => schema.find_problems(&Value::Object(arguments.clone())),
-            // This case is unreachable, because a test shows that every schema compiles.
+            // This cannot happen: a test shows that every schema compiles.
             None => vec![ContentProblem::new("", "schema_unreadable", "the schema of this tool cannot be read")],
         }
     }
@@ -87,7 +87,7 @@ impl BuiltinTool {
     }
 }
 
-/// The compiled schema of a tool; `None` if it does not compile.
+/// The compiled argument schema of a tool; `None` if it does not compile.
 type CompiledSchema = Option<PublishedSchema>;
 
 static EXECUTE_FLOW: LazyLock<CompiledSchema> =

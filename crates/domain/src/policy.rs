@@ -1,8 +1,7 @@
 //! Policies: they decide whether a run is allowed, and which obligations it has.
 //!
-//! Decisions are pure and fail closed: a condition that cannot be evaluated denies the run. Conditions are
-//! compiled and limited when a version is created, so that each stored bundle can be evaluated (contract: policy
-//! rules, CEL).
+//! Decisions are pure and fail closed: a condition that cannot be evaluated denies the run. Conditions are compiled and
+//! limited when a version is created, so that every stored bundle can be evaluated.
 
 mod bundle;
 mod condition;
@@ -29,66 +28,66 @@ pub use scenario::{DecisionPart, Difference, Scenario};
 pub use unreachable::Unreachable;
 pub use variables::MAX_DECISION_STEPS;
 
-/// The reason code of a decision for which no rule matched.
+/// The reason code of a denial because no rule matched.
 pub const NO_MATCHING_RULE: &str = "no_matching_rule";
-/// The reason code of a decision for which a condition could not be evaluated.
+/// The reason code of a denial because a condition could not be evaluated.
 pub const EVALUATION_ERROR: &str = "policy_evaluation_error";
 
-/// The input of a policy decision.
+/// The input of a policy decision: the variables that conditions can read.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyInput<'a> {
-    /// The actor, in CEL the variable `actor`.
+    /// The actor of the run, in CEL the variable `actor`.
     pub actor: PolicyActor<'a>,
-    /// The workload, in CEL the variable `workload`.
+    /// The workload of the run, in CEL the variable `workload`.
     pub workload: PolicyWorkload<'a>,
-    /// The release, in CEL the variable `release`.
+    /// The release of the run, in CEL the variable `release`.
     pub release: PolicyRelease<'a>,
     /// The inputs of the run, in CEL the variable `inputs`.
     pub inputs: &'a Map<String, Value>,
-    /// The environment, in CEL the variable `environment`.
+    /// The environment of the run, in CEL the variable `environment`.
     pub environment: &'a str,
-    /// The lane, in CEL the variable `lane`.
+    /// The lane of the run, in CEL the variable `lane`.
     pub lane: &'a str,
-    /// The time, in CEL the variable `now`.
+    /// The time of the decision, in CEL the variable `now`.
     pub now: Timestamp,
 }
 
 /// The actor of the run, which conditions read as the variable `actor`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyActor<'a> {
-    /// The CEL field `actor.ref`, such as `user:ada`.
+    /// The reference of the actor, such as `user:ada`; in CEL `actor.ref`.
     pub reference: &'a str,
-    /// The CEL field `actor.type`, such as `user`.
+    /// The kind of the actor, such as `user`; in CEL `actor.type`.
     pub kind: &'a str,
-    /// The CEL field `actor.groups`.
+    /// The groups to which the actor belongs; in CEL `actor.groups`.
     pub groups: &'a [String],
-    /// The CEL field `actor.roles`.
+    /// The roles that the actor has; in CEL `actor.roles`.
     pub roles: &'a [String],
 }
 
 /// The workload of the run, which conditions read as the variable `workload`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyWorkload<'a> {
-    /// The CEL field `workload.slug`.
+    /// The slug of the workload; in CEL `workload.slug`.
     pub slug: &'a str,
-    /// The CEL field `workload.owner_ref`.
+    /// The reference of the workload's owner; in CEL `workload.owner_ref`.
     pub owner_ref: &'a str,
-    /// The CEL field `workload.workload_id`.
+    /// The identifier of the workload; in CEL `workload.workload_id`.
     pub workload_id: &'a str,
 }
 
 /// The release of the run, which conditions read as the variable `release`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyRelease<'a> {
-    /// The CEL field `release.release_id`.
+    /// The identifier of the release; in CEL `release.release_id`.
     pub release_id: &'a str,
-    /// The CEL field `release.state`.
+    /// The state of the release, such as `active`; in CEL `release.state`.
     pub state: &'a str,
-    /// The CEL field `release.environment`.
+    /// The environment of the release; in CEL `release.environment`.
     pub environment: &'a str,
 }
 
-/// The outcome of a policy decision, ordered by strictness.
+/// The outcome of a policy decision, in the order from the mildest to the strictest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -101,10 +100,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome.
+    /// Every outcome, mildest first.
     pub const ALL: [Self; 3] = [Self::Allow, Self::AllowWithObligations, Self::Deny];
 
-    /// The wire form.
+    /// The wire form, such as `allow`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -114,7 +113,7 @@ impl Outcome {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
@@ -125,24 +124,24 @@ impl Outcome {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obligation {
-    /// Record the messages as evidence.
+    /// Records the messages of the run as evidence.
     RecordTranscript,
-    /// Mask personal data in the output.
+    /// Masks personal data in the output.
     RedactOutput,
-    /// Fail unless the answer cites a retrieved document.
+    /// Fails the run unless the answer cites a retrieved document.
     RequireCitation,
-    /// Notify the owner of the workload.
+    /// Notifies the owner of the workload.
     NotifyOwner,
-    /// Require a person's verdict before the output is shown.
+    /// Requires a person's verdict before the output is shown.
     HumanReview,
 }
 
 impl Obligation {
-    /// Every obligation.
+    /// Every obligation, in the order of declaration.
     pub const ALL: [Self; 5] =
         [Self::RecordTranscript, Self::RedactOutput, Self::RequireCitation, Self::NotifyOwner, Self::HumanReview];
 
-    /// The wire form.
+    /// The wire form, such as `record_transcript`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -154,7 +153,7 @@ impl Obligation {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|obligation| obligation.as_str() == text)
@@ -166,8 +165,7 @@ impl Obligation {
 pub struct FailedRule {
     /// The identifier of the rule.
     pub rule: String,
-    /// The name of the missing field, if the failure's cause is a field that the condition reads and the inputs
-    /// lack.
+    /// The name of a field that the condition reads and the inputs lack, if this is the cause of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_field: Option<String>,
 }
@@ -186,12 +184,12 @@ impl fmt::Display for FailedRule {
 /// The maximum number of failed rules that a decision reports.
 pub const MAX_FAILED_RULES: usize = 20;
 
-/// A policy decision with its reason.
+/// A policy decision about a run, with its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
-    /// The outcome of the decision.
+    /// Whether the run is allowed, and whether obligations apply.
     pub outcome: Outcome,
-    /// The reason code of the deciding rule, or a constant of this module if no rule decided.
+    /// The reason code of the deciding rule. If no rule decided, it is [`NO_MATCHING_RULE`] or [`EVALUATION_ERROR`].
     pub reason_code: String,
     /// The obligations; empty unless the outcome is [`Outcome::AllowWithObligations`].
     pub obligations: Vec<Obligation>,
@@ -202,7 +200,7 @@ pub struct PolicyDecision {
     pub failed_rules: Vec<FailedRule>,
 }
 
-/// The maximum number of failed rules that a message names.
+/// The maximum number of failed rules that an error message names.
 const MAX_NAMED_FAILED_RULES: usize = 3;
 
 impl PolicyDecision {
@@ -217,18 +215,18 @@ impl PolicyDecision {
     }
 }
 
-/// A compiled policy bundle.
+/// A compiled policy bundle, which decides about runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
-    /// The fast-path form of each rule's condition, if the condition has one.
+    /// For each rule, its condition in fast-path form, if the condition has one.
     fast_paths: Vec<Option<FastPath>>,
-    /// The names of the variables that conditions read; only these variables are computed.
+    /// The names of the variables that the conditions read. Only their values are computed.
     variables_read: BTreeSet<String>,
     patterns: Patterns,
 }
 
-/// A rule, which consists of a condition and its effect.
+/// A rule: a condition, with the effect that it has if it holds.
 #[derive(Clone, PartialEq, Debug)]
 struct Rule {
     id: String,
@@ -239,8 +237,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// The failure of the rule. The name of a missing field is reported only if it occurs in the rule's source,
-    /// because any other name is data of the run.
+    /// The failure of the rule. The name of a missing field is reported only if the source of the rule contains it. Any
+    /// other name is data of the run.
     fn failed(&self, error: EvaluationError) -> FailedRule {
         let missing_field = match error {
             EvaluationError::MissingField(name) => Some(name).filter(|name| self.condition.mentions_field(name)),
@@ -262,27 +260,27 @@ impl CompiledPolicy {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
     }
 
-    /// The rules that read inputs without testing whether the inputs exist, each with the names of these inputs.
+    /// The rules that read inputs without testing that these inputs exist; each rule has the names of such inputs.
     pub fn required_inputs(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
         let inputs_of = |rule: &'_ Rule| rule.condition.required_inputs();
         self.rules.iter().map(move |rule| (rule.id.as_str(), inputs_of(rule))).filter(|(_, inputs)| !inputs.is_empty())
     }
 
-    /// The maximum memory of the compiled patterns in bytes, which far exceeds the length of their sources.
+    /// The maximum memory of the compiled patterns, in bytes. It far exceeds the length of their sources.
     #[must_use]
     pub fn pattern_bytes(&self) -> usize {
         self.patterns.max_bytes()
     }
 
-    /// Decides about a run. The precedence is: a matching deny rule, an evaluation error (which denies), rules
-    /// with obligations (which are combined), an allow rule. If no rule matches, the run is denied. The reason
-    /// code is the code of the first rule with the winning precedence.
+    /// Decides about a run. The first of these that occurs decides: a matching deny rule, an evaluation error (which
+    /// denies), matching rules with obligations (which are combined), a matching allow rule. If none occurs, the run is
+    /// denied. The reason code is that of the first rule of the deciding kind.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
         self.decide_within(input, MAX_DECISION_STEPS).0
     }
 
-    /// Decides within a budget of steps, and returns the remaining steps.
+    /// Decides within a budget of evaluation steps, and returns the steps that remain.
     fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed: Vec<FailedRule> = Vec::new();
@@ -304,7 +302,7 @@ struct Evaluator<'p> {
     policy: &'p CompiledPolicy,
     input: &'p PolicyInput<'p>,
     steps: u64,
-    /// The converted input. It is created on first use, because constant rules and fast paths do not need it.
+    /// The converted input. It is created when an expression first needs it; constant rules and fast paths do not.
     evaluation: Option<Evaluation>,
 }
 
@@ -313,7 +311,7 @@ impl<'p> Evaluator<'p> {
         Self { policy, input, steps, evaluation: None }
     }
 
-    /// Whether a condition holds. The condition must not read variables that no rule of the bundle reads.
+    /// Whether a condition holds. The condition may read only variables that a rule of the bundle reads.
     fn try_holds(&mut self, condition: &Condition, fast_path: Option<&FastPath>) -> Result<bool, EvaluationError> {
         let expression = match condition {
             Condition::Always => return Ok(true),
@@ -371,8 +369,8 @@ fn append_missing<T: Clone + PartialEq>(target: &mut Vec<T>, additions: &[T]) {
     }
 }
 
-/// The stricter of two decisions of a run, with the obligations of both decisions. If both are equally strict, the
-/// reason of the first decision remains.
+/// The stricter of two decisions about the same run, with the obligations of both. If both are equally strict, the
+/// result has the reason of the first decision.
 #[must_use]
 pub fn stricter_decision(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };

@@ -1,7 +1,7 @@
 //! Prompt templates: texts with tokens that rendering replaces in one pass.
 //!
-//! Rendering never parses an inserted value, so the input of a caller cannot become a token. A refusal contains
-//! the byte offset of the token, and the name of an affected argument (spec: prompt template grammar).
+//! Rendering does not parse an inserted value, so the input of a caller cannot become a token. A refusal contains the
+//! byte offset of the token, and the name of an affected argument.
 
 pub mod composition;
 pub mod grammar;
@@ -11,11 +11,10 @@ use grammar::TemplateSegment;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The maximum length of a rendered prompt, in bytes. The limit is necessary because a short template can repeat a
-/// long value many times.
+/// The maximum length of a rendered prompt, in bytes. A limit on the template does not suffice, because a short
+/// template can repeat a long value many times.
 pub const MAX_RENDERED_BYTES: usize = 4 << 20;
-/// The maximum number of distinct assets that a template includes. The creation of a version looks up each of
-/// them.
+/// The maximum number of distinct assets that a template includes. Creating a version looks up each of them.
 pub const MAX_INCLUDED_ASSETS: usize = 32;
 
 /// A parsed prompt template.
@@ -27,33 +26,33 @@ pub struct PromptTemplate {
     text_bytes: usize,
 }
 
-/// A declared variable of a template.
+/// A variable that a template declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// The name of the variable in tokens and arguments.
+    /// The name of the variable, in tokens and in arguments.
     pub name: String,
-    /// The type of the variable's values.
+    /// The type that values of the variable must have.
     pub kind: VariableType,
 }
 
-/// The type of a variable.
+/// The type of a variable's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VariableType {
-    /// A text, which is the default type.
+    /// A text; the type of variables that declare none.
     String,
-    /// A number.
+    /// A JSON number.
     Number,
-    /// A boolean.
+    /// A JSON boolean.
     Boolean,
-    /// An array, rendered as JSON.
+    /// A JSON array, which is rendered as JSON.
     Array,
 }
 
 impl VariableType {
-    /// Every type.
+    /// Every type, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::String, Self::Number, Self::Boolean, Self::Array];
 
-    /// The wire form in content.
+    /// The wire form in content, such as `string`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -80,64 +79,64 @@ impl VariableType {
     }
 }
 
-/// A reference to an asset that a template includes.
+/// A reference to an asset whose body a template includes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IncludedAsset {
-    /// The slug of the asset.
+    /// The slug of the asset to include.
     pub slug: Slug,
-    /// The version label; `None` resolves to the current version when the release leaves draft.
+    /// The version label; `None` selects the version that is current when the release leaves draft.
     pub label: Option<String>,
 }
 
-/// The reason why a template or its rendering is refused. Offsets count bytes from the start of the template.
+/// The reason why a template or its rendering is refused. Each offset is the byte position of a token in the template.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
     /// A token is malformed or names an undeclared variable.
     #[error("a token is malformed or names an undeclared variable")]
     MalformedToken {
-        /// The start of the token.
+        /// The start of the malformed token.
         offset: usize,
     },
     /// A referenced asset does not exist or is not visible to the caller.
     #[error("a referenced asset is unknown")]
     UnknownAsset {
-        /// The start of the token.
+        /// The start of the token that includes the asset.
         offset: usize,
     },
     /// A referenced asset belongs to another workspace.
     #[error("a referenced asset belongs to another workspace")]
     CrossWorkspace {
-        /// The start of the token.
+        /// The start of the token that includes the asset.
         offset: usize,
     },
-    /// The body of a referenced asset contains a reference, which is not allowed.
+    /// The body of an included asset itself includes an asset, which is not allowed.
     #[error("a referenced asset contains a reference itself")]
     NestedReference {
         /// The start of the token that includes the asset.
         offset: usize,
     },
-    /// The template does not list the command as allowed.
+    /// The template does not list the command of a token as allowed.
     #[error("the template does not allow this command")]
     CommandNotAllowed {
-        /// The start of the token.
+        /// The start of the token with the command.
         offset: usize,
     },
     /// A value does not have the type of its variable.
     #[error("the argument `{name}` is not of type {}", .kind.as_str())]
     ArgumentType {
-        /// The name of the variable. It is safe to show, because the template and not the caller defines it.
+        /// The name of the variable. It may be shown, because the template defines it, not the caller.
         name: String,
-        /// The declared type.
+        /// The type that the template declares.
         kind: VariableType,
-        /// The start of the token.
+        /// The start of the token with the variable.
         offset: usize,
     },
-    /// An argument for a variable is missing.
+    /// The arguments contain no value for a variable.
     #[error("the argument `{name}` is missing")]
     ArgumentMissing {
         /// The name of the variable or placeholder in the template.
         name: String,
-        /// The start of the token.
+        /// The start of the token that needs the argument.
         offset: usize,
     },
     /// The template has too many tokens, or the rendered text exceeds the limit.
@@ -146,7 +145,7 @@ pub enum PromptRefusal {
         /// The start of the token at which the limit is exceeded.
         offset: usize,
     },
-    /// The content is not a prompt template.
+    /// The content does not have the form of a prompt template.
     #[error("the content is not a prompt template")]
     NotATemplate,
 }
@@ -168,7 +167,7 @@ impl PromptRefusal {
         }
     }
 
-    /// The byte offset of the token in the template; `None` when the whole content is refused.
+    /// The byte offset of the token in the template; `None` if the content as a whole is refused.
     #[must_use]
     pub const fn offset(&self) -> Option<usize> {
         match self {
@@ -186,11 +185,10 @@ impl PromptRefusal {
 }
 
 impl PromptTemplate {
-    /// Parses content that has passed the schema of its kind.
+    /// Parses content that has passed the schema of prompt templates.
     ///
     /// # Errors
-    /// Returns a refusal when a token is malformed, or names an undeclared variable or a command that is not
-    /// allowed.
+    /// Returns a refusal when a token is malformed, or names an undeclared variable or a command that is not allowed.
     pub fn parse(content: &Value) -> Result<Self, PromptRefusal> {
         let text = content.get("system_prompt").and_then(Value::as_str).ok_or(PromptRefusal::NotATemplate)?;
         let variables = parse_variables(content)?;
@@ -225,7 +223,7 @@ impl PromptTemplate {
         Ok(Self { text_bytes: text.len(), output_schema, segments, variables })
     }
 
-    /// Every reference to an asset with the offset of its token, in text order.
+    /// Every reference to an included asset with the offset of its token, in text order.
     pub fn references(&self) -> impl Iterator<Item = (&IncludedAsset, usize)> {
         self.segments.iter().filter_map(|segment| match segment {
             TemplateSegment::Asset { reference, offset } => Some((reference, *offset)),
@@ -242,7 +240,8 @@ impl PromptTemplate {
         &self.variables
     }
 
-    /// The distinct names of the arguments that the text of the template needs, without its included bodies.
+    /// The distinct names of the arguments that the template's own text needs. Included bodies may need further
+    /// arguments.
     #[must_use]
     pub fn required_arguments(&self) -> BTreeSet<&str> {
         let names = self.segments.iter().filter_map(|segment| match segment {
@@ -252,7 +251,7 @@ impl PromptTemplate {
         names.collect()
     }
 
-    /// The distinct references to assets, each with the offset of its first token, in text order.
+    /// The distinct references to included assets, each with the offset of its first token, in text order.
     #[must_use]
     pub fn distinct_references(&self) -> Vec<(&IncludedAsset, usize)> {
         let mut unique = BTreeSet::new();
@@ -263,7 +262,7 @@ impl PromptTemplate {
 /// The distinct names of the arguments in a template text, in text order.
 ///
 /// # Errors
-/// If a token is malformed.
+/// When a token is malformed.
 pub fn argument_names(text: &str) -> Result<Vec<String>, PromptRefusal> {
     let mut names: Vec<String> = Vec::new();
     for segment in grammar::scan(text)? {

@@ -1,14 +1,13 @@
-//! Redaction: masks personal data in the output of a run (contract: `redact_output`).
+//! Redaction: masks personal data in the output of a run.
 //!
-//! Each match is replaced by a fixed mask such as `[email]`. Redaction counts the matches, but stores no matched
-//! text. Email addresses are searched from their `@` signs, and each character is read at most twice. Every other
-//! pattern has a maximum length and is matched only at the characters with which a match may start. Therefore the time
-//! is linear in the length of the text.
+//! Each match is replaced by a fixed mask such as `[email]`. Redaction counts the matches, but stores no matched text.
+//! The time is linear in the length of the text, for two reasons. Email addresses are searched from their `@` signs, so
+//! that each character is read at most twice. Every other pattern has a maximum length, and is matched only at the
+//! characters with which a match may start.
 //!
-//! INVARIANT: redaction is idempotent. No pattern matches a bracket, every match starts and ends at a word
-//! boundary in any context, and every match is masked. A later mask may replace the text next to a match.
-//! Therefore a pattern reads at most one character beyond its match, or requires in the further text characters with
-//! which no mask starts or ends.
+//! INVARIANT: redaction is idempotent. No pattern matches a bracket, every match starts and ends at a word boundary in
+//! any context, and every match is masked. A later mask may replace the text next to a match. A pattern therefore reads
+//! at most one character beyond its match, or requires there characters with which no mask starts or ends.
 
 mod card;
 mod digit_group;
@@ -29,29 +28,29 @@ use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 pub use national_id::NationalId;
 
-/// A class of personal data.
+/// A class of personal data that redaction recognizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonalDataClass {
-    /// An email address.
+    /// An email address, such as `ada@example.com`.
     Email,
-    /// A phone number.
+    /// A phone number in a distinctive notation.
     Phone,
-    /// A payment card number.
+    /// A payment card number with a valid check digit.
     Card,
-    /// An international bank account number.
+    /// An international bank account number (IBAN).
     Iban,
-    /// An IP address.
+    /// An IPv4 or IPv6 address.
     Ip,
-    /// A national identifier of a person.
+    /// A number that a state assigns to a person, such as a tax identification number.
     NationalId,
 }
 
 impl PersonalDataClass {
-    /// Every class.
+    /// Every class, in the order of declaration.
     pub const ALL: [Self; 6] = [Self::Email, Self::Phone, Self::Card, Self::Iban, Self::Ip, Self::NationalId];
 
-    /// The name of the class in evidence.
+    /// The name of the class in evidence, such as `email`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,7 +63,7 @@ impl PersonalDataClass {
         }
     }
 
-    /// The text that replaces a match of the class.
+    /// The text that replaces a match of the class, such as `[email]`.
     #[must_use]
     pub const fn mask(self) -> &'static str {
         match self {
@@ -78,7 +77,7 @@ impl PersonalDataClass {
     }
 }
 
-/// The number of matches by class. Evidence may contain it, because it does not reveal the matched texts. Its JSON
+/// The number of matches by class. Evidence may contain it, because it does not reveal the matched texts. As JSON, it
 /// is an object such as `{"email": 2}`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[serde(transparent)]
@@ -103,12 +102,12 @@ impl MatchCounts {
         self.0.is_empty()
     }
 
-    /// The classes that have matches, each with its number of matches.
+    /// Each class that has matches, with its number of matches.
     pub fn iter(&self) -> impl Iterator<Item = (PersonalDataClass, u64)> {
         self.0.iter().map(|(class, count)| (*class, *count))
     }
 
-    /// Adds the numbers of matches in another text.
+    /// Adds the numbers of matches that were counted in another text.
     pub fn add_all(&mut self, other: &Self) {
         for (class, count) in other.iter() {
             *self.0.entry(class).or_default() += count;
@@ -123,13 +122,13 @@ impl MatchCounts {
 /// The result of redacting a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
-    /// The text, in which masks replace the matches.
+    /// The text in which masks replace the matches.
     pub text: String,
-    /// The number of matches by class.
+    /// The number of matches of each class.
     pub counts: MatchCounts,
 }
 
-/// Masks personal data in texts and values.
+/// Masks personal data in texts and JSON values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redactor {
     national_ids: Vec<NationalId>,
@@ -138,33 +137,33 @@ pub struct Redactor {
 }
 
 impl Default for Redactor {
-    /// A redactor for every scheme of national identifiers, because each scheme has a distinctive form.
+    /// A redactor that searches every scheme of national identifiers, because each scheme has a distinctive form.
     fn default() -> Self {
         Self::new(&NationalId::ALL)
     }
 }
 
 impl Redactor {
-    /// A redactor for these schemes of national identifiers, and for all other classes of personal data.
+    /// A redactor that searches these schemes of national identifiers, and all other classes of personal data.
     #[must_use]
     pub fn new(national_ids: &[NationalId]) -> Self {
         Self { national_ids: national_ids.to_vec(), unmasked: Vec::new() }
     }
 
-    /// A copy of this redactor that counts the matches of the given classes without masking them.
+    /// A copy of this redactor that only counts the matches of these classes.
     #[must_use]
     pub fn without_masking(&self, classes: &[PersonalDataClass]) -> Self {
         Self { national_ids: self.national_ids.clone(), unmasked: classes.to_vec() }
     }
 
-    /// Masks the matches in the original text and in its normalized form, in which hidden characters are removed.
+    /// Masks the matches in a text, even if hidden or disguised characters separate their parts.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut counts = MatchCounts::default();
         let is_disguised = matches!(normalize(text), Cow::Owned(_));
-        // The normalized form is masked first, because in the original text a hidden character could split an
-        // address and leave a part unmasked. It is masked again last, because a mask in the original text can
-        // expose another match.
+        // The normalized form is masked first. In the original text, a hidden character could split an address and
+        // leave a part unmasked. The normalized form is masked once more at the end, because a mask in the original
+        // text can expose another match.
         let masked = match is_disguised {
             true => Cow::Owned(self.mask_view(text, View::Normalized, &mut counts)),
             false => Cow::Borrowed(text),
@@ -176,15 +175,15 @@ impl Redactor {
         Redaction { text, counts }
     }
 
-    /// Masks the matches in one view of a text: the original or the normalized form.
+    /// Masks the matches that occur in one view of a text: in its original or normalized form.
     fn mask_view(&self, text: &str, view: View, counts: &mut MatchCounts) -> String {
         let text = self.mask_emails(text, view, counts);
         let view_text = view.apply(&text);
         let mut replacer = Replacer::new(&text, &view_text);
         self.find_words(&view_text, |class, range| self.mask_match(class, range, view, &mut replacer, counts));
         let masked = replacer.finish();
-        // A mask can end the domain of an address before it. For example, an address before a card number is only
-        // recognized once the card number is masked, because digits cannot be the last label of a domain.
+        // A mask can end the domain of an address before it. For example, an address directly before a card number is
+        // recognized only after the card number is masked. Digits cannot be the last label of a domain.
         match masked == text || self.unmasked.contains(&PersonalDataClass::Email) {
             true => masked,
             false => self.mask_emails(&masked, view, counts),
@@ -198,8 +197,8 @@ impl Redactor {
         replacer.finish()
     }
 
-    /// Masks a match, unless its class is excluded. Excluded matches remain in the text, so each is counted in one
-    /// view only: disguised ones in the normalized view, all others in the original view.
+    /// Masks a match, unless its class is only counted. A match that remains in the text could be counted in both
+    /// views. Disguised matches are therefore counted in the normalized view, and all others in the original view.
     fn mask_match(
         &self,
         class: PersonalDataClass,
@@ -221,7 +220,7 @@ impl Redactor {
     }
 
     /// Masks every text of a value, including the keys of objects, and numbers that match as a whole. If a key
-    /// indicates a phone number, a value of digits is masked as a phone number.
+    /// indicates a phone number, its value is masked as a phone number if it consists of digits.
     ///
     /// If two keys become the same mask, a suffix distinguishes them: the second becomes `[email] 2`.
     pub fn redact(&self, value: &mut Value) -> MatchCounts {
@@ -240,7 +239,7 @@ impl Redactor {
                     *value = Value::String(redaction.text);
                     counts.increment(class);
                 } else if redaction.text == digits {
-                    // The digits form a single word, so a match of an excluded class covers the whole number.
+                    // The digits form a single word, so a match that is only counted covers the whole number.
                     counts.add_all(&redaction.counts);
                 }
             }
@@ -257,7 +256,7 @@ impl Redactor {
         }
     }
 
-    /// Masks a text. If its key indicates a phone number, a text of digits is masked as a phone number.
+    /// Masks a text. If the key of the text indicates a phone number, a text of digits is masked as a phone number.
     fn redact_with_key(&self, key: Option<&str>, text: &str) -> Redaction {
         if key.is_some_and(|key| phone::names_phone(&normalize(key))) && phone::is_bare_number(text) {
             let mut counts = MatchCounts::default();
@@ -313,8 +312,8 @@ impl Redactor {
         }
     }
 
-    /// The class and the end of the match at this position, if any. The first matching pattern decides, so
-    /// patterns with stricter checks are tried first.
+    /// The class and the end of the match that starts at this position, if any. The first pattern that matches decides,
+    /// so patterns with stricter checks come first.
     fn match_at(&self, position: Position<'_>) -> Option<(PersonalDataClass, usize)> {
         if !position.may_start_match() {
             return None;
@@ -345,7 +344,7 @@ impl View {
     }
 }
 
-/// The digits of an integer without sign, whatever its notation.
+/// The digits of an integer without its sign, whatever its notation is.
 fn integer_digits(number: &serde_json::Number) -> Option<String> {
     let whole = number::as_whole(number).or_else(|| number.as_i64().map(i64::unsigned_abs))?;
     Some(whole.to_string())

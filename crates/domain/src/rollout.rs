@@ -12,10 +12,10 @@ pub use hold::{AdvanceInputs, HoldReason, NextLaneGates, SoakStatus};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The maximum soak in minutes, which is thirty days.
+/// The maximum soak in minutes: thirty days.
 pub const MAX_SOAK_MINUTES: u32 = 43_200;
 
-/// The lane sequence and soak time of a rollout.
+/// The plan of a rollout: its lanes in sequence, the soak of each lane, and how it advances.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutPlan {
     first: Lane,
@@ -39,7 +39,7 @@ pub enum PlanRefusal {
     /// The plan has no lane, or a lane occurs twice.
     #[error("a plan has one to three distinct lanes")]
     Lanes,
-    /// The soak time is too long.
+    /// The soak is longer than [`MAX_SOAK_MINUTES`].
     #[error("a soak lasts from 0 to 43200 minutes")]
     Soak,
 }
@@ -48,7 +48,7 @@ impl RolloutPlan {
     /// Creates a plan.
     ///
     /// # Errors
-    /// If lanes are missing or repeated, or the soak is too long.
+    /// When lanes are missing or repeated, or the soak is too long.
     pub fn new(lanes: &[Lane], soak_minutes: u32, advance_mode: AdvanceMode) -> Result<Self, PlanRefusal> {
         let (first, later) = lanes.split_first().ok_or(PlanRefusal::Lanes)?;
         let is_distinct = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
@@ -61,7 +61,7 @@ impl RolloutPlan {
         Ok(Self { first: *first, later: later.to_vec(), soak_minutes, advance_mode })
     }
 
-    /// The lanes, in the sequence of the rollout.
+    /// The lanes in the order in which the release takes them.
     pub fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
         std::iter::once(self.first).chain(self.later.iter().copied())
     }
@@ -72,13 +72,13 @@ impl RolloutPlan {
         self.first
     }
 
-    /// The soak time of each lane, in minutes.
+    /// The soak of each lane, in minutes.
     #[must_use]
     pub const fn soak_minutes(&self) -> u32 {
         self.soak_minutes
     }
 
-    /// The plan as JSON, for facts.
+    /// The plan as JSON, for facts about the rollout.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "lane_sequence": self.lanes().collect::<Vec<_>>(),
@@ -93,7 +93,7 @@ impl RolloutPlan {
         self.advance_mode
     }
 
-    /// The lane at an index of the sequence, or the last lane for an index beyond the sequence.
+    /// The lane at an index of the sequence; for an index beyond the sequence, the last lane.
     fn lane(&self, index: u8) -> Lane {
         self.lanes().nth(index.into()).unwrap_or_else(|| self.later.last().copied().unwrap_or(self.first))
     }
@@ -103,22 +103,22 @@ impl RolloutPlan {
     }
 }
 
-/// The status of a rollout.
+/// Whether a rollout is in progress, or how it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RolloutStatus {
-    /// The rollout is soaking on its current lane, or waits for the next advance.
+    /// The current lane soaks, or the soak has ended and the rollout waits for its next advance.
     InProgress,
     /// The release has taken all lanes of the plan.
     Completed,
-    /// The release lost the current lane or was rolled back, which ended the rollout.
+    /// The release lost the current lane or was rolled back, so the rollout ended.
     RolledBack,
 }
 
 impl RolloutStatus {
-    /// Every status.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::InProgress, Self::Completed, Self::RolledBack];
 
-    /// The wire form.
+    /// The wire form, such as `in_progress`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl RolloutStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
@@ -142,13 +142,13 @@ pub struct Rollout(pub(crate) RolloutRecord);
 /// The fields of [`Rollout`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
-    /// The plan of the rollout.
+    /// The plan by which the rollout advances.
     pub plan: RolloutPlan,
-    /// The status of the rollout.
+    /// Whether the rollout is in progress, or how it ended.
     pub status: RolloutStatus,
-    /// The index of the current lane in the sequence, from zero.
+    /// The index of the current lane in the plan's sequence, from zero.
     pub current_index: u8,
-    /// The deployment revision at which the soak of the current lane started. Runs that were accepted at this
+    /// The deployment revision at which the soak of the current lane started. Only runs that were accepted at this
     /// revision or later count for the soak.
     pub since_revision: Revision,
     /// The start of the current lane's soak, by the clock of the database.
@@ -160,7 +160,7 @@ pub struct RolloutRecord {
 aggregate!(Rollout, RolloutRecord);
 
 impl Rollout {
-    /// Starts a rollout at the first lane of its plan. The store replaces the start time by its own clock.
+    /// Starts a rollout at the first lane of its plan. The store replaces `now` by its own clock.
     #[must_use]
     pub const fn start(plan: RolloutPlan, since_revision: Revision, now: Timestamp) -> Self {
         Self(RolloutRecord {
@@ -173,7 +173,7 @@ impl Rollout {
         })
     }
 
-    /// Sets the start of the current lane's soak, if the store reports it.
+    /// Sets the start of the current lane's soak, if the store reports one.
     #[must_use]
     pub fn with_soak_start(self, soak_start: Option<Timestamp>) -> Self {
         Self(RolloutRecord { soak_started_at: soak_start.unwrap_or(self.soak_started_at), ..self.0 })
@@ -191,8 +191,8 @@ impl Rollout {
         self.plan.lane(self.current_index)
     }
 
-    /// The lane that the next advance would take. `None` if the advance would complete the rollout, or if the
-    /// rollout is not in progress.
+    /// The lane that the next advance would take. `None` if the next advance completes the rollout, or the rollout is
+    /// not in progress.
     #[must_use]
     pub fn next_lane(&self) -> Option<Lane> {
         if self.is_in_progress() { self.plan.lane_after(self.current_index) } else { None }
@@ -204,8 +204,8 @@ impl Rollout {
         self.soak_started_at.plus(Duration::from_secs(u64::from(self.plan.soak_minutes) * 60))
     }
 
-    /// Advances by one lane, or completes the rollout after the last lane. The store replaces the start of the
-    /// soak by its own clock.
+    /// Advances to the next lane, or completes the rollout after the last lane. The store replaces `now` by its own
+    /// clock.
     #[must_use]
     pub(crate) fn advance(&self, since_revision: Revision, now: Timestamp) -> Self {
         let next = Self(RolloutRecord { hold_reasons: Vec::new(), ..self.0.clone() });
@@ -220,7 +220,7 @@ impl Rollout {
         }
     }
 
-    /// Stops the rollout, if it is in progress.
+    /// Stops the rollout if it is in progress; an ended rollout stays as it is.
     #[must_use]
     pub(crate) fn stop(&self) -> Self {
         let status = match self.status {

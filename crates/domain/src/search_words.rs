@@ -1,7 +1,7 @@
 //! The words of texts and queries, in the form in which text search compares them.
 //!
-//! Texts and queries are tokenized by this module, not by the database. Therefore results do not depend on the
-//! locale or the query syntax of the database. All characters except letters and digits are separators.
+//! This module splits texts and queries into words, not the database. Results therefore do not depend on the locale or
+//! the query syntax of the database. All characters except letters and digits separate words.
 
 use std::collections::{BTreeMap, BTreeSet};
 use unicode_normalization::UnicodeNormalization as _;
@@ -31,7 +31,7 @@ pub fn count_words<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<Str
     counts
 }
 
-/// The distinct words of texts, in lower case and in Unicode compatibility form (NFKC), in which both encodings of
+/// The distinct words of texts, in lower case and in Unicode compatibility form (NFKC). In this form, both encodings of
 /// an accented letter are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WordSet(BTreeSet<String>);
@@ -47,7 +47,7 @@ impl WordSet {
         Self(words)
     }
 
-    /// Whether there are no words.
+    /// Whether the texts contained no words.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -72,7 +72,8 @@ mod tests {
     fn splits_words_at_non_alphanumerics() {
         assert_eq!(words("Ticket-Classifier, tickets (v2)!"), ["classifier", "ticket", "tickets", "v2"]);
         assert_eq!(words("caf\u{e9} cafe\u{301} CAF\u{c9}"), ["caf\u{e9}"]);
-        // Each letter is mapped to a single letter, because expansions such as ß to ss depend on the language.
+        // Lower case maps each letter to one letter; expansions such as ß to ss depend on the language and are not
+        // applied.
         assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
         for text in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {

@@ -1,29 +1,28 @@
-//! Secrets: references in content, secret values, and the port that reads the values.
+//! Secrets: references in content, secret values, and the port that reads these values.
 //!
-//! A reference names the location of a secret and contains no part of its value. A value exists in memory only
-//! while it is used. The value has no text form, so that it cannot be logged, and its memory is overwritten after
-//! use.
+//! A reference names the location of a secret and contains no part of its value. A value is in memory only while it is
+//! used. A value cannot be formatted as text, so that it is not logged by mistake. Its memory is overwritten after use.
 
 use crate::slug::Slug;
 use async_trait::async_trait;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The maximum length of a reference, in characters.
+/// The maximum length of a secret reference, in characters.
 pub const MAX_SECRET_REF_CHARS: usize = 512;
 
-/// The value of a secret.
+/// The value of a secret. It has no text form, and its memory is overwritten after use.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Wraps a secret value.
+    /// Creates a secret from its value.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(Zeroizing::new(value))
     }
 
-    /// The secret value, for the code that sends it to its receiver.
+    /// The value of the secret, for the code that sends it to its receiver.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -36,7 +35,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A reference to a secret of a tenant. Each location is below a prefix of the tenant, so that a reference cannot
+/// A reference to a secret of a tenant. Each location is below a prefix of this tenant, so that the reference cannot
 /// name the secret of another tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SecretRef {
@@ -46,31 +45,30 @@ pub enum SecretRef {
     File(String),
     /// `vault:path#key`: a field of a vault entry below the tenant's prefix.
     Vault {
-        /// The path of the entry. No segment is empty or refers to a parent.
+        /// The path of the vault entry. No segment is empty or refers to a parent directory.
         path: String,
-        /// The name of the field.
+        /// The name of the field in the vault entry.
         key: String,
     },
 }
 
-/// A reference to a secret of the server, in the server's own settings.
+/// A reference to a secret of the server, which only the server's own settings may contain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerSecretRef {
-    /// `env:NAME`: any environment variable.
+    /// `env:NAME`: any environment variable of the server.
     Env(String),
-    /// `file:path`: any file.
+    /// `file:path`: any file that the server can read.
     File(String),
-    /// `vault:path#key`: any vault entry.
+    /// `vault:path#key`: a field of any vault entry.
     Vault {
-        /// The path of the entry.
+        /// The path of the vault entry.
         path: String,
-        /// The name of the field.
+        /// The name of the field in the vault entry.
         key: String,
     },
 }
 
-/// The text is not a secret reference. The error does not contain the text, because the text may be a secret
-/// itself.
+/// The text is not a secret reference. The error does not contain the text, because it may be a secret itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
 pub struct SecretRefRefusal;
@@ -84,7 +82,7 @@ impl SecretRefRefusal {
 }
 
 impl SecretRef {
-    /// Parses a reference in content.
+    /// Parses a reference to a secret of a tenant.
     ///
     /// # Errors
     /// Returns an error when the text has another form.
@@ -99,7 +97,7 @@ impl SecretRef {
 }
 
 impl fmt::Display for ServerSecretRef {
-    /// Writes the reference as it is spelled in the settings.
+    /// Writes the reference as settings spell it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Env(name) => write!(formatter, "env:{name}"),
@@ -110,7 +108,7 @@ impl fmt::Display for ServerSecretRef {
 }
 
 impl ServerSecretRef {
-    /// Parses a reference in the server's own settings.
+    /// Parses a reference in the settings of the server.
     ///
     /// # Errors
     /// Returns an error when the text has another form.
@@ -130,8 +128,8 @@ fn split_scheme(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
     text.split_once(':').filter(|_| is_within_limit).ok_or(SecretRefRefusal)
 }
 
-/// Whether the text matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. Names contain no double underscore, because a double
-/// underscore separates the tenant from the name.
+/// Whether the text matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. It contains no double underscore, because in the name of the
+/// variable a double underscore separates the tenant from this text.
 fn is_variable_name(name: &str) -> bool {
     let is_name_byte = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     name.starts_with(|character: char| character.is_ascii_uppercase())
@@ -146,8 +144,7 @@ fn parse_entry(entry: &str) -> Result<(String, String), SecretRefRefusal> {
     if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
 }
 
-/// Whether a path segment is valid. A valid segment does not start with a dot, so that it cannot refer to a
-/// parent.
+/// Whether a segment of a path is valid. It must not start with a dot, so that it cannot refer to a parent directory.
 fn is_segment(segment: &str, is_first: fn(u8) -> bool) -> bool {
     segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_segment_byte)
 }
@@ -167,13 +164,13 @@ const fn is_entry_start(byte: u8) -> bool {
 /// The reason why a secret could not be read. The messages contain neither locations nor values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The location exists but contains no secret, or does not exist.
+    /// The location does not exist, or contains no secret.
     #[error("the secret does not exist")]
     Missing,
-    /// The location belongs to another tenant.
+    /// The reference names a location of another tenant.
     #[error("the secret belongs to another tenant")]
     OtherTenant,
-    /// The server has not configured the backend: there is no secrets directory or no vault.
+    /// The backend of the reference is not configured: the server has no secrets directory or no vault.
     #[error("the secret backend is not configured")]
     NotConfigured,
     /// The stored value is not text, is empty, or is too long.
@@ -185,7 +182,7 @@ pub enum SecretError {
 }
 
 impl SecretError {
-    /// Every error.
+    /// Every error, in the order of declaration.
     pub const ALL: [Self; 5] =
         [Self::Missing, Self::OtherTenant, Self::NotConfigured, Self::Malformed, Self::Unavailable];
 
@@ -202,17 +199,18 @@ impl SecretError {
     }
 }
 
-/// Reads secrets at the time of use.
+/// Reads secrets each time they are used, so that a rotated secret takes effect.
 #[async_trait]
 pub trait SecretReader: Send + Sync {
-    /// Reads the secret of a tenant.
+    /// Reads the secret of a tenant, which its slug identifies.
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
 
-    /// Reads a secret that the server's own settings name. Callers must never pass a reference from content.
+    /// Reads a secret of the server. The caller must not pass a reference from content.
     async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
 }
 
-/// Whether a text contains a word that has the form of a well-known type of credential.
+/// Whether a text contains the prefix of a well-known type of credential with enough characters after it, or a marker
+/// such as `password=`.
 #[must_use]
 pub fn contains_credential_like_word(text: &str) -> bool {
     const PREFIXES: [&str; 11] =

@@ -19,15 +19,15 @@ pub use bearer_tokens::{ResultToken, ShareToken, TokenHash};
 use serde_json::json;
 use std::ops::RangeInclusive;
 
-/// The permitted lifetimes of a share link, in hours.
+/// The lifetimes that a share link may have, in hours.
 pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;
 /// The default lifetime of a share link, in hours.
 pub const DEFAULT_TTL_HOURS: u32 = 24;
-/// The permitted limits on the number of runs of a share link.
+/// The limits on the number of runs that a share link may have.
 pub const USE_LIMITS: RangeInclusive<u32> = 1..=10_000;
 /// The default limit on the number of runs of a share link.
 pub const DEFAULT_MAX_USES: u32 = 1;
-/// The maximum length of a label, in characters.
+/// The maximum length of a share link's label, in characters.
 pub const MAX_LABEL_CHARS: usize = 200;
 
 /// A stored share link, without its token.
@@ -37,23 +37,23 @@ pub struct ShareLink(pub(crate) ShareLinkRecord);
 /// The fields of [`ShareLink`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLinkRecord {
-    /// The identifier of the share link.
+    /// The identifier by which managers read and revoke the link.
     pub share_link_id: ShareLinkId,
     /// The workload that the link opens.
     pub workload_id: WorkloadId,
-    /// The label, by which the managers of the link recognize it.
+    /// The label by which managers recognize the link, if it has one.
     pub label: Option<String>,
-    /// The lane that serves the runs of the link; `None` selects no lane.
+    /// The lane that serves the runs of the link; `None` selects the lane as for a request without a link.
     pub lane: Option<Lane>,
     /// The maximum number of runs of the link.
     pub max_uses: u32,
     /// The number of runs that were accepted with the link. INVARIANT: at most `max_uses`.
     pub use_count: u32,
-    /// The time at which the link expires, by the clock of the database.
+    /// When the link expires, by the clock of the database.
     pub expires_at: Timestamp,
     /// Whether the link was revoked.
     pub is_revoked: bool,
-    /// The time of creation.
+    /// When the link was created.
     pub created_at: Timestamp,
     /// The actor that created the link.
     pub created_by: ActorRef,
@@ -61,36 +61,36 @@ pub struct ShareLinkRecord {
 
 aggregate!(ShareLink, ShareLinkRecord);
 
-/// A share link to create. The store computes the expiry by its own clock.
+/// A share link to create. The store computes its expiry by the clock of the database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewShareLink {
-    /// The identifier of the share link.
+    /// The identifier that the link receives.
     pub share_link_id: ShareLinkId,
     /// The workload that the link opens.
     pub workload_id: WorkloadId,
-    /// The requested terms.
+    /// Lifetime, number of runs, label and lane, as requested.
     pub terms: ShareTerms,
-    /// The time of creation.
+    /// When the link is created.
     pub created_at: Timestamp,
     /// The actor that creates the link.
     pub created_by: ActorRef,
 }
 
-/// The requested terms of a share link.
+/// The terms that a request chooses for a share link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareTerms {
-    /// The lifetime, in hours.
+    /// The lifetime of the link, in hours.
     pub ttl_hours: u32,
-    /// The maximum number of runs.
+    /// The maximum number of runs that the link can start.
     pub max_uses: u32,
-    /// The label, by which the managers of the link recognize it.
+    /// The label by which managers recognize the link, if any.
     pub label: Option<String>,
-    /// The lane that serves the runs of the link; `None` selects no lane.
+    /// The lane that serves the runs of the link; `None` selects the lane as for a request without a link.
     pub lane: Option<Lane>,
 }
 
 impl ShareTerms {
-    /// All problems of the terms.
+    /// All problems of the requested terms.
     pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
         let has_invalid_label = self.label.as_deref().is_some_and(|label| !is_name(label, MAX_LABEL_CHARS));
         let refusals = [
@@ -102,7 +102,7 @@ impl ShareTerms {
     }
 }
 
-/// The reason why the terms are refused.
+/// The reason why the requested terms are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTermsRefusal {
     /// The lifetime is out of range.
@@ -111,7 +111,7 @@ pub enum ShareTermsRefusal {
     /// The number of runs is out of range.
     #[error("a share link allows 1 to 10000 runs")]
     MaxUses,
-    /// The label is not a valid name.
+    /// The label is not one line of visible characters, or is too long.
     #[error("a label is one line of 1 to 200 visible characters")]
     Label,
 }
@@ -137,10 +137,11 @@ impl ShareTermsRefusal {
     }
 }
 
-/// The reason why a share token is refused. If several reasons apply, the first in this order is reported.
+/// The reason why a share token is refused. If several reasons apply, the first in the order of declaration is
+/// reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTokenRefusal {
-    /// The workload requires a share link, but the request has no token.
+    /// The workload requires a share link, but the request presents no token.
     #[error("this workload requires a share link")]
     Required,
     /// No link has this token, or the link opens another workload.
@@ -171,22 +172,22 @@ impl ShareTokenRefusal {
     }
 }
 
-/// The state of a share link as one query read it. It may only be used for the current request.
+/// A share link as one query read it. It may be used only for the current request, because the link may be revoked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLinkSnapshot {
-    /// The share link.
+    /// The stored share link.
     pub link: ShareLink,
-    /// Whether the link had expired when it was read, by the clock of the database.
+    /// Whether the link had expired by the clock of the database when it was read.
     pub is_expired: bool,
     /// The hash of the link's token.
     pub hash: TokenHash,
 }
 
 impl ShareLinkSnapshot {
-    /// Checks that the link opens its workload.
+    /// Checks that the link is open.
     ///
     /// # Errors
-    /// If the link was revoked or has expired.
+    /// When the link was revoked or has expired.
     pub const fn check_open(&self) -> Result<(), ShareTokenRefusal> {
         match (self.link.0.is_revoked, self.is_expired) {
             (true, _) => Err(ShareTokenRefusal::Revoked),
@@ -195,10 +196,10 @@ impl ShareLinkSnapshot {
         }
     }
 
-    /// Checks that the link can start a run.
+    /// Checks that the link can start another run.
     ///
     /// # Errors
-    /// The errors of [`Self::check_open`], and an error if the link has no runs left.
+    /// The errors of [`Self::check_open`]; also when the link has no runs left.
     pub fn check_can_start_run(&self) -> Result<(), ShareTokenRefusal> {
         self.check_open()?;
         if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(ShareTokenRefusal::Exhausted) }
@@ -206,10 +207,10 @@ impl ShareLinkSnapshot {
 }
 
 impl NewShareLink {
-    /// Creates a link to a workload.
+    /// Creates a share link to a workload.
     ///
     /// # Errors
-    /// If a term is invalid.
+    /// When one of the terms is invalid.
     pub fn create(
         share_link_id: ShareLinkId,
         workload: &Workload,
@@ -219,7 +220,7 @@ impl NewShareLink {
         if let Some(refusal) = terms.refusals().next() {
             return Err(refusal);
         }
-        // The fact omits the token and its hash. It also omits the label, because that is free text.
+        // The fact omits the token and its hash. It also omits the label, because a label is free text.
         let detail = json!({
             "workload_id": workload.workload_id,
             "ttl_hours": terms.ttl_hours,
@@ -237,7 +238,7 @@ impl NewShareLink {
         Ok(Change::create(next, fact))
     }
 
-    /// Converts to the stored link, with the expiry that the store computed.
+    /// Converts the new link to the stored link, with the expiry that the store computed.
     #[must_use]
     pub fn into_stored(self, expires_at: Timestamp) -> ShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
@@ -259,13 +260,13 @@ impl NewShareLink {
 }
 
 impl ShareLink {
-    /// The actor that represents the holder of the link.
+    /// The actor to whom the actions of the link's holder are attributed.
     #[must_use]
     pub fn holder(&self) -> ActorRef {
         ActorRef::share_link(self.share_link_id)
     }
 
-    /// The fact of the revocation.
+    /// The fact that the link was revoked.
     #[must_use]
     pub fn revocation_fact(&self, workload: &Workload, stamp: &Stamp) -> Fact {
         let detail = json!({ "workload_id": workload.workload_id });
@@ -278,8 +279,7 @@ fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, det
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
-/// Whether an actor of this kind is a guest, which has no identity. A guest can read the runs that it started,
-/// and no others.
+/// Whether an actor of this kind is a guest, that is, has no identity. A guest can read only the runs that it started.
 #[must_use]
 pub const fn is_guest(kind: ActorKind) -> bool {
     match kind {
@@ -288,7 +288,7 @@ pub const fn is_guest(kind: ActorKind) -> bool {
     }
 }
 
-/// Stores share links. Reads are never cached, so that a revocation has effect immediately.
+/// Stores share links. Each request reads them from the store, so that a revocation takes effect immediately.
 #[async_trait]
 pub trait ShareLinkStore: Send + Sync {
     /// Finds a link by its identifier, if it belongs to the workload.
@@ -311,8 +311,8 @@ pub trait ShareLinkStore: Send + Sync {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<ShareLink>, StoreError>;
-    /// Stores a link and the hash of its token, and returns the expiry. Fails with `Stale` if the workload is
-    /// retired.
+    /// Stores a link with the hash of its token, and returns the expiry of the link. Fails with `Stale` if the workload
+    /// is retired.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -322,8 +322,8 @@ pub trait ShareLinkStore: Send + Sync {
     ) -> Result<Timestamp, CommitError>;
     /// Revokes a link. Fails with `Stale` if the link is already revoked.
     async fn commit_revocation(&self, scope: TenantScope, link: &ShareLink, fact: Fact) -> Result<(), CommitError>;
-    /// Whether a run was accepted with a link that has been revoked since. Such a run must not start if it is
-    /// queued.
+    /// Whether a run was accepted with a link that has been revoked since. If the run is still queued, it must not
+    /// start.
     async fn is_run_revoked(&self, scope: TenantScope, run: ExecutionId) -> Result<bool, StoreError>;
     /// Finds the hash of a run's result token; `None` if the run has none.
     async fn result_token(&self, scope: TenantScope, run: ExecutionId) -> Result<Option<TokenHash>, StoreError>;

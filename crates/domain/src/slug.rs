@@ -1,4 +1,4 @@
-//! Slugs: names of resources in URLs and commands.
+//! Slugs: the names of resources in URLs and commands.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// The maximum length of a slug, in characters.
 pub const MAX_SLUG: usize = 63;
 
-/// Words that are a part of routes. A slug with such a name would be ambiguous.
+/// Words that occur in routes. A resource with such a slug would be ambiguous.
 const RESERVED: [&str; 12] = [
     "v1",
     "healthz",
@@ -17,25 +17,25 @@ const RESERVED: [&str; 12] = [
     "workload-runtime",
     "runtime-enabled",
     "by-slug",
-    // The paths of browser pages.
+    // Words in the paths of browser pages.
     "console",
     "sign-in",
     "sign-out",
 ];
 
-/// A validated slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, except reserved words.
+/// A valid slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, except reserved words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slug(String);
 
 /// The reason why a slug is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlugRefusal {
-    /// The text does not match the pattern.
+    /// The text does not match the pattern of slugs.
     #[error(
         "a slug has 1 to 63 lower-case letters (a-z), digits and hyphens, and neither starts nor ends with a hyphen"
     )]
     Shape,
-    /// The word is reserved, because a route uses it.
+    /// The word is reserved, because it occurs in a route.
     #[error("this slug is reserved")]
     Reserved,
 }
@@ -52,10 +52,10 @@ impl SlugRefusal {
 }
 
 impl Slug {
-    /// Parses an untrusted text.
+    /// Parses a slug from untrusted text.
     ///
     /// # Errors
-    /// If the text does not match the pattern or is reserved.
+    /// When the text does not match the pattern, or is reserved.
     pub fn parse(text: &str) -> Result<Self, SlugRefusal> {
         let is_slug_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_well_formed = !text.is_empty()

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::{error::Error, ops::Deref};
 use uuid::Uuid;
 
-/// The change counter of a row. A commit names the revision on which its decision is based.
+/// The change counter of a row. A commit names the revision on which its decision is based, and is stale if the row
+/// changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(i64);
@@ -17,26 +18,26 @@ impl Revision {
     /// The revision of settings that were never stored.
     pub const UNSET: Self = Self(0);
 
-    /// Creates a revision from its stored number.
+    /// Creates a revision from the stored number.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The number of the revision.
+    /// The number of the revision, as stored.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// The next revision.
+    /// The revision after the next change.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// A decision that awaits its commit. Only the domain can create one; other crates can only read it.
+/// A decision that awaits its commit. Only the domain can create or edit it; other crates can read it.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct Change<T>(pub(crate) ChangeRecord<T>);
@@ -48,15 +49,15 @@ pub struct ChangeRecord<T> {
     pub next: T,
     /// The revision on which the decision is based; `None` for a new aggregate.
     pub expected_revision: Option<Revision>,
-    /// The fact, which is written to the audit log in the same transaction.
+    /// The fact about the change, which the store writes to the audit log in the same transaction.
     pub fact: Fact,
 }
 
 impl<T> ChangeRecord<T> {
-    /// The revision that the stored aggregate must have when this change replaces it.
+    /// The revision that the stored aggregate must have if this change replaces it.
     ///
     /// # Errors
-    /// `Inconsistent` if the decision creates a new aggregate, because its commit must not overwrite a row.
+    /// `Inconsistent` if the change creates a new aggregate, because its commit must not overwrite a row.
     pub fn replaced_revision(&self) -> Result<Revision, StoreError> {
         let no_revision = || StoreError {
             source: "a decision that creates an aggregate replaces no revision".into(),
@@ -72,7 +73,7 @@ impl<T> Change<T> {
         Self(ChangeRecord { next, expected_revision: None, fact })
     }
 
-    /// The decision to replace the aggregate that was read at the revision `expected_revision`.
+    /// The decision to replace the aggregate that was read at `expected_revision`.
     pub(crate) const fn replace(next: T, expected_revision: Revision, fact: Fact) -> Self {
         Self(ChangeRecord { next, expected_revision: Some(expected_revision), fact })
     }
@@ -93,13 +94,12 @@ impl<T> Deref for Change<T> {
 
 /// Makes the fields of an aggregate readable everywhere, and editable only in the domain.
 ///
-/// An aggregate comes either from a decision, or from a store that restores committed fields. Other crates cannot
-/// edit a field, so that each change requires a decision. `cargo xtask check` compares the callers of `restore`
-/// with a list.
+/// An aggregate comes from a decision, or from a store that restores committed fields. Other crates cannot edit its
+/// fields, so each change requires a decision. `cargo xtask check` compares the callers of `restore` with a list.
 macro_rules! aggregate {
     ($aggregate:ident, $record:ident) => {
         impl $aggregate {
-            /// Restores the aggregate from its committed fields.
+            /// Restores the aggregate from its committed fields; only stores may call this function.
             #[must_use]
             pub const fn restore(record: $record) -> Self {
                 Self(record)
@@ -128,26 +128,26 @@ pub(crate) use aggregate;
 pub struct PageRequest {
     /// The maximum number of rows, 1 to 200.
     pub limit: u32,
-    /// The start of the page.
+    /// The row with which the page starts.
     pub start: PageStart,
 }
 
-/// The start of a page.
+/// The row with which a page starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageStart {
-    /// After the first rows, whose number is given, 0 to 10 000. The store must read and skip these rows.
+    /// The row after this number of rows, 0 to 10 000, which the store must read and skip.
     Skip(u32),
-    /// After the row of this cursor. The store finds the row directly, at any depth of the list.
+    /// The row after that of this cursor. The store finds it directly, at any depth of the list.
     After(Cursor),
 }
 
-/// The position of a row in its list, which is the sort key of the row. Sort keys are unique and immutable, so a
-/// cursor remains valid when rows are inserted or deleted.
+/// The position of a row in its list: the sort key of the row. Sort keys are unique and immutable, so a cursor stays
+/// valid when rows are inserted or deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor(u128);
 
 impl Cursor {
-    /// Creates a cursor from the value that was returned to a client.
+    /// Creates a cursor from a value that was returned to a client.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self(number)
@@ -159,13 +159,13 @@ impl Cursor {
         self.0
     }
 
-    /// The sort key in a list that is ordered by identifier.
+    /// The cursor as the sort key of a list that is ordered by identifier.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         Uuid::from_u128(self.0)
     }
 
-    /// The sort key in a list that is ordered by log index. A value out of range sorts last.
+    /// The cursor as the sort key of a list that is ordered by log index. A value out of range sorts last.
     #[must_use]
     pub fn index(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
@@ -189,21 +189,21 @@ impl PageRequest {
 /// A page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page<T> {
-    /// The rows, newest first.
+    /// The rows of the page, newest first.
     pub rows: Vec<T>,
     /// The total number of rows in the list, exact up to 10 000. A larger value means more than 10 000.
     pub total: u64,
-    /// The cursor of the last row, if more rows follow.
+    /// The cursor of the page's last row; `None` if no row follows.
     pub next: Option<Cursor>,
 }
 
 impl<T> Page<T> {
-    /// Converts each row with a function.
+    /// Converts each row of the page.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
         Page { rows: self.rows.into_iter().map(convert).collect(), total: self.total, next: self.next }
     }
 
-    /// Maps the rows with a fallible function.
+    /// Converts each row of the page with a fallible function.
     ///
     /// # Errors
     /// The first error of the function.
@@ -213,7 +213,7 @@ impl<T> Page<T> {
     }
 }
 
-/// A failed store operation. The source is only logged, and never shown to clients.
+/// A failed store operation. Its source is logged, but not shown to clients.
 #[derive(Debug, thiserror::Error)]
 #[error("the store operation failed")]
 pub struct StoreError {
@@ -225,8 +225,8 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Converts the error of a write that the client did not request, such as a counter or an audit entry. An
-    /// unknown outcome becomes [`StoreFault::Unavailable`], because the client need not know about this write.
+    /// Converts the error of a write that the client did not request, such as a counter or an audit entry. An unknown
+    /// outcome becomes [`StoreFault::Unavailable`], because the client need not learn about this write.
     #[must_use]
     pub fn of_internal_write(self) -> Self {
         match self.fault {
@@ -244,20 +244,20 @@ pub enum StoreFault {
     /// The store received a change, but its response did not arrive. The change may have been committed, or may be
     /// committed later. Over HTTP this is 503 with `may_have_happened`. Reads never have this fault.
     OutcomeUnknown,
-    /// The stored data and the program do not match. Over HTTP this is 500.
+    /// The stored data do not have the form that the program expects. Over HTTP this is 500.
     Inconsistent,
 }
 
 /// The reason why a commit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The row changed since the decision.
+    /// The row changed since the decision, so the decision must be made again.
     #[error("the row changed since the decision")]
     Stale,
     /// The idempotency key already has an outcome.
     #[error("the idempotency key is taken")]
     DuplicateKey,
-    /// The change violates a constraint between rows.
+    /// The change violates a rule between rows.
     #[error("constraint violation: {0:?}")]
     Conflict(Conflict),
     /// The store operation failed. [`StoreError::fault`] tells whether the change may have been committed.
@@ -265,7 +265,7 @@ pub enum CommitError {
     Store(#[from] StoreError),
 }
 
-/// A rule between rows that the database enforces. The database adapter maps constraint names to these values.
+/// A rule between rows, which the database enforces. The database adapter maps names of constraints to these values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
     /// The slug is already in use in its scope.
@@ -282,7 +282,7 @@ pub enum Conflict {
     DuplicateRoleBinding,
     /// Another tenant already uses this host name.
     HostTaken,
-    /// The referenced row no longer exists.
+    /// A row to which the change refers no longer exists.
     MissingReference,
     /// Another knowledge base of the tenant already has an access contract with this name.
     ContractNameTaken,
@@ -298,12 +298,12 @@ pub enum Conflict {
     ActorNameTaken,
     /// The workspace already has a connection with this name.
     DuplicateConnection,
-    /// Another refinement of a use case has already used this key.
+    /// An earlier refinement in the workspace used this key.
     RefinementKeyTaken,
 }
 
 impl Conflict {
-    /// The stable code of the refusal.
+    /// The stable code of the conflict.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

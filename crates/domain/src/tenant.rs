@@ -1,4 +1,4 @@
-//! Tenants, namespaces and workspaces, which are the boundaries of visibility.
+//! Tenants, namespaces and workspaces, which bound the visibility of resources.
 
 use crate::{
     access::{ActorRef, Caller, session::SessionToken},
@@ -19,15 +19,14 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The identifier of the tenant that the first start creates.
+/// The identifier of the tenant that the first start of an installation creates.
 pub const DEFAULT_TENANT_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
-/// The identifier of the namespace that the first start creates.
+/// The identifier of the namespace that the first start of an installation creates.
 pub const DEFAULT_NAMESPACE_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
-/// The identifier of the workspace that the first start creates.
+/// The identifier of the workspace that the first start of an installation creates.
 pub const DEFAULT_WORKSPACE_ID: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
 
-/// The maximum length of a workspace slug, in characters. It leaves room for slugs that are derived from the
-/// workspace's.
+/// The maximum length of a workspace slug, in characters. It leaves room for longer slugs that contain it.
 pub const MAX_WORKSPACE_SLUG: usize = 43;
 /// The maximum number of public hosts of a tenant.
 pub const MAX_PUBLIC_HOSTS: usize = 50;
@@ -40,13 +39,13 @@ pub const MAX_DISPLAY_NAME_CHARS: usize = 200;
 /// The tenant boundary that every store operation requires.
 ///
 /// A scope comes from one of these sources: a [`Caller`], a share or session token for its own lookup, a verified
-/// identity for its pin, a platform operator, or a background task. `cargo xtask check` compares the callers of
-/// each constructor except [`TenantScope::for_caller`] with a list.
+/// identity for its pin, a platform operator, or a background task. `cargo xtask check` compares the callers of each
+/// constructor except [`TenantScope::for_caller`] with a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 
 impl TenantScope {
-    /// The scope of a request: the tenant of its caller.
+    /// The scope of a request: the tenant in which its caller works.
     #[must_use]
     pub const fn for_caller(caller: &Caller) -> Self {
         Self(caller.tenant)
@@ -58,14 +57,14 @@ impl TenantScope {
         Self(token.tenant())
     }
 
-    /// The scope of another tenant, for which a platform operator is authorized.
+    /// The scope of another tenant, for a platform operator that is authorized for it.
     #[must_use]
     pub const fn for_platform_operator(tenant: TenantId) -> Self {
         Self(tenant)
     }
 
-    /// The default tenant, in which attempts with unknown share tokens are rate-limited, because the tenant in an
-    /// unknown token cannot be trusted.
+    /// The default tenant, in which attempts with unknown share tokens are counted. The tenant that such a token
+    /// contains cannot be trusted.
     #[must_use]
     pub fn for_rate_limiting_unknown_tokens() -> Self {
         Self(DEFAULT_TENANT_ID.into())
@@ -89,21 +88,21 @@ impl TenantScope {
         Self(tenant)
     }
 
-    /// The tenant of the scope.
+    /// The tenant whose rows the store operation may read and write.
     #[must_use]
     pub const fn tenant(self) -> TenantId {
         self.0
     }
 }
 
-/// The settings of a tenant.
+/// The settings of a tenant: its notifications and its public hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TenantSettings {
     /// Whether facts produce notifications.
     pub notifications_enabled: bool,
     /// Whether the tenant has digests, announcements, and preferences for workloads and environments.
     pub advanced_notifications_enabled: bool,
-    /// The host names whose unauthenticated requests belong to this tenant.
+    /// The host names whose unauthenticated requests belong to the tenant.
     pub public_hosts: Vec<String>,
 }
 
@@ -113,22 +112,22 @@ impl Default for TenantSettings {
     }
 }
 
-/// An organization, which owns all other resources.
+/// An organization: an isolated customer of the installation, which owns all other resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tenant(pub(crate) TenantRecord);
 
 /// The fields of [`Tenant`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TenantRecord {
-    /// The identifier of the tenant.
+    /// The identifier of the tenant, which leads every key.
     pub tenant_id: TenantId,
-    /// The slug, unique in the installation.
+    /// The slug of the tenant, unique in the installation.
     pub slug: Slug,
-    /// The name that people see.
+    /// The display name of the tenant.
     pub name: String,
-    /// The settings of the tenant.
+    /// Notification settings and public hosts of the tenant.
     pub settings: TenantSettings,
-    /// The time of creation.
+    /// When the tenant was created.
     pub created_at: Timestamp,
     /// The actor that created the tenant.
     pub created_by: ActorRef,
@@ -145,17 +144,17 @@ pub struct Workspace(pub(crate) WorkspaceRecord);
 /// The fields of [`Workspace`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkspaceRecord {
-    /// The identifier of the workspace.
+    /// The identifier of the workspace, which never changes.
     pub workspace_id: WorkspaceId,
-    /// The slug, unique in the tenant.
+    /// The slug of the workspace, unique in the tenant.
     pub slug: Slug,
-    /// The name that people see.
+    /// The display name of the workspace.
     pub name: String,
-    /// The identifier of the namespace. Workspaces of the same namespace can see each other's assets.
+    /// The identifier of the namespace. Workspaces of one namespace can see each other's assets.
     pub namespace_id: NamespaceId,
-    /// The slug of the namespace.
+    /// The slug of that namespace.
     pub namespace: Slug,
-    /// The time of creation.
+    /// When the workspace was created.
     pub created_at: Timestamp,
     /// The actor that created the workspace.
     pub created_by: ActorRef,
@@ -166,7 +165,7 @@ aggregate!(Workspace, WorkspaceRecord);
 /// The reason why a change of a tenant or workspace is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TenantRefusal {
-    /// The slug is invalid.
+    /// A slug in the request is invalid.
     #[error("{refusal}")]
     Slug {
         /// The field of the request that contains the slug.
@@ -174,7 +173,7 @@ pub enum TenantRefusal {
         /// The reason why the slug is refused.
         refusal: SlugRefusal,
     },
-    /// The workspace slug is too long. It must leave room for derived slugs.
+    /// The workspace slug is too long. Slugs that contain it would exceed their own limit.
     #[error("a workspace slug has at most 43 characters")]
     SlugTooLong,
     /// The name is empty, too long, or contains invisible characters.
@@ -201,13 +200,13 @@ fn parse_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
     Slug::parse(text).map_err(|refusal| TenantRefusal::Slug { field, refusal })
 }
 
-/// All problems of the fields of a new tenant.
+/// All problems in the fields of a new tenant.
 pub fn tenant_refusals(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
     let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
     parse_slug("slug", slug).err().into_iter().chain(name)
 }
 
-/// All problems of the fields of a new workspace.
+/// All problems in the fields of a new workspace.
 pub fn workspace_refusals(slug: &str, name: &str, namespace: &str) -> impl Iterator<Item = TenantRefusal> {
     let too_long = (slug.len() > MAX_WORKSPACE_SLUG).then_some(TenantRefusal::SlugTooLong);
     let slug = parse_slug("slug", slug).err().or(too_long);
@@ -245,7 +244,7 @@ impl TenantRefusal {
     }
 }
 
-/// Whether a text is a valid display name.
+/// Whether a text is a valid display name of a tenant or workspace.
 #[must_use]
 pub fn is_display_name(text: &str) -> bool {
     is_name(text, MAX_DISPLAY_NAME_CHARS)
@@ -276,8 +275,8 @@ fn is_host_name(text: &str) -> bool {
     text.len() <= 253 && !text.is_empty() && text.split('.').all(is_label)
 }
 
-/// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and IP addresses in any
-/// notation cannot. A name whose last label is a number counts as an address (WHATWG URL, "ends in a number").
+/// Whether a host name can belong to a tenant. Loopback names (RFC 6761, section 6.3) and IP addresses in any notation
+/// cannot. A name whose last label is a number counts as an address (WHATWG URL, "ends in a number").
 #[must_use]
 pub fn can_be_tenant_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
@@ -289,10 +288,10 @@ pub fn can_be_tenant_host(name: &str) -> bool {
 }
 
 impl Tenant {
-    /// Creates a tenant.
+    /// Creates a tenant with default settings.
     ///
     /// # Errors
-    /// If the slug or the name is invalid.
+    /// When the slug or the name is invalid.
     pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
         if let Some(refusal) = tenant_refusals(slug, name).next() {
             return Err(refusal);
@@ -312,10 +311,10 @@ impl Tenant {
         Ok(Change::create(next, fact))
     }
 
-    /// Replaces the settings. `operator_hosts` contains the names that no tenant may use.
+    /// Replaces the settings of the tenant. `operator_hosts` contains the host names that no tenant may use.
     ///
     /// # Errors
-    /// If a changed list of public hosts is too long, or contains an invalid or forbidden name.
+    /// When a changed list of public hosts is too long, or contains an invalid or forbidden name.
     pub fn configure(
         &self,
         settings: TenantSettings,
@@ -347,30 +346,29 @@ impl Tenant {
 /// A new workspace together with its built-in assistant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkspaceWithAssistant {
-    /// The created workspace.
+    /// The workspace itself.
     pub workspace: Workspace,
-    /// The workload of the built-in assistant.
+    /// The workload that is its built-in assistant.
     pub assistant: Workload,
 }
 
-/// The identifiers for the resources that the creation of a workspace creates.
+/// The identifiers of the resources that creating a workspace creates.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceIds {
-    /// The identifier of the workspace.
+    /// The identifier of the new workspace.
     pub workspace_id: WorkspaceId,
-    /// The identifier of the namespace, which is only used if the namespace does not exist yet.
+    /// The identifier of the namespace if it does not exist yet; otherwise unused.
     pub namespace_id: NamespaceId,
-    /// The identifier of the built-in assistant.
+    /// The identifier of the workload that is the built-in assistant.
     pub assistant_id: WorkloadId,
 }
 
 impl Workspace {
-    /// Creates a workspace with its built-in assistant, in a namespace that is created on first use.
-    ///
-    /// If the namespace exists already, the store ignores `namespace_id`.
+    /// Creates a workspace with its built-in assistant. The namespace is created on first use; if it exists already,
+    /// the store ignores `namespace_id`.
     ///
     /// # Errors
-    /// If a slug or the name is invalid.
+    /// When a slug or the name is invalid.
     pub fn create(
         ids: WorkspaceIds,
         slug: &str,
@@ -402,11 +400,11 @@ impl Workspace {
     }
 }
 
-/// Stores tenants. `list` has no scope, because platform operators see all tenants. `find_by_host` has no scope,
-/// because its result determines the tenant.
+/// Stores tenants. `list` has no scope, because platform operators see all tenants. `find_by_host` has none, because
+/// its result determines the tenant.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// Finds the tenant of the scope.
+    /// Finds the tenant of the scope; `None` if it does not exist.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
     /// Finds the tenant that uses this public host, if any.
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
@@ -421,14 +419,14 @@ pub trait TenantStore: Send + Sync {
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores the changed settings of a tenant.
+    /// Stores changed settings of a tenant; [`CommitError::Stale`] when the tenant changed since the decision.
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
 }
 
-/// Stores workspaces.
+/// Stores workspaces and their namespaces.
 #[async_trait]
 pub trait WorkspaceStore: Send + Sync {
-    /// Finds a workspace of the tenant.
+    /// Finds a workspace by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
     /// Lists the workspaces of the tenant, newest first.
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError>;

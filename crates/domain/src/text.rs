@@ -1,7 +1,7 @@
 //! Validation of names and texts that people read.
 //!
-//! Invisible characters and direction overrides can make one name look like another in lists and logs. Such
-//! characters are refused instead of removed, so that the caller learns that its text would display differently.
+//! Invisible characters and direction overrides can make one name look like another in lists and logs. Texts with such
+//! characters are refused, not cleaned, so that the caller learns that its text would be displayed differently.
 
 /// Whether a text is a valid name: one line of 1 to `max_chars` characters that is not blank and has no hidden
 /// characters.
@@ -20,8 +20,8 @@ pub fn is_prose(text: &str, max_chars: usize) -> bool {
         && !text.chars().any(|character| is_hidden(character) && !is_line_break_or_tab(character))
 }
 
-/// Whether a text displays nothing. Such a text is empty, or consists only of white space, hidden characters,
-/// variation selectors and the blank Braille pattern.
+/// Whether a text displays nothing: it is empty, or consists only of white space, hidden characters, variation
+/// selectors and the blank Braille pattern.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     let is_invisible = |character: char| {
@@ -32,11 +32,10 @@ pub fn is_blank(text: &str) -> bool {
     text.chars().all(is_invisible)
 }
 
-/// Whether a character is invisible. Such characters are control characters, line and paragraph separators,
-/// direction marks and overrides, and the default-ignorable characters of Unicode 16
-/// (`DerivedCoreProperties.txt`).
+/// Whether a character is invisible. Invisible are control characters, line and paragraph separators, direction marks
+/// and overrides, and the default-ignorable characters of Unicode 16 (`DerivedCoreProperties.txt`).
 ///
-/// Variation selectors are excluded, because emoji use them.
+/// Variation selectors are not counted as invisible, because emoji use them.
 pub(crate) const fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{0}'..='\u{1f}'

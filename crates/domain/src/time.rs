@@ -4,13 +4,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use time::{Duration, OffsetDateTime, Time, UtcOffset, format_description::well_known::Rfc3339};
 
-/// A timestamp. INVARIANT: the offset is UTC, and there is no fraction below a microsecond.
+/// A point in time. INVARIANT: the offset is UTC, and there is no fraction below a microsecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
-    /// Truncates a time to the precision of the database, so that a response and a later read contain the same
-    /// time.
+    /// Truncates a time to the precision of the database. A response and a later read then contain the same time.
     #[must_use]
     pub fn new(datetime: OffsetDateTime) -> Self {
         let utc = datetime.to_offset(UtcOffset::UTC);
@@ -18,7 +17,7 @@ impl Timestamp {
         Self(utc.replace_nanosecond(micros).unwrap_or(utc))
     }
 
-    /// Parses an RFC 3339 text. `None` for an invalid text, or a year that does not have four digits in UTC.
+    /// Parses an RFC 3339 text; `None` for an invalid text, or a year that does not have four digits in UTC.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let datetime = OffsetDateTime::parse(text, &Rfc3339).ok()?;
@@ -39,13 +38,13 @@ impl Timestamp {
         Self(self.0.saturating_add(span))
     }
 
-    /// The start of the day in UTC.
+    /// The start of the timestamp's day, in UTC.
     #[must_use]
     pub fn midnight(self) -> Self {
         Self(self.0.replace_time(Time::MIDNIGHT))
     }
 
-    /// The start of the next day in UTC.
+    /// The start of the next day, in UTC.
     #[must_use]
     pub fn next_midnight(self) -> Self {
         Self(self.midnight().0.saturating_add(Duration::DAY))
@@ -71,7 +70,7 @@ impl Timestamp {
         OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Self::new)
     }
 
-    /// The time until a later timestamp; zero if `later` is earlier, because the clock was set back.
+    /// The time from this timestamp to a later one; zero if `later` is earlier, because a clock may have been set back.
     #[must_use]
     pub fn duration_until(self, later: Self) -> std::time::Duration {
         let micros = later.micros().saturating_sub(self.micros());
@@ -81,7 +80,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A year above 9999 has no RFC 3339 form. Clocks and accepted inputs never have such a year.
+        // A year above 9999 has no RFC 3339 form, but clocks and accepted inputs have no such year.
         self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(formatter)
     }
 }

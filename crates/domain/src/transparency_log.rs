@@ -1,9 +1,7 @@
-//! The transparency log: the Merkle tree over the audit log of a tenant, with proofs, tiles and signed
-//! checkpoints.
+//! The transparency log: the Merkle tree over the audit log of a tenant, with proofs, tiles and signed checkpoints.
 //!
-//! The tree is defined by RFC 6962, section 2.1, with SHA-256. Tiles, checkpoints and signatures have the formats
-//! of the C2SP specifications `tlog-tiles`, `tlog-checkpoint` and `signed-note`, so that third-party tools can
-//! verify them.
+//! RFC 6962, section 2.1, defines the tree, with SHA-256. Tiles, checkpoints and signatures have the formats of the
+//! C2SP specifications `tlog-tiles`, `tlog-checkpoint` and `signed-note`, so that third-party tools can verify them.
 
 mod checkpoint;
 mod cosignature;

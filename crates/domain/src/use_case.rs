@@ -1,6 +1,6 @@
-//! Use cases: a description and the bundle plan that was generated from it, with a status from draft to active.
+//! Use cases: a description with the bundle plan that was generated from it, and a status from draft to active.
 //!
-//! The status `active` means that the needed connections are usable. It does not concern the release, which only
+//! The status `active` means that the needed connections are usable. It says nothing about the release, which only
 //! operators can approve and activate.
 
 pub mod bundle;
@@ -23,24 +23,24 @@ use bundle::BundlePlan;
 pub use publish::{CreatedResources, Publication, PublicationContext, PublicationIds, default_policy_content};
 use serde_json::json;
 
-/// The status of a use case.
+/// The status of a use case, from draft to archived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UseCaseStatus {
     /// The use case can be published, refined or archived.
     Draft,
-    /// The use case is published, but a needed connection is missing.
+    /// The use case is published, but needs a connection that is not usable yet.
     PendingAccess,
-    /// The use case is published, and all its connections are resolved.
+    /// The use case is published, and all its connections are usable.
     Active,
-    /// The use case has ended permanently.
+    /// The use case has ended and cannot be changed.
     Archived,
 }
 
 impl UseCaseStatus {
-    /// Every value.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Draft, Self::PendingAccess, Self::Active, Self::Archived];
 
-    /// The wire form.
+    /// The wire form, such as `draft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl UseCaseStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -59,7 +59,7 @@ impl UseCaseStatus {
 }
 
 impl UseCaseStatus {
-    /// The statuses that can follow this status.
+    /// The statuses to which a use case in this status can change.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -78,33 +78,33 @@ pub struct UseCase(pub(crate) UseCaseRecord);
 /// The fields of [`UseCase`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct UseCaseRecord {
-    /// The identifier of the use case.
+    /// The identifier of the use case; a refinement has another one.
     pub use_case_id: UseCaseId,
-    /// The workspace of the use case.
+    /// The workspace in which the use case creates its resources.
     pub workspace_id: WorkspaceId,
-    /// The status of the use case.
+    /// Whether the use case is a draft, published or archived.
     pub status: UseCaseStatus,
     /// The description from which the plan was generated.
     pub source_description: String,
-    /// The bundle plan.
+    /// The plan of the assets and connections of the use case.
     pub plan: BundlePlan,
-    /// The assets that the use case consists of; `None` before publication.
+    /// The assets of the use case; `None` before its publication.
     pub pieces: Option<Pieces>,
-    /// The use case that this use case refines, if any.
+    /// The draft that this use case refines, if any.
     pub supersedes: Option<UseCaseId>,
-    /// The use case that refines this use case, if any.
+    /// The use case that refines this one, if any.
     pub superseded_by: Option<UseCaseId>,
-    /// The published workload; `None` before publication.
+    /// The workload that the publication created; `None` before it.
     pub workload_id: Option<WorkloadId>,
-    /// The published release draft; `None` before publication.
+    /// The release draft that the publication created; `None` before it.
     pub release_id: Option<ReleaseId>,
-    /// The time of creation.
+    /// When the use case was created.
     pub created_at: Timestamp,
     /// The actor that created the use case.
     pub created_by: ActorRef,
-    /// The time of the last change.
+    /// When the use case last changed.
     pub updated_at: Timestamp,
-    /// The change counter, which increments with each change.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
@@ -113,31 +113,31 @@ aggregate!(UseCase, UseCaseRecord);
 /// A use case without its plan and its assets, as lists show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UseCaseSummary {
-    /// The identifier of the use case.
+    /// The identifier by which the use case can be read in full.
     pub use_case_id: UseCaseId,
-    /// The workspace of the use case.
+    /// The workspace in which the use case creates its resources.
     pub workspace_id: WorkspaceId,
-    /// The name in the bundle plan.
+    /// The name of the use case in its bundle plan.
     pub name: String,
-    /// The summary in the bundle plan.
+    /// The summary of the use case in its bundle plan.
     pub summary: String,
-    /// The status of the use case.
+    /// Whether the use case is a draft, published or archived.
     pub status: UseCaseStatus,
     /// The description from which the plan was generated.
     pub source_description: String,
-    /// The use case that this use case refines, if any.
+    /// The draft that this use case refines, if any.
     pub supersedes: Option<UseCaseId>,
-    /// The use case that refines this use case, if any.
+    /// The use case that refines this one, if any.
     pub superseded_by: Option<UseCaseId>,
-    /// The published workload; `None` before publication.
+    /// The workload that the publication created; `None` before it.
     pub workload_id: Option<WorkloadId>,
-    /// The published release draft; `None` before publication.
+    /// The release draft that the publication created; `None` before it.
     pub release_id: Option<ReleaseId>,
-    /// The time of creation.
+    /// When the use case was created.
     pub created_at: Timestamp,
     /// The actor that created the use case.
     pub created_by: ActorRef,
-    /// The time of the last change.
+    /// When the use case last changed.
     pub updated_at: Timestamp,
 }
 
@@ -161,16 +161,16 @@ impl From<&UseCase> for UseCaseSummary {
     }
 }
 
-/// The assets that a published use case consists of.
+/// The assets of a published use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
-    /// The asset of the flow.
+    /// The flow asset that the publication created.
     pub flow: AssetId,
-    /// The asset of the prompt template.
+    /// The identifier of the prompt template.
     pub prompt: AssetId,
-    /// The model policy that the plan names.
+    /// The identifier of the model policy that the plan names.
     pub model_policy: AssetId,
-    /// The asset of the policy bundle.
+    /// The policy bundle asset, created or reused.
     pub policy_bundle: AssetId,
 }
 
@@ -180,19 +180,19 @@ pub enum UseCaseRefusal {
     /// The current status does not permit the operation.
     #[error("the status does not allow this operation")]
     InvalidTransition {
-        /// The current status.
+        /// The status in which the use case is.
         from: UseCaseStatus,
     },
-    /// Connections are missing, and the caller has the permission to create them.
+    /// Connections are not usable, and the caller itself may create or change them; contains their names.
     #[error("connections are missing, expired or disabled, and you may create or change them")]
     ConnectionsMissing(Vec<String>),
-    /// Some connections are not resolved.
+    /// Connections are not usable yet; contains their names.
     #[error("not all connections are resolved")]
     ConnectionsUnresolved(Vec<String>),
-    /// The model policy is no longer approved, or cannot be reached.
+    /// The model policy is no longer approved, or no approved route has an account.
     #[error("the model policy is not approved, or cannot be reached")]
     ModelPolicyUnavailable,
-    /// The plan was created under earlier rules, and publication cannot create its assets.
+    /// The plan was accepted by an older server, and publication cannot create its assets.
     #[error("publication cannot make the pieces of this bundle; refine the use case")]
     PlanNotPublishable,
     /// The description of a refinement differs from the description of the use case.
@@ -219,17 +219,17 @@ impl UseCaseRefusal {
     }
 }
 
-/// A refinement: the successor and the archived predecessor.
+/// The result of a refinement: the successor, and the archived predecessor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refinement {
     /// The new draft, which replaces the predecessor.
     pub successor: UseCase,
-    /// The refined use case, archived.
+    /// The refined use case, which is now archived.
     pub predecessor: UseCase,
 }
 
 impl UseCase {
-    /// Creates a use case in the status draft.
+    /// Creates a use case as a draft.
     pub fn create(
         use_case_id: UseCaseId,
         workspace_id: WorkspaceId,
@@ -271,23 +271,24 @@ impl UseCase {
     /// Checks that the use case can be refined.
     ///
     /// # Errors
-    /// If the use case is not a draft.
+    /// When the use case is not a draft.
     pub fn check_refinable(&self) -> Result<(), UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])
     }
 
-    /// Checks that the use case can be published, before the caller loads the data that publication needs.
+    /// Checks that the use case can be published. The caller loads the data that publication needs only after this
+    /// check.
     ///
     /// # Errors
-    /// If the use case is not a draft.
+    /// When the use case is not a draft.
     pub fn check_publishable(&self) -> Result<(), UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])
     }
 
-    /// Refines a draft. The new plan becomes a new draft, and this draft is archived.
+    /// Refines a draft: the new plan becomes a new draft, and this draft is archived.
     ///
     /// # Errors
-    /// If the use case is not a draft.
+    /// When the use case is not a draft.
     pub fn refine(
         &self,
         successor_id: UseCaseId,
@@ -303,28 +304,29 @@ impl UseCase {
         Ok(Change::replace(Refinement { successor, predecessor }, self.revision, fact))
     }
 
-    /// Archives the use case. The commit withdraws its pending access requests.
+    /// Archives the use case. The commit also withdraws its pending access requests.
     ///
     /// # Errors
-    /// If the use case is already archived.
+    /// When the use case is already archived.
     pub fn archive(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft, UseCaseStatus::PendingAccess, UseCaseStatus::Active])?;
         Ok(self.transition(UseCaseStatus::Archived, FactKind::UseCaseArchived, stamp))
     }
 
-    /// Returns a use case that waits for access to draft. The commit withdraws its pending access requests.
+    /// Returns a use case that awaits access to the status draft. The commit also withdraws its pending access
+    /// requests.
     ///
     /// # Errors
-    /// If the use case does not wait for access.
+    /// When the use case does not await access.
     pub fn reopen(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
         Ok(self.transition(UseCaseStatus::Draft, FactKind::UseCaseReopened, stamp))
     }
 
-    /// Activates a use case that waits for access, if all its connections are usable.
+    /// Activates a use case that awaits access, if all its connections are usable.
     ///
     /// # Errors
-    /// If the use case does not wait for access, or a connection is not resolved.
+    /// When the use case does not await access, or a connection is not usable.
     pub fn activate(
         &self,
         connections: &[ConnectionWithExpiry],
@@ -338,8 +340,8 @@ impl UseCase {
         Ok(self.transition(UseCaseStatus::Active, FactKind::UseCaseActivated, stamp))
     }
 
-    /// The use case after one of its access requests is granted, and whether the grant activates the use case. The
-    /// revision increments in both cases, so that concurrent grants conflict.
+    /// The use case after the grant of one of its access requests, and whether the grant activates it. Each grant
+    /// increments the revision, so that concurrent grants conflict.
     pub(crate) fn after_grant(&self, connections: &[ConnectionWithExpiry], stamp: &Stamp) -> (Self, bool) {
         let is_last =
             self.status == UseCaseStatus::PendingAccess && self.unresolved_connections(connections).is_empty();
@@ -347,7 +349,7 @@ impl UseCase {
         (self.with_status(status, stamp), is_last)
     }
 
-    /// The names of the needed connections for which no usable connection exists, in the order of the plan.
+    /// The names of the needed connections that do not exist or are not usable, in the order of the plan.
     #[must_use]
     pub fn unresolved_connections(&self, connections: &[ConnectionWithExpiry]) -> Vec<String> {
         let is_usable = |name: &String| {

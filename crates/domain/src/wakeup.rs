@@ -4,13 +4,13 @@ use crate::{id::ExecutionId, store::StoreError};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// An event for which other processes wait. The variants are ordered by urgency, because only the most urgent are
-/// sent under overload.
+/// An event for which other processes wait. The variants are ordered by urgency, because under overload only the most
+/// urgent wakeups are sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Wakeup {
-    /// All workers should check their leases.
+    /// All workers should check their leases now.
     RecheckAll,
-    /// The worker that holds the lease of this run should check the lease.
+    /// The worker that holds the lease of this run should check it now.
     Recheck(ExecutionId),
     /// A run is queued for a worker.
     RunQueued,
@@ -21,7 +21,7 @@ pub enum Wakeup {
 }
 
 impl Wakeup {
-    /// The wire form, which has at most 37 characters.
+    /// The wire form, which has at most 37 characters, such as `w`.
     #[must_use]
     pub fn as_wire(self) -> String {
         match self {
@@ -33,7 +33,7 @@ impl Wakeup {
         }
     }
 
-    /// Parses the wire form; `None` for an unknown form, which other versions of the server may send.
+    /// Parses the wire form; `None` for an unknown form, which another version of the server may send.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let run = |text: &str| text.parse::<Uuid>().ok().map(ExecutionId::from);
@@ -53,7 +53,7 @@ impl Wakeup {
 pub trait WakeupBus: Send + Sync {
     /// Sends wakeups to all processes, including this one.
     async fn publish(&self, wakeups: &[Wakeup]) -> Result<(), StoreError>;
-    /// Waits for wakeups. After an error the channel reconnects, and wakeups that were sent meanwhile are lost.
+    /// Waits for wakeups. After an error, the channel reconnects; wakeups that were sent in the meantime are lost.
     async fn receive(&self) -> Result<Vec<Wakeup>, StoreError>;
 }
 

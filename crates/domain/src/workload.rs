@@ -1,4 +1,4 @@
-//! Workloads: named units that callers run.
+//! Workloads: named AI applications that callers run.
 
 pub mod interface;
 pub mod ports;
@@ -20,25 +20,25 @@ use crate::{
 use interface::{AccessMode, InterfaceConfig};
 use serde_json::json;
 
-/// The maximum length of a description, in characters.
+/// The maximum length of a workload's description, in characters.
 pub const MAX_DESCRIPTION: usize = 2_000;
 
 /// The status of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// The workload accepts executions.
+    /// The workload accepts runs.
     Registered,
-    /// An operator suspended the workload, which therefore accepts no executions.
+    /// An operator suspended the workload, so it accepts no runs until it is resumed.
     Suspended,
-    /// The workload is retired permanently.
+    /// The workload is retired permanently and accepts no runs.
     Retired,
 }
 
 impl Status {
-    /// Every status.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Registered, Self::Suspended, Self::Retired];
 
-    /// The wire form.
+    /// The wire form, such as `registered`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl Status {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The statuses that can follow this status.
+    /// The statuses to which a workload in this status can change.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -65,16 +65,16 @@ impl Status {
     }
 }
 
-/// The way in which a workload is meant to be used. Its wire name is `invocation_mode`.
+/// How a workload is meant to be used. Its wire name is `invocation_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntendedUse {
     /// People use the workload as a conversation.
     Chat,
     /// People fill in a form.
     Form,
-    /// The workload is a block of another page.
+    /// Another page embeds the workload as a block.
     Block,
-    /// Programs call the API.
+    /// Programs call the workload over the API.
     Api,
     /// Programs submit batches of inputs.
     Batch,
@@ -83,10 +83,10 @@ pub enum IntendedUse {
 }
 
 impl IntendedUse {
-    /// Every mode.
+    /// Every mode, in the order of declaration.
     pub const ALL: [Self; 6] = [Self::Chat, Self::Form, Self::Block, Self::Api, Self::Batch, Self::Event];
 
-    /// The wire form.
+    /// The wire form, such as `chat`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,28 +99,28 @@ impl IntendedUse {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
-/// The prefix of the slugs of built-in assistants; the slug of the workspace follows. The prefix is reserved,
-/// because a workload with a conflicting slug would prevent the creation of a workspace.
+/// The prefix of the slugs of built-in assistants; the slug of the workspace follows. The prefix is reserved, because a
+/// workload with such a slug would prevent the creation of the workspace.
 pub const ASSISTANT_SLUG_PREFIX: &str = "knowledge-assistant-";
 
-/// The origin of a built-in workload, which determines who manages it.
+/// The origin of a built-in workload; it determines who manages the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltinManagementSource {
-    /// The workload was created together with its workspace, and cannot be retired.
+    /// The creation of the workspace created the workload, which cannot be retired.
     WorkspaceBuiltin,
-    /// The workload is a part of Fairway itself.
+    /// The workload is a part of Fairway, and platform operators manage it.
     PlatformBuiltin,
 }
 
 impl BuiltinManagementSource {
-    /// The wire form.
+    /// The wire form, such as `workspace_builtin`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,87 +129,87 @@ impl BuiltinManagementSource {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::WorkspaceBuiltin, Self::PlatformBuiltin].into_iter().find(|source| source.as_str() == text)
     }
 }
 
-/// A named unit that callers run.
+/// An AI application of a workspace, which callers run by its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload(pub(crate) WorkloadRecord);
 
 /// The fields of [`Workload`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadRecord {
-    /// The identifier of the workload.
+    /// The identifier of the workload, which never changes.
     pub workload_id: WorkloadId,
-    /// The slug, unique among the workloads of the tenant.
+    /// The slug of the workload, unique among the workloads of the tenant.
     pub slug: Slug,
-    /// The name that people see.
+    /// The display name of the workload.
     pub name: String,
-    /// The description for people.
+    /// The description of the workload, for people.
     pub description: String,
-    /// The owner of the workload.
+    /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// The status of the workload.
+    /// Whether the workload accepts runs.
     pub status: Status,
-    /// The way in which the workload is meant to be used.
+    /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
     /// The origin of a built-in workload; `None` for any other workload.
     pub management_source: Option<BuiltinManagementSource>,
     /// The configuration of the user interface; `None` if the workload has no interface.
     pub interface_config: Option<InterfaceConfig>,
-    /// The workspace of the workload.
+    /// The workspace that contains the workload.
     pub workspace_id: WorkspaceId,
-    /// The namespace of the workspace.
+    /// The namespace of that workspace.
     pub namespace_id: NamespaceId,
-    /// The time of creation.
+    /// When the workload was created.
     pub created_at: Timestamp,
     /// The actor that created the workload.
     pub created_by: ActorRef,
-    /// The time of the last change.
+    /// When the workload last changed.
     pub updated_at: Timestamp,
-    /// The change counter, which increments with each change.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(Workload, WorkloadRecord);
 
-/// The data of a new workload.
+/// The properties with which a workload is created.
 #[derive(Clone, Debug)]
 pub struct NewWorkload {
-    /// The identifier of the workload.
+    /// The identifier that the workload receives.
     pub workload_id: WorkloadId,
-    /// The slug of the workload.
+    /// The slug under which callers run the workload.
     pub slug: Slug,
     /// The name; `None` derives the name from the slug.
     pub name: Option<String>,
     /// The description; `None` means an empty description.
     pub description: Option<String>,
-    /// The owner of the workload.
+    /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// The way in which the workload is meant to be used.
+    /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
-    /// The workspace of the workload.
+    /// The workspace that contains the workload.
     pub workspace_id: WorkspaceId,
-    /// The namespace of the workspace.
+    /// The namespace of that workspace.
     pub namespace_id: NamespaceId,
 }
 
 /// Changes to a workload; `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadPatch {
-    /// The new name.
+    /// The new display name.
     pub name: Option<String>,
-    /// The new description.
+    /// The new description, for people.
     pub description: Option<String>,
-    /// The new owner.
+    /// The principal that is responsible from now on.
     pub owner_ref: Option<OwnerRef>,
-    /// The new invocation mode.
+    /// How the workload is meant to be used from now on.
     pub invocation_mode: Option<IntendedUse>,
-    /// The new status.
+    /// The status to which the workload changes.
     pub status: Option<Status>,
     /// The new interface; `Some(None)` removes the interface.
     pub interface_config: Option<Option<InterfaceConfig>>,
@@ -224,21 +224,21 @@ pub enum WorkloadRefusal {
     /// The description is too long, or contains invisible characters.
     #[error("a description has at most 2000 characters, and no invisible ones except line breaks and tabs")]
     Description,
-    /// The slug is reserved for built-in workloads.
+    /// The slug is reserved for a built-in workload.
     #[error("this slug is reserved for built-in workloads")]
     ReservedSlug,
-    /// The workload is retired, and accepts no new releases and share links.
+    /// The workload is retired, so it accepts no new releases and share links.
     #[error("the workload is retired")]
     Retired,
-    /// The workload is built-in, and cannot be retired.
+    /// The workload is built in, so it cannot be retired.
     #[error("a built-in workload cannot be retired")]
     Builtin,
     /// The status cannot change to the requested status.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
-        /// The current status.
+        /// The status that the workload has.
         from: Status,
-        /// The requested status.
+        /// The status that the request demands.
         attempted: Status,
     },
 }
@@ -269,7 +269,7 @@ impl WorkloadRefusal {
     }
 }
 
-/// All problems of a name and a description.
+/// All problems of a workload's name and description.
 pub fn text_refusals(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
     let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
     let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
@@ -284,7 +284,7 @@ impl Workload {
     /// Creates a workload with the status `registered`.
     ///
     /// # Errors
-    /// If the name or the description is invalid, or the slug is reserved.
+    /// When the name or the description is invalid, or the slug is reserved.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
         if new.slug.as_str().starts_with(ASSISTANT_SLUG_PREFIX) || generator::is_reserved_slug(new.slug.as_str()) {
@@ -304,7 +304,7 @@ impl Workload {
         Change::create(next, fact)
     }
 
-    /// The built-in assistant of a workspace, without a fact of its own, because the fact of the workspace names
+    /// The built-in assistant of a new workspace. It has no fact of its own, because the fact of the workspace names
     /// it. `None` if the slug of the workspace is too long, which validation excludes.
     pub(crate) fn assistant(workload_id: WorkloadId, workspace: &Workspace, stamp: &Stamp) -> Option<Self> {
         let new = NewWorkload {
@@ -340,10 +340,10 @@ impl Workload {
         })
     }
 
-    /// Applies the changes; `None` if nothing changes.
+    /// Applies the changes; `None` if they change nothing.
     ///
     /// # Errors
-    /// If a text is invalid, or the status cannot change to the requested status.
+    /// When a text is invalid, or the status cannot change to the requested status.
     pub fn apply_patch(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
         check_texts(patch.name.as_deref(), patch.description.as_deref())?;
         let attempted = patch.status.unwrap_or(self.status);
@@ -396,7 +396,7 @@ impl Workload {
     /// Checks that the workload accepts new releases and share links.
     ///
     /// # Errors
-    /// If the workload is retired.
+    /// When the workload is retired.
     pub const fn check_accepts_releases_and_links(&self) -> Result<(), WorkloadRefusal> {
         match self.0.status {
             Status::Registered | Status::Suspended => Ok(()),
@@ -404,13 +404,13 @@ impl Workload {
         }
     }
 
-    /// The access mode; a workload without an interface requires authenticated callers.
+    /// The callers that the workload admits. A workload without an interface admits authenticated callers only.
     #[must_use]
     pub fn effective_access_mode(&self) -> AccessMode {
         self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
     }
 
-    /// Whether the changes include another access mode.
+    /// Whether the changes set another access mode.
     #[must_use]
     pub fn is_access_mode_changed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {
@@ -419,7 +419,7 @@ impl Workload {
         })
     }
 
-    /// The description for people: the interface's own, otherwise the workload's.
+    /// The description for people: that of the interface, or else that of the workload.
     #[must_use]
     pub fn display_description(&self) -> &str {
         let interface_description = self.interface_config.as_ref().map(InterfaceConfig::description);
@@ -434,10 +434,10 @@ impl Workload {
         WordSet::from_texts([self.name.as_str(), &self.description, interface_description])
     }
 
-    /// The digest of the interface configuration, which facts contain.
+    /// The digest of the interface configuration, for facts about the workload.
     fn interface_digest(&self) -> Option<String> {
         let document = self.interface_config.as_ref()?.to_document();
-        // A configuration without a canonical form has no digest.
+        // A configuration without a canonical form has no digest, because the digest covers that form.
         Canonical::of(&document).ok().map(|canonical| canonical.checksum().to_string())
     }
 

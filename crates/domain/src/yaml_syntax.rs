@@ -1,13 +1,14 @@
-//! The likely cause of a YAML syntax error. The parser reports only a position, and a message that names no cause.
+//! The likely cause of a YAML syntax error. The parser reports only a position, and a message that does not explain the
+//! cause.
 
 /// The likely cause of a syntax error, with its position. Lines and columns start at 1; columns count characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyntaxCause {
     /// The line of the cause, which can follow the line that the parser reports.
     pub line: u32,
-    /// The column of the cause.
+    /// The column of the cause, in characters from 1.
     pub column: u32,
-    /// Message for people. It contains no part of the text.
+    /// The message for people. It contains no part of the text.
     pub message: &'static str,
 }
 
@@ -16,7 +17,7 @@ const COLON: &str = "not valid YAML: the value contains a colon before a space o
 const FIRST_CHARACTER: &str = "not valid YAML: a value that begins with `@`, `%` or a backtick must be in quotes";
 const INDENTATION: &str = "not valid YAML: the indentation of the line fits no line above";
 
-/// The likely cause of a syntax error that the parser reports in a line; `None` if the lines show none.
+/// The likely cause of a syntax error that the parser reports in a line; `None` if no line shows a cause.
 #[must_use]
 pub fn likely_cause(text: &str, line: u32) -> Option<SyntaxCause> {
     let failed_line = usize::try_from(line).ok()?.checked_sub(1)?;
@@ -34,23 +35,23 @@ pub fn likely_cause(text: &str, line: u32) -> Option<SyntaxCause> {
     if !fits_previous_lines(lines.get(..failed_line)?, content) {
         return cause(failed_line, indentation(content), INDENTATION);
     }
-    // The parser reports a value at its beginning, although a tab in the next line ends it.
+    // The parser reports the beginning of a value, although a tab in the next line is the cause.
     let (next, content) = lines.iter().enumerate().skip(failed_line + 1).find(|(_, line)| !line.trim().is_empty())?;
     cause(next, tab_column(content)?, TAB)
 }
 
-/// A cause at a line and a column, both counted from 0.
+/// The cause at a line and a column, both counted from 0.
 fn cause(line: usize, column: usize, message: &'static str) -> Option<SyntaxCause> {
     let number = |number: usize| u32::try_from(number).ok()?.checked_add(1);
     Some(SyntaxCause { line: number(line)?, column: number(column)?, message })
 }
 
-/// The column of the first tab in the indentation of a line.
+/// The column of the first tab in the indentation of a line; `None` without a tab.
 fn tab_column(line: &str) -> Option<usize> {
     line.chars().take_while(|character| matches!(character, ' ' | '\t')).position(|character| character == '\t')
 }
 
-/// The column of a colon inside an unquoted value, which the parser reads as the end of another key.
+/// The column of a colon inside an unquoted value. The parser interprets such a colon as the end of another key.
 fn colon_column(line: &str) -> Option<usize> {
     let (_, value) = after_dashes(line).split_once(": ")?;
     let value = value.trim_start();
@@ -63,7 +64,7 @@ fn colon_column(line: &str) -> Option<usize> {
     column(line, line.len() - value.len() + offset)
 }
 
-/// The column of a value that begins with a character that YAML reserves.
+/// The column of a value whose first character YAML reserves.
 fn special_character_column(line: &str) -> Option<usize> {
     let item = after_dashes(line);
     let value = item.split_once(": ").map_or(item, |(_, value)| value).trim_start();
@@ -92,7 +93,7 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Whether a line continues a block of the previous lines, or begins a block that the last of them opens.
+/// Whether a line continues a block of the previous lines, or begins a block that the last of these lines opens.
 fn fits_previous_lines(previous_lines: &[&str], line: &str) -> bool {
     let target_indentation = indentation(line);
     let is_content = |line: &&&str| !matches!(line.trim_start().chars().next(), None | Some('#'));
@@ -109,7 +110,8 @@ fn fits_previous_lines(previous_lines: &[&str], line: &str) -> bool {
     is_first
 }
 
-/// The indentations of the blocks that a line belongs to: its own, and those of the items that it begins.
+/// The indentations of the blocks to which a line belongs: that of the line, and those of the list items that it
+/// begins.
 fn block_indentations(line: &str) -> Vec<usize> {
     let mut rest = line.trim_start_matches(' ');
     let mut indentations = vec![line.len() - rest.len()];

@@ -1,15 +1,15 @@
 //! Compares canonical JSON with an external oracle: the output of a JavaScript engine for generated documents.
 //!
-//! The output of the oracle is stored beside its program (`canonical/oracle.mjs`). Therefore the test needs no
-//! JavaScript engine, and is never skipped.
+//! The output is stored beside the program that produced it (`canonical/oracle.mjs`). The test therefore needs no
+//! JavaScript engine and is never skipped.
 
 use fairway_domain::asset::canonical::{Canonical, CanonicalRefusal};
 use serde::Deserialize;
 
-/// An entry of the corpus, which is one line of the file.
+/// An entry of the corpus: one line of its file.
 #[derive(Deserialize)]
 struct CorpusEntry {
-    /// A JSON document in any spelling.
+    /// A JSON document, in any spelling.
     source: String,
     /// The canonical form of the document; `None` if the document contains an integer beyond 2^53 - 1.
     canonical: Option<String>,

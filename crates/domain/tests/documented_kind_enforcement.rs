@@ -1,4 +1,4 @@
-//! Checks that the tables of `docs/kind-enforcement.md` match the `x-enforcement` marks in the schemas of five
+//! Checks that the tables of `docs/kind-enforcement.md` agree with the `x-enforcement` marks in the schemas of five
 //! asset kinds.
 
 use fairway_domain::asset::{
@@ -38,8 +38,8 @@ fn documented_enforcement_matches_the_schemas() {
             let field = cells[0].trim_end_matches('`');
             let property = property_at(schema, field);
             assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
-            // If a field that is only recorded claims to fail closed, the table must name the code with which its use
-            // is refused.
+            // The use of a field that is only recorded but marked as fail-closed is refused. The table must name the
+            // code of this refusal.
             let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
             assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
             fields.insert(field.split('.').next().unwrap().to_owned());
@@ -49,7 +49,7 @@ fn documented_enforcement_matches_the_schemas() {
     }
 }
 
-/// Scripts only use the sandbox profile that the release binds. A profile that is merely referenced enforces
+/// Scripts use only the sandbox profile that the release binds, so a profile that is merely referenced enforces
 /// nothing.
 #[test]
 fn sandbox_network_is_enforced_only_for_a_bound_profile() {

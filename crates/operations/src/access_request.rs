@@ -20,7 +20,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on access requests.
+/// Lists, grants and denies access requests.
 #[derive(Clone)]
 pub struct AccessRequests {
     context: CommitContext,
@@ -65,8 +65,8 @@ impl AccessRequests {
     /// the last pending request activates the use case in the same commit.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not grant it, its revision differs from the expected one, it is
-    /// no longer pending, or the connection is invalid.
+    /// In these cases: the request is not found; the caller may not grant it; its revision differs from the expected
+    /// one; it is no longer pending; the connection is invalid.
     pub async fn grant_access_request(
         &self,
         caller: &Caller,
@@ -84,8 +84,8 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
-                        // A change of the use case also makes the commit stale, so each attempt checks the request
-                        // again.
+                        // A concurrent change of the use case also makes the commit stale, so each attempt checks the
+                        // request again.
                         expected.check(request.revision)?;
                         request.check_pending()?;
                         // The use case is read before the connections. A concurrent grant between the two reads
@@ -116,8 +116,8 @@ impl AccessRequests {
     /// Denies a request. Its use case stays pending.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not deny it, its revision differs from the expected one, or it
-    /// is no longer pending.
+    /// In these cases: the request is not found; the caller may not deny it; its revision differs from the expected
+    /// one; it is no longer pending.
     pub async fn deny_access_request(
         &self,
         caller: &Caller,
@@ -168,8 +168,8 @@ impl AccessRequests {
         let stored = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
         let stored = stored.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
         let Some(request) = stored else {
-            // For an existing request, its position is resolved with a lookup. A missing request performs such a
-            // lookup too, so that the response time does not reveal whether a request exists.
+            // Authorizing access to an existing request takes one lookup of its position. A missing request makes an
+            // equal lookup, so that the response time does not reveal whether a request exists.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };

@@ -22,13 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum lifetime of a cached refusal. It exceeds the longest wait, which a quota of one request per minute causes.
+/// Maximum lifetime of a cached refusal. The longest wait is 60 seconds, for a quota of one request per minute.
 const MAX_REFUSAL: Duration = Duration::from_secs(61);
 
-/// Interval at which the access mode of a workload is read again while its clients are refused.
+/// Minimum interval between two reads of a workload's access mode while its clients are refused.
 const ACCESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Cached refusals with their expiry. The cache refuses only requests that the store would refuse too.
+/// Cached refusals with their expiry. The store would refuse the same requests, so the cache only saves queries.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimitCache {
     refusals: Cache<RateLimitKey, (Instant, Quota)>,
@@ -48,7 +48,7 @@ impl RateLimitCache {
     }
 
     /// Returns whether the access mode of a workload must be read again, and marks it as read. A burst of refused
-    /// requests therefore reads it once per interval.
+    /// requests therefore causes one read per interval.
     pub(crate) fn is_access_check_due(&self, workload: WorkloadId) -> bool {
         self.checked_workloads.entry(workload).or_insert(()).is_fresh()
     }

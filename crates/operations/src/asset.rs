@@ -1,4 +1,4 @@
-//! Assets and their versions.
+//! Operations on assets and their versions.
 
 mod artifacts;
 mod diff;
@@ -43,24 +43,24 @@ pub(crate) use validate::{ValidContent, validate};
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]
 pub struct AssetDraft {
-    /// The slug of the asset.
+    /// The slug under which content refers to the asset.
     pub slug: Slug,
-    /// The kind of the asset.
+    /// The kind of the asset, which determines the schema of its contents.
     pub kind: AssetKind,
     /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,
-    /// The workspace; the caller's home workspace by default.
+    /// The workspace of the asset; `None` selects the caller's home workspace.
     pub workspace_id: Option<WorkspaceId>,
 }
 
 /// The parameters of a new version.
 #[derive(Clone, Debug)]
 pub struct VersionDraft {
-    /// The content.
+    /// The content to validate and store.
     pub content: Value,
-    /// The label of the version; by default the next `vN`.
+    /// The label of the version; `None` selects the next `vN`.
     pub label: Option<VersionLabel>,
-    /// The author's note on the change.
+    /// The author's reason for the version.
     pub change_note: Option<Note>,
 }
 
@@ -170,8 +170,8 @@ impl Assets {
         self.authorize_asset_from(caller, Operation::ReadAsset, id, from_workspace).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: validates the content, stores its artifact, then its row. The asset must be visible from
-    /// `from_workspace`, or from any workspace if it is `None`. Returns the asset too.
+    /// Adds a version: validates the content, and stores its artifact and then its row. The asset must be visible from
+    /// `from_workspace`, or from any workspace if this argument is `None`. Returns the version with its asset.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is invalid, or the label is taken.

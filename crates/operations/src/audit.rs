@@ -52,7 +52,7 @@ impl AuditLog {
         let (scope, visible_scopes) = authorize::authorize_list(caller, operation)?;
         let visible_scopes = visible_scopes.filter(|_| !is_allowed);
         // Every member knows that the log exists, so a missing permission is 403. An auditor of single workloads may
-        // not list a whole workspace.
+        // not list the events of a whole workspace.
         if workspace.is_some()
             && visible_scopes.as_ref().is_some_and(|visible_scopes| visible_scopes.workloads.is_empty())
         {

@@ -16,8 +16,8 @@ use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 /// Maximum number of waiting work items of one tenant. Each item retains up to 4 MiB of content.
 const MAX_WAITING: usize = 64;
 
-/// One permit per processor. More threads would finish no sooner and would slow down the serving threads. Tenants
-/// with waiting work take turns.
+/// One permit per processor, because more threads would finish no sooner and would slow down the serving threads.
+/// Tenants with waiting work take turns.
 static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> =
     LazyLock::new(|| FairSemaphore::new(limits(processors())));
 
@@ -35,9 +35,9 @@ const fn limits(processors: usize) -> Limits {
 /// Maximum time for which work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcessorWait {
-    /// 10 seconds, for the work of a request, which the caller can retry.
+    /// 10 seconds: the work belongs to a request, which the caller can retry.
     Request,
-    /// 60 seconds, for the work of an accepted run, which is not retried and has its own deadline.
+    /// 60 seconds: the work belongs to an accepted run, which is not retried and has its own deadline.
     Run,
 }
 
@@ -54,7 +54,8 @@ impl ProcessorWait {
 pub(crate) struct ProcessorPermit(Permit<TenantId>);
 
 impl ProcessorPermit {
-    /// Waits for a processor. Callers load large data afterwards, so that waiting work occupies little memory.
+    /// Waits for a processor. Callers load large data only after this wait, so that waiting work occupies little
+    /// memory.
     ///
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
@@ -68,7 +69,7 @@ impl ProcessorPermit {
     /// When the work panics.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let task = tokio::task::spawn_blocking(move || {
-            // The work owns the permit, so that the permit is released only when the work ends, even if the caller no
+            // The work owns the permit. The permit is therefore released only when the work ends, even if the caller no
             // longer waits.
             let _permit = self.0;
             work()
@@ -110,7 +111,7 @@ mod tests {
     #[tokio::test]
     async fn blocking_work_leaves_its_thread_free() {
         let (sender, receiver) = mpsc::channel();
-        // The work ends only after the same thread has polled the second future.
+        // The work ends only if this thread polls the second future meanwhile, so the work must run on another thread.
         let work = run_blocking(tenant(1), ProcessorWait::Request, move || receiver.recv_timeout(LONG));
         let (output, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
         assert_eq!(output.unwrap(), Ok("on"));
@@ -124,8 +125,8 @@ mod tests {
         }
     }
 
-    /// Acquires every processor. Of several processors, another tenant holds the first one, because one tenant cannot
-    /// hold all.
+    /// Acquires every processor. One tenant cannot hold all of several processors, so another tenant holds the first
+    /// one.
     async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
         let mut permits = Vec::new();
         for index in 0..processors() {

@@ -15,8 +15,8 @@ use fairway_domain::{
 use serde_json::{Map, Value};
 
 impl Executions {
-    /// Executes a workload for a tool call. If the outcome of the acceptance is unknown, the refusal is that of a
-    /// tool whose response was lost. Everything else equals [`Executions::execute`].
+    /// Executes a workload for a tool call. If the server cannot determine whether the run was accepted, the caller
+    /// receives the refusal of a tool whose response was lost. Everything else equals [`Executions::execute`].
     ///
     /// # Errors
     /// The errors of [`Executions::execute`].

@@ -1,9 +1,8 @@
-//! Caches with a limit on the bytes of their entries, and the limits of the caches of the operations.
+//! Caches with a limit on the bytes of their entries, and the byte limits of the caches in this crate.
 //!
-//! Callers choose many of the keys and thereby their size, so a limit on the number of entries would not limit
-//! memory. [`CACHE_BYTE_LIMITS`] contains the byte limits of these caches. Two caches have entries of fixed size and
-//! limit the number of entries instead
-//! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
+//! Callers choose many of the keys and thereby the size of the entries, so a limit on their number would not limit
+//! memory. [`CACHE_BYTE_LIMITS`] contains the byte limits. Two caches have entries of fixed size and limit their number
+//! instead ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
 use fairway_domain::{access::Caller, execution::ports::WorkloadWithDeployment, workload::interface::InterfaceConfig};
@@ -11,7 +10,7 @@ use moka::sync::{Cache, CacheBuilder};
 use std::{fmt, hash::Hash, sync::Arc};
 use tokio::sync::OnceCell;
 
-/// Limits of the caches whose entries vary in size, in bytes.
+/// Byte limits of the caches, one field for each cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheByteLimits {
     /// Compiled run plans by release.
@@ -21,21 +20,21 @@ pub(crate) struct CacheByteLimits {
     pub(crate) entries: u64,
     /// Callers with their rights.
     pub(crate) callers: u64,
-    /// Namespaces of workspaces.
+    /// Namespaces by workspace.
     pub(crate) namespaces: u64,
     /// Summaries of versions for the activation checks.
     pub(crate) summaries: u64,
     /// Clients that currently exceed the rate limit.
     pub(crate) refused_clients: u64,
-    /// Public workloads whose access mode was read recently.
+    /// Public workloads whose access mode was read recently, while their clients are refused.
     pub(crate) public_workloads: u64,
-    /// Damaged artifacts whose mismatch was recorded recently.
+    /// Damaged artifacts about which an incident was recorded recently.
     pub(crate) mismatches: u64,
-    /// Pinned identities.
+    /// Pinned identities of subjects that sent requests recently.
     pub(crate) pinned_identities: u64,
     /// Subjects about which a fact was recorded recently.
     pub(crate) recorded_identities: u64,
-    /// Tenants by slug.
+    /// Tenant identifiers by slug.
     pub(crate) tenants_by_slug: u64,
     /// Full tiles of transparency logs.
     pub(crate) log_tiles: u64,
@@ -57,12 +56,12 @@ pub(crate) const CACHE_BYTE_LIMITS: CacheByteLimits = CacheByteLimits {
     log_tiles: 4 << 20,
 };
 
-/// Maximum size of a run plan that the cache admits, in bytes. The cache counts the key and the entry overhead in
-/// addition.
+/// Maximum size of a run plan that the cache admits, in bytes. The difference from the cache's limit leaves room for
+/// the key and the entry overhead.
 pub(crate) const MAX_CACHED_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
 
-/// Memory of an entry in addition to its key and value, in bytes: the node of the hash table and the nodes of the
-/// access and write queues.
+/// Memory of a cache entry in addition to its key and value, in bytes: its nodes in the hash table, the access queue
+/// and the write queue.
 const ENTRY_OVERHEAD: usize = 384;
 
 /// Returns the builder of a cache whose entries occupy at most `max_bytes` in total. `bytes` estimates the heap
@@ -92,7 +91,7 @@ impl<K, V> fmt::Debug for PendingLoads<K, V> {
     }
 }
 
-/// Maximum number of concurrent computations. Beyond this number, a value may be computed twice.
+/// Maximum number of keys with a computation in progress. Beyond this number, a value may be computed twice.
 const MAX_CONCURRENT: u64 = 1_024;
 
 impl<K, V> PendingLoads<K, V>
@@ -123,7 +122,7 @@ where
     }
 }
 
-/// Approximate heap memory of an actor reference, in bytes. The name of an actor has at most 127 bytes.
+/// Estimated heap memory of one actor reference, in bytes.
 const ACTOR_BYTES: usize = 96;
 
 /// Estimates the heap memory of identity claims, in bytes.

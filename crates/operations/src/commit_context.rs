@@ -4,8 +4,8 @@ use crate::fact_wakeups::FactWakeups;
 use fairway_domain::{access::Caller, audit::Stamp, clock::Clock, id::IdSource, moment::Moment, time::Timestamp};
 use std::sync::Arc;
 
-/// The clock and the identifier source of the process, and the wakeup of the sequencer after commits. The context
-/// contains no data of a request; methods that need the caller receive it as an argument.
+/// The clock, the identifier source and the fact wakeups of the process. The context contains no data of a request;
+/// methods that need the caller receive it as an argument.
 #[derive(Clone)]
 pub(crate) struct CommitContext {
     pub(crate) clock: Arc<dyn Clock>,
@@ -42,7 +42,7 @@ impl CommitContext {
         }
     }
 
-    /// Wakes the sequencer after a commit.
+    /// Wakes the sequencer after a commit of facts.
     pub(crate) fn notify_facts(&self) {
         self.fact_wakeups.notify_facts();
     }

@@ -28,7 +28,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on connections.
+/// Creates, reads, changes, deletes and checks the connections of a workspace.
 #[derive(Clone)]
 pub struct Connections {
     context: CommitContext,
@@ -123,8 +123,8 @@ impl Connections {
     /// Changes those fields of a connection that the patch contains.
     ///
     /// # Errors
-    /// When the caller may not manage the connection, a field is invalid, the name is taken, or the revision differs
-    /// from the expected one.
+    /// In these cases: the caller may not manage the connection; a field is invalid; the name is taken; the revision
+    /// differs from the expected one.
     pub async fn change_connection(
         &self,
         caller: &Caller,
@@ -154,7 +154,7 @@ impl Connections {
         Err(Failure::Contended)
     }
 
-    /// Deletes a connection. Use cases that refer to it then have an unresolved connection.
+    /// Deletes a connection. It is then unresolved in the use cases that refer to it.
     ///
     /// # Errors
     /// When the caller may not manage the connection.
@@ -194,8 +194,8 @@ impl Connections {
             scope,
             key,
             async || {
-                // The endpoint may be slow, so the key is reserved first: a repeated request must not run a second
-                // check concurrently.
+                // The endpoint may be slow, so the key is reserved before the check. Otherwise a repeated request could
+                // run a second check concurrently.
                 let check = self.probe_and_record(caller, scope, connection, key);
                 self.keyed_requests.with_reserved_key(scope, key, id.uuid(), check).await
             },
@@ -220,7 +220,7 @@ impl Connections {
             let change = connection.record_check(check_id, health, code, &self.context.stamp(caller));
             let outcome = keyed_outcome(key, 200, id.uuid());
             match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
-                // The connection changed since the check, so its current endpoint is checked.
+                // The connection changed during the check, so the next attempt checks its current endpoint.
                 Err(CommitError::Stale) => {
                     connection = self.connection_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
                 }
@@ -230,7 +230,7 @@ impl Connections {
         Err(Failure::Contended)
     }
 
-    /// Checks the endpoint of a connection; returns `None` if the connection cannot be checked.
+    /// Checks the endpoint of a connection; returns `None` if the connection has nothing to check.
     async fn probe(
         &self,
         scope: TenantScope,
@@ -253,8 +253,8 @@ impl Connections {
         let stored =
             stored.filter(|connection| workspace.is_none_or(|workspace_id| workspace_id == connection.workspace_id));
         let Some(connection) = stored else {
-            // For an existing connection, its position is resolved with a lookup. A missing connection performs such
-            // a lookup too, so that the response time does not reveal whether a connection exists.
+            // Authorizing access to an existing connection takes one lookup of its position. A missing connection makes
+            // an equal lookup, so that the response time does not reveal whether a connection exists.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };

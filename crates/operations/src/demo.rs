@@ -1,5 +1,5 @@
-//! Creation of demo data: an author creates a workload, and an approver activates its release. A demo with a serving
-//! release remains unchanged, and a partial demo is completed.
+//! Creation of demo data: an author creates a workload, and an approver activates its release. Seeding leaves a demo
+//! with a serving release unchanged, and completes a partial demo.
 
 use crate::{
     Failure, Precondition, Stores,
@@ -32,15 +32,15 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Page size of releases.
+/// Maximum number of releases that the count of served releases reads.
 const PAGE: u32 = 200;
 /// The approver's note on the release.
 const NOTE: &str = "Read and approved as part of the demo.";
 
-/// A workload with all resources that its release binds.
+/// A workload of the demo, with all resources that its release binds.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// The assets that the release binds, in this order.
+    /// The assets that the release binds, in the order of their creation.
     pub assets: Vec<DemoAsset>,
     /// The workload's slug.
     pub slug: Slug,
@@ -60,10 +60,10 @@ pub struct Demo {
     pub documents: Option<(Slug, Vec<DocumentDraft>)>,
 }
 
-/// An asset of the demo.
+/// An asset that the demo creates with one version.
 #[derive(Clone, Debug)]
 pub struct DemoAsset {
-    /// The slug of the asset.
+    /// The slug under which the demo creates or finds the asset.
     pub slug: Slug,
     /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,
@@ -74,22 +74,22 @@ pub struct DemoAsset {
 /// The content of a demo asset in the form of the demo files.
 #[derive(Clone, Debug)]
 pub enum DemoAssetContent {
-    /// The content of an asset of this kind.
+    /// Asset kind and JSON content.
     Document(AssetKind, Value),
-    /// The YAML of a flow.
+    /// YAML text of a flow.
     Flow(String),
 }
 
-/// The result of seeding.
+/// The result of seeding the demo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedOutcome {
-    /// Seeding activated this release.
+    /// Seeding activated the release with this identifier.
     Activated(ReleaseId),
-    /// This release of the workload already serves in the environment, so seeding changed nothing.
+    /// The release with this identifier already serves in the environment, so seeding changed nothing.
     Unchanged(ReleaseId),
 }
 
-/// Creates the demo data.
+/// Creates the demo data through the same operations as a client.
 #[derive(Clone)]
 pub struct DemoSeeder {
     asset_store: Arc<dyn AssetStore>,
@@ -152,8 +152,8 @@ impl DemoSeeder {
             target_lane: TargetLane::All,
             policy_bundle_id: policy_bundle.map(|(asset, _, _)| *asset),
         };
-        // The idempotency key depends only on the versions and the history, so that concurrent and repeated attempts
-        // share one draft.
+        // The idempotency key depends only on the bound versions and on the number of releases that have served.
+        // Concurrent and repeated attempts therefore share one draft.
         let versions: Vec<String> =
             bound_versions.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
         let served_count = self.count_served_releases(scope, workload_id).await?;
@@ -196,8 +196,8 @@ impl DemoSeeder {
                 self.workloads.create_workload(author, draft, Some(&key)).await?.value
             }
         };
-        // An interrupted attempt may have created the workload without its interface. Such a workload has no later
-        // change.
+        // An interrupted attempt may have created the workload without its interface. If its times of creation and
+        // change are equal, the workload was not changed since, and this attempt adds the interface.
         let is_incomplete = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
         if is_incomplete && demo.interface_config.is_some() {
             let patch =
@@ -207,7 +207,7 @@ impl DemoSeeder {
         Ok(workload.workload_id)
     }
 
-    /// Returns the newest version of an asset if it has the demo's content, else creates a version.
+    /// Returns the newest version of an asset if it has the demo's content; otherwise creates a version.
     async fn demo_version(
         &self,
         author: &Caller,
@@ -295,7 +295,7 @@ impl DemoSeeder {
         Ok(())
     }
 
-    /// Performs the remaining transitions until the release serves.
+    /// Performs the transitions that remain until the release serves.
     async fn activate_demo(&self, author: &Caller, approver: &Caller, id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.releases.read_release(author, id).await?.release;

@@ -1,4 +1,4 @@
-//! Environments: the requirements that their releases must meet.
+//! Settings of environments: the requirements that releases must meet there.
 
 use crate::{
     Failure, Precondition, Settings, Stores,
@@ -18,16 +18,16 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The settings of an environment: the configured ones, or else the defaults.
+/// The settings that apply to an environment: the configured ones, or else the defaults.
 #[derive(Clone, Debug)]
 pub struct EffectiveSettings {
-    /// The settings.
+    /// The requirements for releases in the environment.
     pub settings: EnvironmentSettings,
     /// Revision of the configured settings; `None` for the defaults.
     pub revision: Option<Revision>,
 }
 
-/// Operations on the settings of environments.
+/// Reads and changes the settings of environments.
 #[derive(Clone)]
 pub struct Environments {
     context: CommitContext,
@@ -121,7 +121,7 @@ impl Environments {
         Err(Failure::Contended)
     }
 
-    /// Returns the settings of an environment without authorizing a caller.
+    /// Returns the settings that apply to an environment, without authorizing a caller.
     pub(crate) async fn settings_of(
         &self,
         scope: TenantScope,

@@ -19,9 +19,11 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Poll interval for approved erasures, and for active runs whose end an erasure awaits.
+/// Interval between two passes over the approved erasures. An erasure that awaits the end of active runs checks them in
+/// each pass.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum number of batches of one erasure in a pass, so that a long erasure does not delay those of other tenants.
+/// Maximum number of batches of one erasure in a pass, so that a long erasure does not delay the erasures of other
+/// tenants.
 const MAX_BATCHES: usize = 20;
 
 /// Executes approved erasures in an endless loop. Several processes may run this task concurrently.
@@ -41,7 +43,7 @@ pub async fn run_erasures(erasures: Arc<Erasures>) {
     }
 }
 
-/// Operations on erasures.
+/// Requests, decides and executes erasures of a subject's texts.
 #[derive(Clone)]
 pub struct Erasures {
     context: CommitContext,
@@ -140,8 +142,8 @@ impl Erasures {
     /// Approves an erasure. A background task then deletes the texts.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant or is the requester, the erasure is not found, its revision differs
-    /// from the expected one, or it is already decided.
+    /// In these cases: the caller does not manage the tenant or is the requester; the erasure is not found; its
+    /// revision differs from the expected one; it is already decided.
     pub async fn approve_erasure(
         &self,
         caller: &Caller,
@@ -152,11 +154,11 @@ impl Erasures {
         self.decide(caller, id, Decision::Approve, expected, key).await
     }
 
-    /// Refuses an erasure. The requester uses this operation to withdraw the request.
+    /// Refuses an erasure. The requester can also refuse it, to withdraw the request.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, the erasure is not found, its revision differs from the expected
-    /// one, or it is already decided.
+    /// In these cases: the caller does not manage the tenant; the erasure is not found; its revision differs from the
+    /// expected one; it is already decided.
     pub async fn refuse_erasure(
         &self,
         caller: &Caller,
@@ -212,8 +214,9 @@ impl Erasures {
             .await
     }
 
-    /// Executes a part of each approved erasure. Returns whether more texts can be erased at once. A failed erasure
-    /// does not stop the others: its earlier batches remain committed, and a later pass continues after them.
+    /// Executes a part of each approved erasure. Returns whether more texts can be erased at once. An erasure that
+    /// fails does not stop the other erasures: its earlier batches remain committed, and a later pass continues after
+    /// them.
     ///
     /// # Errors
     /// When the approved erasures cannot be listed.

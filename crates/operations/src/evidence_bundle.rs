@@ -31,7 +31,7 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc};
 use uuid::Uuid;
 
-/// Kinds of the facts that a bundle contains.
+/// Kinds of the facts that the bundle of a run contains.
 const KINDS: &[&str] = &[
     "erasure.approved",
     "erasure.completed",
@@ -46,19 +46,20 @@ const KINDS: &[&str] = &[
     "release.transitioned",
     ORIGIN_KIND,
 ];
-/// Kinds of the facts that determine the state in a release summary.
+/// Kinds of the facts from which a release summary derives the state of the release.
 const RELEASE_KINDS: &[&str] =
     &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned", ORIGIN_KIND];
 /// Kind of the fact about the use case from which a workload was created.
 const ORIGIN_KIND: &str = "use_case.published";
-/// Maximum number of facts in a bundle. The number of verdicts is limited, and a release has few transitions.
+/// Maximum number of facts in a bundle. It suffices, because the number of verdicts is limited and a release has few
+/// transitions.
 const MAX_FACTS: u32 = 500;
 
-/// Maximum number of lineage items of a run, including the item that marks a truncated lineage.
+/// Maximum number of lineage rows that a bundle reads: the limit of a run, and the row that marks a truncated lineage.
 const MAX_LINEAGE_ROWS: u32 = 1_001;
 const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE_ITEMS + 1, "a bundle holds the whole lineage");
 
-/// Operations that create evidence bundles.
+/// Creates signed evidence bundles of runs, and signed summaries of releases.
 #[derive(Clone)]
 pub struct EvidenceBundles {
     releases: Arc<Releases>,
@@ -71,11 +72,12 @@ pub struct EvidenceBundles {
     use_case_store: Arc<dyn UseCaseStore>,
 }
 
-/// The evidence of an ended run without personal texts, which the caller renders as JSON.
+/// The evidence of an ended run without personal texts. The calling layer renders it as JSON for
+/// [`EvidenceBundles::sign_bundle`].
 #[derive(Clone, Debug)]
 pub struct BundleEvidence {
     scope: TenantScope,
-    /// The evidence.
+    /// The evidence records from which the JSON is rendered.
     pub record: EvidenceRecord,
 }
 
@@ -111,15 +113,15 @@ impl EvidenceBundles {
         if record.execution.outcome.is_none() {
             return Err(RunRefusal::NotEnded.into());
         }
-        // A bundle leaves the installation, where an erasure can no longer delete its texts. Texts of people are
-        // therefore removed.
+        // A bundle leaves the installation, and an erasure cannot reach it there. The evidence therefore omits texts of
+        // people.
         record.notes.clear();
         record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
         record.notes_withheld = true;
         Ok(BundleEvidence { scope, record })
     }
 
-    /// Returns the signed bundle of a run with the evidence that the caller rendered.
+    /// Returns the signed bundle of a run, with the JSON that the caller rendered from its evidence.
     ///
     /// # Errors
     /// When no checkpoint covers the run's facts yet, or a store or the signer fails.
@@ -159,8 +161,8 @@ impl EvidenceBundles {
     /// Returns the signed summary of a release.
     ///
     /// # Errors
-    /// When the caller may not see the release or the contents of its versions, no checkpoint covers its facts yet,
-    /// or a store or the signer fails.
+    /// In these cases: the caller may not see the release or the contents of its versions; no checkpoint covers its
+    /// facts yet; a store or the signer fails.
     pub async fn sign_release_summary(&self, caller: &Caller, id: ReleaseId) -> Result<String, Failure> {
         let operation = Operation::ReadReleaseBundle;
         let (scope, _, release_with_deployment) = self.releases.authorize_release(caller, operation, id).await?;
@@ -186,7 +188,8 @@ impl EvidenceBundles {
         self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 
-    /// Returns the records of a run in the form whose digest facts contain, and the evidence documents among them.
+    /// Returns the records of a run in the canonical form over which facts contain a digest, and the evidence documents
+    /// among these records.
     async fn records(
         &self,
         scope: TenantScope,
@@ -195,7 +198,8 @@ impl EvidenceBundles {
     ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceArtifact>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
         let mut documents = store.evidence_documents(scope, id).await?;
-        // Resolving an unknown outcome may have stored another document since the evidence was read.
+        // A resolution of an unknown outcome may have stored another document since the evidence was read. Such a
+        // document is left out.
         let recorded_ids: BTreeSet<ArtifactId> = record.artifacts.iter().map(|artifact| artifact.artifact_id).collect();
         documents.retain(|document| recorded_ids.contains(&document.artifact_id));
         let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
@@ -255,7 +259,7 @@ impl EvidenceBundles {
         Ok(BundledRelease { digest_text: release.digest_text(), bindings, references })
     }
 
-    /// Returns the canonical bytes of a version, unless they would exceed the size limit of the bundle.
+    /// Returns the canonical bytes of an asset version; `None` if they would exceed the size limit of the bundle.
     async fn content(
         &self,
         scope: TenantScope,
@@ -271,7 +275,7 @@ impl EvidenceBundles {
     }
 }
 
-/// Returns the documents, with their texts as long as the size limit of the bundle permits.
+/// Returns the evidence documents. The text of a document is included while the size limit of the bundle permits.
 fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &mut usize) -> Vec<BundledDocument> {
     let to_bundled = |StoredEvidenceArtifact { artifact_id, body, .. }: StoredEvidenceArtifact| {
         let remaining = remaining_bytes.checked_sub(body.len());
@@ -281,7 +285,7 @@ fn bundled_documents(documents: Vec<StoredEvidenceArtifact>, remaining_bytes: &m
     documents.into_iter().map(to_bundled).collect()
 }
 
-/// Whether the facts contain the approval of an erasure.
+/// Whether the facts contain the approval of this erasure.
 fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
     facts.iter().any(|fact| {
         let body: Value = serde_json::from_slice(&fact.body).unwrap_or_default();
@@ -290,8 +294,8 @@ fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
     })
 }
 
-/// Whether the facts lead to the stored state. Changes of other releases write no fact about this release: their
-/// activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
+/// Whether the facts lead to the stored state. Other releases can change the state without a fact about this release:
+/// their activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
 /// `Superseded` as equal.
 fn leads_to(history: &ReleaseHistory, stored_state: StateName) -> bool {
     let logged_state = history.state.as_str();

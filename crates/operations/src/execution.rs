@@ -1,4 +1,5 @@
-//! Execution of workloads: accept, run, finish. A synchronous run with one model call requires two commits.
+//! Execution of workloads: accepting runs, executing them, and storing their ends. A synchronous run with one model
+//! call requires two commits.
 
 pub(crate) mod active_runs;
 mod cancel;

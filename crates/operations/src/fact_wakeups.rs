@@ -2,7 +2,7 @@
 
 use tokio::sync::Notify;
 
-/// Wakes the sequencer after a commit of facts, and the projector after their sequencing. One wakeup may stand for
+/// Wakes the sequencer after a commit of facts, and the projector after these facts have an index. One wakeup may cover
 /// several facts.
 #[derive(Debug, Default)]
 pub struct FactWakeups {
@@ -16,7 +16,7 @@ impl FactWakeups {
         self.pending.notify_one();
     }
 
-    /// Waits until facts may be pending.
+    /// Waits for a wakeup about pending facts. An earlier pass may already have sequenced them.
     pub async fn wait_for_pending(&self) {
         self.pending.notified().await;
     }
@@ -26,7 +26,7 @@ impl FactWakeups {
         self.sequenced.notify_one();
     }
 
-    /// Waits until facts may have been sequenced.
+    /// Waits for a wakeup about sequenced facts. An earlier pass may already have read them.
     pub async fn wait_for_sequenced(&self) {
         self.sequenced.notified().await;
     }

@@ -38,7 +38,7 @@ use fairway_domain::{
 /// An invalid field of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldProblem {
-    /// Path of the field.
+    /// Path of the field in the request body or query.
     pub path: &'static str,
     /// Stable code of the problem.
     pub code: &'static str,
@@ -58,10 +58,10 @@ pub enum Failure {
     /// The caller is anonymous, and the operation requires an identity.
     #[error("an identity with the permission {} is required", .0.as_str())]
     Anonymous(Permission),
-    /// The server does not accept a verified identity.
+    /// A verified identity cannot be used, for example because it names no tenant.
     #[error(transparent)]
     Identity(#[from] IdentityRefusal),
-    /// A field is invalid.
+    /// A field of the request is invalid.
     #[error("a field is invalid")]
     InvalidField(FieldProblem),
     /// The inputs of a run do not match the input form of the workload.
@@ -76,10 +76,10 @@ pub enum Failure {
     /// Concurrent changes made the decision stale in every attempt.
     #[error("concurrent changes to the resource prevented the change")]
     Contended,
-    /// A change without an idempotency key was committed, but its result cannot be read at this time.
+    /// A change without an idempotency key was committed, but its result cannot be read now.
     #[error("the outcome of a committed change cannot be read")]
     OutcomeLost,
-    /// A uniqueness or other constraint across several rows refused the change.
+    /// A constraint across several rows, such as a unique slug, refused the change.
     #[error("a constraint across several rows refused the change")]
     Conflict(Conflict),
     /// An earlier request used the idempotency key with another body.
@@ -91,7 +91,7 @@ pub enum Failure {
     /// Refusal of a change to a tenant or workspace.
     #[error(transparent)]
     Tenant(#[from] TenantRefusal),
-    /// Refusal to bind a role.
+    /// Refusal to grant a role.
     #[error(transparent)]
     Grant(#[from] GrantRefusal),
     /// Refusal to bind a principal to a workload.
@@ -100,7 +100,7 @@ pub enum Failure {
     /// Refusal of a change to an asset.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// Releases that are neither superseded nor retired prevent archiving of the asset.
+    /// Releases that are neither superseded nor retired bind versions of the asset, so it cannot be archived.
     #[error("releases that are neither superseded nor retired bind versions of the asset")]
     AssetInUse {
         /// The blocking releases that the caller may see, newest first.
@@ -115,7 +115,7 @@ pub enum Failure {
     /// The content of a version has no canonical form (RFC 8785).
     #[error(transparent)]
     Canonical(#[from] CanonicalRefusal),
-    /// The flow is invalid.
+    /// The content of a flow is invalid. Contains all problems that were found, with their positions.
     #[error("the flow is invalid")]
     Flow(Vec<FlowProblem>),
     /// Refusal of a change to documents or access contracts.
@@ -124,7 +124,7 @@ pub enum Failure {
     /// Refusal of a change to a workload.
     #[error(transparent)]
     Workload(#[from] WorkloadRefusal),
-    /// Refusal of a change to a release.
+    /// Refusal of a change to a release or its rollout.
     #[error(transparent)]
     Release(#[from] ReleaseRefusal),
     /// The settings of an environment are invalid.
@@ -145,7 +145,7 @@ pub enum Failure {
     /// Refusal to run a workload.
     #[error(transparent)]
     Run(#[from] RunRefusal),
-    /// A connection is invalid.
+    /// A field of a connection is invalid.
     #[error(transparent)]
     Connection(#[from] ConnectionRefusal),
     /// Refusal of a decision on an access request.
@@ -172,7 +172,7 @@ pub enum Failure {
     /// The delivery has not failed, so it cannot be retried.
     #[error(transparent)]
     DeliveryNotFailed(#[from] DeliveryNotFailed),
-    /// An announcement is invalid.
+    /// The title, the body or the audience of an announcement is invalid.
     #[error(transparent)]
     Announcement(#[from] AnnouncementRefusal),
     /// Refusal to review the answer of a run.
@@ -184,10 +184,10 @@ pub enum Failure {
     /// Refusal of a tool call.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),
-    /// A store failed.
+    /// An operation of the database failed. Its fault states whether a retry can succeed.
     #[error(transparent)]
     Store(StoreError),
-    /// The artifact store failed.
+    /// The artifact store is unavailable, or contains other bytes under the path of an artifact.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
     /// The artifact store returned bytes that do not match the checksum in the database.
@@ -199,25 +199,25 @@ pub enum Failure {
     /// The checkpoint signing key cannot be read.
     #[error(transparent)]
     Signing(#[from] SigningError),
-    /// Stored data is inconsistent.
+    /// Stored data violates an invariant; the text names it.
     #[error("stored data is inconsistent: {0}")]
     Inconsistent(&'static str),
-    /// A concurrent request committed with the same idempotency key. The calling code then reads the outcome of that
-    /// request.
+    /// A concurrent request committed with the same idempotency key. The calling code must then read the outcome of
+    /// that request.
     #[error("a concurrent request took the idempotency key")]
     KeyTaken,
 }
 
-/// Reason why a workload is not executed.
+/// Reason why a run is not accepted, read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunRefusal {
-    /// The workload is suspended.
+    /// The workload is suspended, so it accepts no runs until it is resumed.
     #[error("the workload is suspended")]
     Suspended,
-    /// The workload is retired.
+    /// The workload is retired, so it accepts no more runs.
     #[error("the workload is retired")]
     Retired,
-    /// No lane that may serve the caller has an active release.
+    /// No release serves the lane of the run.
     #[error("no release is active")]
     NoActiveRelease {
         /// Environments with a release that would serve the caller; `None` if the caller may not view the releases of
@@ -230,19 +230,19 @@ pub enum RunRefusal {
     /// The principal on whose behalf the run would execute is not bound to the workload.
     #[error("the principal of the run is not bound to the workload")]
     PrincipalNotBound,
-    /// This deployment accepts no asynchronous runs.
+    /// This installation accepts no asynchronous runs.
     #[error("this deployment accepts no asynchronous runs")]
     AsyncUnavailable,
     /// The tenant has reached its limit of queued runs.
     #[error("the tenant has {limit} queued runs, which is its limit")]
     QueueFull {
-        /// The maximum of queued runs of a tenant.
+        /// The limit of queued runs per tenant.
         limit: u32,
     },
     /// The bound sandbox profile does not list the language of the script.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
-    /// The bound sandbox profile requires a runtime or an image that this deployment does not have.
+    /// The bound sandbox profile requires a runtime or an image that this installation does not have.
     #[error("the sandbox profile of the release requires a runtime or an image that is not available for scripts")]
     SandboxUnavailable,
     /// The tenant has reached its limit of concurrent scripts.
@@ -254,7 +254,7 @@ pub enum RunRefusal {
     /// The run has ended, or can no longer be cancelled.
     #[error("the run can no longer be cancelled")]
     NotCancellable,
-    /// It is unknown whether the run was accepted; the run may be readable under this identifier.
+    /// The server cannot determine whether the run was accepted. If it was, it has this identifier.
     #[error("it is unknown whether the run was accepted")]
     AcceptanceUnknown(ExecutionId),
 }
@@ -281,7 +281,7 @@ impl RunRefusal {
     }
 }
 
-/// Reason why a tool call returned no result.
+/// Reason why a call of one of Fairway's tools returned no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolRefusal {
     /// The arguments do not match the tool's schema.
@@ -290,14 +290,14 @@ pub enum ToolRefusal {
     /// The access contract of the knowledge base does not allow the caller to retrieve.
     #[error("the knowledge base's access contract does not allow this")]
     ContractDenied,
-    /// No model can embed the query, for one of these reasons: the vectors of the chunks belong to several models,
-    /// chunks lack vectors, or the account of the model is missing or refused.
+    /// No model can embed the query. Either the chunks have vectors of several models or none, or the account of the
+    /// index's model is missing or refused.
     #[error("another embedding model made the index of the knowledge base")]
     EmbeddingMismatch,
-    /// The outcome of the tool call is unknown; its run may be readable under this identifier.
+    /// The server cannot determine whether the call started a run. If it did, the run has this identifier.
     #[error("the tool's answer was lost; it was not called again")]
     ResponseLost(ExecutionId),
-    /// The tool returned an unreadable response; its run may be readable under this identifier.
+    /// The response of the call was unreadable. If the call started a run, the run has this identifier.
     #[error("the tool's answer cannot be read; it was not called again")]
     ResponseMalformed(ExecutionId),
 }
@@ -344,7 +344,7 @@ impl Failure {
         Self::InvalidField(FieldProblem { path, code, message })
     }
 
-    /// Converts a refusal of a run's prompt.
+    /// Converts the refusal of a prompt template into a failure.
     #[must_use]
     pub fn prompt(refusal: PromptRefusal) -> Self {
         Self::Content(ContentRefusal::Prompt(refusal))

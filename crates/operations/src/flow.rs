@@ -1,5 +1,5 @@
-//! Flows: assets that are created from YAML. The store contains the YAML text and the content that was parsed from
-//! it.
+//! Flows: assets whose versions are submitted as YAML. The store contains the YAML text, and the content that was
+//! parsed from it.
 
 use crate::{
     Failure, MaybeReplayed, Stores,
@@ -29,35 +29,35 @@ use std::sync::Arc;
 /// The parameters of a new flow: an asset with its first version.
 #[derive(Clone, Debug)]
 pub struct NewFlow {
-    /// The slug of the flow.
+    /// The slug under which the flow's asset is created.
     pub slug: Slug,
     /// The principal that is responsible for the flow.
     pub owner_ref: OwnerRef,
-    /// The label of the first version; by default `v1`.
+    /// The label of the first version; `None` selects `v1`.
     pub version_label: Option<VersionLabel>,
-    /// Reason for the change.
+    /// The author's reason for the first version.
     pub change_note: Option<Note>,
-    /// The YAML text.
+    /// The YAML text of the first version.
     pub content_yaml: String,
-    /// The workspace; the caller's home workspace by default.
+    /// The workspace of the flow; `None` selects the caller's home workspace.
     pub workspace_id: Option<WorkspaceId>,
 }
 
 /// The parameters of a new flow version.
 #[derive(Clone, Debug)]
 pub struct NewFlowVersion {
-    /// The YAML text.
+    /// The YAML text of the new version.
     pub content_yaml: String,
-    /// The label of the version; by default the next `vN`.
+    /// The label of the version; `None` selects the next `vN`.
     pub label: Option<VersionLabel>,
-    /// Reason for the change.
+    /// The author's reason for the version.
     pub change_note: Option<Note>,
 }
 
 /// A flow with its newest version.
 #[derive(Clone, Debug)]
 pub struct FlowView {
-    /// The asset.
+    /// The asset of kind `orchestration_flow`.
     pub asset: Asset,
     /// The newest version of the flow; `None` for an asset without a version.
     pub newest: Option<FlowVersion>,
@@ -66,7 +66,7 @@ pub struct FlowView {
 /// A flow version with its YAML text.
 #[derive(Clone, Debug)]
 pub struct FlowVersion {
-    /// The version.
+    /// The asset version with the canonical content.
     pub version: AssetVersion,
     /// The YAML text as submitted; `None` for a version that was submitted as JSON.
     pub content_yaml: Option<String>,
@@ -74,7 +74,7 @@ pub struct FlowVersion {
 
 /// Parses a YAML text into canonical content; returns the content and the text.
 async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
-    // YAML aliases may expand a short text to large content, so the blocking pool parses it.
+    // YAML aliases may expand a short text to large content, so parsing takes place on the blocking pool.
     let parsed = run_blocking(scope, ProcessorWait::Request, move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
@@ -82,7 +82,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
     parsed.await?
 }
 
-/// Operations on flows.
+/// Creates, validates and reads flows from YAML.
 #[derive(Clone)]
 pub struct Flows {
     context: CommitContext,
@@ -107,8 +107,8 @@ impl Flows {
 }
 
 impl Flows {
-    /// Authorizes the creation of a flow before its body is read. If the query names no workspace, the unread body
-    /// may name one. The caller then needs the permission in any workspace.
+    /// Authorizes the creation of a flow before its body is read. If the query names no workspace, the unread body may
+    /// name one. The caller then needs the permission in at least one workspace.
     ///
     /// # Errors
     /// When the caller may not create flows in the workspace, or in any workspace if the query names none.
@@ -167,12 +167,12 @@ impl Flows {
             .await
     }
 
-    /// Adds a version to a flow. The flow must be visible from `from_workspace`, or from any workspace if it is
-    /// `None`. Returns the flow's asset too.
+    /// Adds a version to a flow. The flow must be visible from `from_workspace`, or from any workspace if this argument
+    /// is `None`. Returns the version with the flow's asset.
     ///
     /// # Errors
-    /// Not found when the caller does not see the flow; also when it may not edit the flow, the flow is invalid, or
-    /// the label is taken.
+    /// Not found when the caller does not see the flow; also when it may not edit the flow, the flow is invalid, or the
+    /// label is taken.
     pub async fn create_flow_version(
         &self,
         caller: &Caller,
@@ -206,7 +206,7 @@ impl Flows {
     }
 
     /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow must be
-    /// visible from `from_workspace`, or from its own workspace if it is `None`.
+    /// visible from `from_workspace`, or from its own workspace if this argument is `None`.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow.
@@ -277,8 +277,8 @@ impl Flows {
     }
 }
 
-/// Returns the content of a flow version with its source text. Flows refer to bindings by role and never by slug, so
-/// the content has no references.
+/// Returns the content of a flow version with its source text. The content has no references, because flows name
+/// bindings by role and never by slug.
 fn with_source(canonical: Canonical, content_yaml: &str) -> VersionContent {
     VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }

@@ -1,8 +1,8 @@
-//! The draft generator: a governed workload of each tenant that runs as a system actor and generates drafts of
-//! content.
+//! The draft generator: a governed built-in workload of each tenant that drafts content from descriptions.
 //!
-//! A caller needs the permission to create assets in the target workspace, but no permission on the generator. The
-//! only right of the generator is to execute runs. Its answers are treated as data and are never executed.
+//! A caller needs the permission to create assets in the target workspace, but no permission on the generator. Runs of
+//! the generator belong to a system actor whose only right is to execute runs. Answers of the generator are treated as
+//! data and never executed.
 
 use crate::{
     Failure, RunRefusal, Settings, Stores,
@@ -58,45 +58,45 @@ impl ProvisioningMode {
     }
 }
 
-/// A generated draft, from which no asset has been created.
+/// A generated draft; no asset is created from it.
 #[derive(Clone, Debug)]
 pub struct GeneratedDraft {
     /// Content for a version of a prompt template.
     pub content: Value,
     /// Warnings about the content, for the author.
     pub warnings: Vec<ContentWarning>,
-    /// The run of the generator.
+    /// The run of the generator that produced the draft.
     pub generation_id: ExecutionId,
-    /// Whether an earlier request with the same key started the run.
+    /// Whether an earlier request with the same idempotency key started this run.
     pub replayed: bool,
 }
 
-/// A generated object. The calling operation must validate it like submitted content.
+/// A JSON object that the generator produced. The calling operation must validate it like submitted content.
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratedObject {
-    /// The object.
+    /// The generated object, before validation.
     pub(crate) value: Value,
-    /// Whether the built-in local provider generated the object.
+    /// Whether the built-in local provider, and not a model, generated the object.
     pub(crate) is_local: bool,
-    /// The run of the generator.
+    /// The run of the generator that produced the object.
     pub(crate) generation_id: ExecutionId,
-    /// Whether an earlier request with the same key started the run.
+    /// Whether an earlier request with the same idempotency key started this run.
     pub(crate) replayed: bool,
 }
 
 /// Reason why no draft was generated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenerateRefusal {
-    /// This deployment executes all runs on workers, but drafts require synchronous runs.
+    /// Drafts require synchronous runs, but this installation executes all runs on workers.
     #[error("this deployment executes no runs synchronously")]
     InlineUnavailable,
-    /// The generator has no active release, or its run failed.
+    /// The generator has no active release, or its run failed; the identifier is that of the failed run.
     #[error("the generator is not available")]
     Unavailable(Option<ExecutionId>),
     /// The generator's policy denied the run.
     #[error("the generator's policy does not allow this")]
     Denied {
-        /// The denied run.
+        /// The run of the generator that was denied.
         execution_id: ExecutionId,
         /// The reason code of the denial.
         reason_code: String,
@@ -106,13 +106,13 @@ pub enum GenerateRefusal {
     Invalid {
         /// The run that generated the content.
         execution_id: ExecutionId,
-        /// The invalid members of a bundle, with stable codes. They contain no generated values or names.
+        /// The invalid members of a bundle: path and stable code. They contain no generated values or names.
         problems: Vec<(&'static str, &'static str)>,
     },
 }
 
 impl GenerateRefusal {
-    /// Creates the refusal of content whose problems are not listed.
+    /// Creates the refusal of generated content without a list of problems.
     pub(crate) const fn invalid(execution_id: ExecutionId) -> Self {
         Self::Invalid { execution_id, problems: Vec::new() }
     }
@@ -172,11 +172,12 @@ impl DraftGenerator {
 }
 
 impl DraftGenerator {
-    /// Generates the content of a prompt template from a description. Only the run is stored, not the content.
+    /// Generates the content of a prompt template from a description. The run is stored, but no asset is created from
+    /// the content.
     ///
     /// # Errors
-    /// When the caller may not create assets in the workspace, this deployment executes no synchronous runs, the
-    /// generator has no active release, its policy denies the run, or the generated content is invalid.
+    /// In these cases: the caller may not create assets in the workspace; this installation executes no synchronous
+    /// runs; the generator has no active release; its policy denies the run; the generated content is invalid.
     pub async fn generate_draft(
         &self,
         caller: &Caller,
@@ -203,8 +204,8 @@ impl DraftGenerator {
         Ok(GeneratedDraft { content, warnings, generation_id, replayed })
     }
 
-    /// Generates an object from a message. The calling operation must authorize the caller before, and validate the
-    /// object afterwards.
+    /// Generates an object from a message. The calling operation must authorize the caller before the call, and
+    /// validate the object after it.
     ///
     /// # Errors
     /// As [`Self::generate_draft`]; also when the answer is not a single JSON object.
@@ -221,7 +222,8 @@ impl DraftGenerator {
         Ok(GeneratedObject { value, is_local, generation_id, replayed })
     }
 
-    /// Returns a completed run of the generator, and whether an earlier request with the same key started it.
+    /// Executes the generator and waits for completion; returns the run, and whether an earlier request with the same
+    /// key started it.
     async fn completed_run(
         &self,
         caller: &Caller,
@@ -241,7 +243,8 @@ impl DraftGenerator {
                     GenerateRefusal::Denied { execution_id: generation_id, reason_code: run.reason_code }.into()
                 );
             }
-            // Output above the size limit of a run would also exceed the size limit of a version.
+            // The run failed because its output exceeds the size limit of a run. Such output would also exceed the size
+            // limit of a version.
             Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::invalid(generation_id).into()),
             Status::Queued
             | Status::Running
@@ -253,7 +256,8 @@ impl DraftGenerator {
         Ok((run, replayed))
     }
 
-    /// Executes a run of the generator; returns whether an earlier request with the same key started it.
+    /// Starts a run of the generator and waits for it; returns the run, and whether an earlier request with the same
+    /// key started it.
     async fn run_generator(
         &self,
         caller: &Caller,
@@ -266,8 +270,8 @@ impl DraftGenerator {
         let request = ExecuteRequest {
             slug: builtin_slug(SLUG)?,
             environment: builtin_slug(ENVIRONMENT)?,
-            // The prompt of the generator uses only the message. The requester and the workspace are for the
-            // evidence.
+            // The generator's prompt uses only the message. The requester and the workspace are inputs so that the
+            // evidence contains them.
             payload: RunPayload::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(message)),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
@@ -324,7 +328,7 @@ fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
     Slug::parse(slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))
 }
 
-/// Returns the generated object, and whether the built-in provider generated it.
+/// Returns the object in the answer of the generator, and whether the local provider generated it.
 fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let is_local_step = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
@@ -337,8 +341,8 @@ fn is_too_large(run: &Execution) -> bool {
     run.error.as_ref().is_some_and(|error| error.code == "value_too_large")
 }
 
-/// Returns the content if it is valid for a version. References are refused, because the model chose them and they
-/// would be resolved with the caller's rights.
+/// Returns the content if it is a valid prompt template without references. References are refused, because the model
+/// chose them and they would be resolved with the caller's rights.
 async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
     let valid_content = match validate(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Idempotency keys and preconditions: replay of repeated requests, and repeated decisions after concurrent changes.
+//! Idempotency keys and preconditions: replays for repeated requests, and new attempts after concurrent changes.
 
 use crate::{Failure, RunRefusal, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
@@ -12,16 +12,16 @@ use uuid::Uuid;
 
 mod reservation;
 
-/// Maximum number of attempts to decide and commit, if concurrent changes make the commit stale.
+/// Maximum number of attempts to decide and commit while concurrent changes make the commit stale.
 pub(crate) const MAX_ATTEMPTS: usize = 3;
 
 /// Precondition of a change: the revisions that the client accepts, from `If-Match`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Precondition {
-    /// Any revision.
+    /// Any revision; the request has no `If-Match`.
     #[default]
     Any,
-    /// One of these revisions.
+    /// One of the revisions that `If-Match` lists.
     OneOf(Vec<Revision>),
 }
 
@@ -34,7 +34,7 @@ impl Precondition {
         }
     }
 
-    /// Checks the precondition for settings that do not exist yet. Only [`Revision::UNSET`] matches these settings.
+    /// Checks the precondition for settings that are not stored yet; these have the revision [`Revision::UNSET`].
     pub(crate) fn check_absent(&self) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),
@@ -43,8 +43,8 @@ impl Precondition {
         }
     }
 
-    /// Returns the failure of a stale commit if the client named a revision. Without a precondition, returns `None`,
-    /// and the operation decides again.
+    /// Returns the failure of a stale commit if the client named revisions. Otherwise returns `None`, and the operation
+    /// decides again.
     pub(crate) const fn stale_failure(&self) -> Option<Failure> {
         match self {
             Self::Any => None,
@@ -53,7 +53,7 @@ impl Precondition {
     }
 }
 
-/// The result of an operation, and whether an earlier request with the same key committed it.
+/// The result of an operation, and whether it replays the outcome of an earlier request with the same key.
 #[derive(Clone, Debug)]
 pub struct MaybeReplayed<T> {
     /// The resource as the caller may currently read it.
@@ -67,7 +67,7 @@ impl<T> MaybeReplayed<T> {
         Self { value, replayed: None }
     }
 
-    /// Splits the resource from the replay status.
+    /// Returns the resource, and the replay status without it.
     pub fn into_parts(self) -> (T, MaybeReplayed<()>) {
         (self.value, MaybeReplayed { value: (), replayed: self.replayed })
     }
@@ -123,7 +123,7 @@ impl KeyedRequests {
         }
         match effect().await {
             Err(Failure::KeyTaken) => {
-                // A concurrent request with the same key has committed its outcome.
+                // A concurrent request with the same key was committed first, so its outcome is the response.
                 let outcome = self.earlier_outcome(scope, key).await?.ok_or(Failure::Contended)?;
                 Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
@@ -136,7 +136,7 @@ impl KeyedRequests {
     }
 
     /// Checks after a failure whether a concurrent request with the same key was committed. That request may have
-    /// caused the failure, for example by creating the slug. Its outcome is then the response.
+    /// caused the failure, for example by creating the slug. In that case, its outcome is the response.
     async fn replay_after_failure<T>(
         &self,
         scope: TenantScope,
@@ -189,8 +189,8 @@ impl KeyedRequests {
     }
 }
 
-/// Converts a failure after a commit. A caller without a key receives [`Failure::OutcomeLost`]; a caller with a key
-/// can repeat the request.
+/// Converts a failure to read the result after a commit. A caller without a key receives [`Failure::OutcomeLost`],
+/// because a repeated request would repeat the change. A caller with a key can safely repeat the request.
 pub(crate) fn convert_failure_after_commit<T, K>(result: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
     match result {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {

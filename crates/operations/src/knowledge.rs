@@ -35,9 +35,9 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Maximum number of texts in one call of an embedding model.
+/// Maximum number of texts in one call to an embedding model.
 const MAX_TEXTS_PER_CALL: usize = 64;
-/// Maximum number of dimensions of a vector.
+/// Maximum number of dimensions of an embedding vector.
 const MAX_DIMENSIONS: usize = 8_192;
 
 /// Dependencies of the knowledge base operations other than stores.
@@ -47,11 +47,12 @@ pub struct KnowledgeSettings {
     pub splitter: Arc<dyn Chunker>,
     /// Fetches documents from addresses.
     pub fetcher: Arc<dyn DocumentFetcher>,
-    /// The configured embedding model. It is used for knowledge bases that have no vectors of another model.
+    /// The configured embedding model. Knowledge bases whose index has vectors of another available model keep that
+    /// model.
     pub embedding: EmbeddingModel,
 }
 
-/// Normalized vectors of texts, with the tokens and cost of the embedding.
+/// Normalized vectors of some texts, with the tokens and cost of computing them.
 struct EmbeddedTexts {
     vectors: Vec<Vec<f32>>,
     tokens_in: u64,
@@ -107,13 +108,13 @@ impl KnowledgeBases {
 }
 
 impl KnowledgeBases {
-    /// Returns the route of an embedding model.
+    /// Returns the model route by which an embedding model is called.
     fn embedding_route(model: &EmbeddingModel) -> RouteTarget {
         let EmbeddingModel { account, model } = model.clone();
         RouteTarget { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
     }
 
-    /// Embeds texts; the vectors are in the order of the texts.
+    /// Embeds texts; the vectors have the order of the texts.
     async fn embed_texts(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
         let mut embedded_texts =
             EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };

@@ -1,4 +1,4 @@
-//! Conversation memory: its owners read and erase it here.
+//! Conversation memory, as its owners read and erase it.
 
 use crate::{
     Failure, Stores,
@@ -21,7 +21,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on conversation memory.
+/// Reads and erases the turns of conversations.
 #[derive(Clone)]
 pub struct Memories {
     context: CommitContext,
@@ -59,8 +59,8 @@ impl Memories {
         Ok(self.memory_store.list_turns(scope, &key).await?)
     }
 
-    /// Erases the memory of a conversation: that of the caller, or that of `owner` if the caller may cancel runs of
-    /// the workload. Active runs that started before write no turn to it.
+    /// Erases the memory of the caller's conversation, or of that of `owner` if the caller may cancel runs of the
+    /// workload. Active runs that started before the erasure write no turn.
     ///
     /// # Errors
     /// As [`Self::read_memory`]; also when the caller may not erase the memory of another principal.

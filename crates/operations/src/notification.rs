@@ -48,7 +48,7 @@ pub use sender::{NotificationSender, run_notification_sender};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Operations on notifications.
+/// Operations on inboxes, preferences, destinations and deliveries of notifications.
 #[derive(Clone)]
 pub struct Notifications {
     context: CommitContext,
@@ -68,7 +68,7 @@ pub struct Notifications {
     workloads: Arc<Workloads>,
 }
 
-/// The scope of preferences that a request names.
+/// The scope of preferences that a request selects.
 #[derive(Clone, Debug)]
 pub enum RequestedPreferenceScope {
     /// All notifications of the tenant.
@@ -81,23 +81,23 @@ pub enum RequestedPreferenceScope {
     Environment(WorkspaceId, WorkloadId, Slug),
 }
 
-/// The context in which preferences are explained. An omitted part widens the context.
+/// The context in which preferences are explained. Without a part, the explanation covers the wider scope.
 #[derive(Clone, Debug, Default)]
 pub struct PreferenceContext {
-    /// The workspace.
+    /// The workspace of the notification; `None` for the whole tenant.
     pub workspace: Option<WorkspaceId>,
-    /// The workload.
+    /// The workload of the notification; `None` for the whole workspace.
     pub workload: Option<WorkloadId>,
-    /// The environment.
+    /// The environment of the notification; `None` for all environments.
     pub environment: Option<Slug>,
 }
 
-/// The explicit settings of a scope; the revision is `None` if none were ever set.
+/// The settings that were set explicitly in one scope, without the settings that the scope inherits.
 #[derive(Clone, Debug)]
 pub struct ExplicitSettings<T> {
-    /// The settings.
+    /// The settings that were set in this scope.
     pub settings: Vec<T>,
-    /// The revision of the settings.
+    /// The revision of the settings; `None` if none were ever set.
     pub revision: Option<Revision>,
 }
 
@@ -145,7 +145,7 @@ impl Notifications {
         }
     }
 
-    /// Refuses the operation if the tenant's notifications are off; returns the tenant's tier.
+    /// Refuses the operation if the tenant's notifications are off; otherwise returns the tenant's tier.
     async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
         match self.preference_store.switches(scope).await? {
             NotificationSettings::Disabled => Err(RequiredSettingOff(Setting::Notifications).into()),
@@ -153,7 +153,7 @@ impl Notifications {
         }
     }
 
-    /// Authorizes a caller that has the operation's permission in any scope of the tenant.
+    /// Authorizes an operation on the caller's own data. The permission may apply in any scope of the tenant.
     async fn authorize_own(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
         let (scope, _) = authorize::authorize_list(caller, operation)?;
         self.require_enabled(scope).await?;
@@ -174,7 +174,7 @@ impl Notifications {
         Ok(self.inbox_store.list(scope, &caller.actor, filter, page).await?)
     }
 
-    /// Sets the status of one of the caller's notifications. Setting the current status changes nothing.
+    /// Sets the status of one of the caller's notifications. Setting the status that it already has changes nothing.
     ///
     /// # Errors
     /// As [`Self::list_inbox`]; also not found when the caller has no such notification or it changed concurrently.
@@ -206,7 +206,7 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
-    /// Marks all notifications of the caller as read; returns the number of unread ones after the change.
+    /// Marks all notifications of the caller as read; returns the number of notifications that are unread afterwards.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
@@ -232,7 +232,7 @@ impl Notifications {
             .await
     }
 
-    /// Authorizes an operation on preferences, and checks that the tenant has the tier that the scope requires.
+    /// Authorizes an operation on preferences, and checks that the tenant has the tier that the requested scope needs.
     async fn authorize_preferences(
         &self,
         caller: &Caller,
@@ -267,7 +267,7 @@ impl Notifications {
         Ok((scope, preference_scope))
     }
 
-    /// Authorizes an operation on a workload of this workspace. A workload of another workspace is not found.
+    /// Authorizes an operation on a workload of this workspace. Workloads of other workspaces are not found.
     async fn authorize_workload(
         &self,
         caller: &Caller,
@@ -388,7 +388,7 @@ impl Notifications {
         Ok(layers.explain(category, tier).into())
     }
 
-    /// Returns the position of a context, and the scopes whose preferences apply in it.
+    /// Returns the resource position of a context, and the preference scopes that apply in it.
     async fn context_scopes(
         &self,
         caller: &Caller,

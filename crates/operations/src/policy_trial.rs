@@ -1,4 +1,4 @@
-//! Trials of policies: evaluate a policy bundle before it is stored as a version. A trial stores nothing.
+//! Trials of policies: evaluations of a policy bundle that is not stored as a version. A trial stores nothing.
 
 use crate::{
     Failure,
@@ -20,12 +20,12 @@ use serde_json::Value;
 
 impl Assets {
     /// Evaluates an unsaved policy bundle for one input, and explains the decision. The asset must be visible from
-    /// `from_workspace`, or from any workspace if it is `None`. The bundle is accepted even if its embedded
+    /// `from_workspace`, or from any workspace if this argument is `None`. The bundle is accepted even if its embedded
     /// tests fail.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset; refused when the asset is not a policy bundle, or the
-    /// content or the input is invalid.
+    /// Not found when the caller does not see the asset; refused when the asset is not a policy bundle, or the content
+    /// or the input is invalid.
     pub async fn try_policy(
         &self,
         caller: &Caller,
@@ -58,7 +58,7 @@ fn decide(content: &Value, input: &Value) -> Result<DecisionExplanation, Failure
     })
 }
 
-/// Ignores failures of the embedded tests, because an author may try the bundle in order to fix its tests.
+/// Ignores failures of the embedded tests, because an author may use the trial to correct these tests.
 fn ignore_failed_tests(refusal: ContentRefusal) -> Result<(), ContentRefusal> {
     let ContentRefusal::Invalid(mut problems) = refusal else { return Err(refusal) };
     problems.retain(|problem| problem.code != "policy_test_failed");

@@ -20,8 +20,8 @@ pub async fn read_key(secrets: &dyn SecretReader, account: &AccountToCheck) -> R
     }
 }
 
-/// Sends one request to an account. A missing key is reported before a missing model, because it also makes all runs
-/// fail.
+/// Checks an account: reads its key, and sends one request to its model. A missing key is reported before a missing
+/// model, because without the key all runs fail too.
 pub async fn check_account(
     secrets: &dyn SecretReader,
     provider: &dyn Provider,

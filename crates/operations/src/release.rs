@@ -66,19 +66,19 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// Maximum number of workloads for which the cache records whether they are built in.
+/// Maximum number of workloads for which a cache stores whether they are built in.
 const MAX_CACHED_WORKLOADS: u64 = 10_000;
 
 /// The parameters of a new release.
 #[derive(Clone, Debug)]
 pub struct ReleaseDraft {
-    /// The workload.
+    /// The workload that the release belongs to.
     pub workload_id: WorkloadId,
-    /// The environment.
+    /// The environment in which the release will serve.
     pub environment: Slug,
-    /// The lanes that the release may take.
+    /// The lanes that the release may take when it is activated.
     pub target_lane: TargetLane,
-    /// The policy bundle asset that the release must bind, if any.
+    /// The asset of the policy bundle that the release must bind, if any.
     pub policy_bundle_id: Option<AssetId>,
 }
 
@@ -95,7 +95,7 @@ pub struct ReleaseQuery {
     pub state: Option<StateName>,
 }
 
-/// Operations on releases and deployments.
+/// Drafts, reviews, activates, retires and rolls back releases, and reads their deployments.
 #[derive(Clone)]
 pub struct Releases {
     context: CommitContext,
@@ -165,8 +165,8 @@ impl Releases {
     /// Creates a release as a draft.
     ///
     /// # Errors
-    /// When the workload or the policy bundle is not found, the caller may not create releases of the workload, or
-    /// the workload is retired.
+    /// In these cases: the workload or the policy bundle is not found; the caller may not create releases of the
+    /// workload; the workload is retired.
     pub async fn create_release(
         &self,
         caller: &Caller,
@@ -209,12 +209,12 @@ impl Releases {
                     let change = Release::draft(new_release, &self.context.stamp(caller));
                     let release = change.next.clone();
                     let outcome = keyed_outcome(key, 201, release_id.uuid());
-                    // The deployment is read before the commit, because no step after the commit may fail.
+                    // The deployment is read before the commit, because no step after the commit may fail the request.
                     let (workload_id, environment) = (release.workload_id, release.environment.clone());
                     let lanes = self.deployment_store.deployment(scope, workload_id, &environment).await?;
                     let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
                     match self.release_store.commit_draft(scope, change, outcome.as_ref()).await {
-                        // The statement writes nothing if the workload was retired after it was read.
+                        // The statement writes nothing, because the workload was retired after this request read it.
                         Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                         committed => committed?,
                     }
@@ -285,8 +285,8 @@ impl Releases {
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        // The version is read in each attempt, because the asset may have been retired or archived
-                        // meanwhile.
+                        // Each attempt reads the version, because the asset may have been retired or archived since the
+                        // last one.
                         let bindable = self.bindable_version(caller, &position, version).await?;
                         let (_, _, current) = self.authorize_release(caller, Operation::BindVersion, id).await?;
                         let binding_id: BindingId = self.context.new_id();
@@ -383,7 +383,7 @@ impl Releases {
                     let mut current = release_with_deployment;
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(current.release.revision)?;
-                        // The verdict applies only to the bindings that the reviewer has seen, so it is refused if
+                        // The reviewer's verdict applies only to the bindings that were reviewed, so it is refused if
                         // they changed.
                         if current.release.bindings_digest() != reviewed_digest {
                             return Err(Failure::Contended);
@@ -447,7 +447,8 @@ impl Releases {
         Ok(self.release_store.approvals(scope, id, page).await?)
     }
 
-    /// Authorizes an operation on a release; returns the release with the resource position of its workload.
+    /// Authorizes an operation on a release; returns the tenant scope, the resource position of its workload, and the
+    /// release.
     pub(crate) async fn authorize_release(
         &self,
         caller: &Caller,
@@ -469,8 +470,8 @@ impl Releases {
         Ok((scope, workload_position, release_with_deployment))
     }
 
-    /// Authorizes an operation on a release of a workload; returns the resource position of the workload. Only platform
-    /// operators see releases of built-in workloads.
+    /// Authorizes an operation on a release of a workload; returns the tenant scope and the resource position of the
+    /// workload. Only platform operators see releases of built-in workloads.
     async fn authorize_at_workload(
         &self,
         caller: &Caller,
@@ -484,7 +485,7 @@ impl Releases {
         Ok((authorize::authorize(caller, operation, position)?, workload_position))
     }
 
-    /// Whether a workload is built in. This property never changes, so it is cached.
+    /// Whether a workload is built in. This property of a workload never changes, so it is cached.
     async fn is_builtin(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         if let Some(is_builtin) = self.builtin_workloads.get(&workload) {
             return Ok(is_builtin);

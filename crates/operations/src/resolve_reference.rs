@@ -1,4 +1,4 @@
-//! Resolution of references from content to other assets, by slug and with the visibility of a resource position.
+//! Resolution of references from content to other assets: by slug, among the assets that are visible from a position.
 
 use crate::{Failure, asset::Assets};
 use fairway_domain::{
@@ -18,8 +18,8 @@ pub(crate) enum ResolutionFailure {
 }
 
 impl Assets {
-    /// Resolves a reference to the version with the label, or to the newest version without a label. The asset must
-    /// be visible from `position`. Slugs are unique in the tenant, so an invisible asset may have the slug.
+    /// Resolves a reference to the version with the label, or to the newest version without a label. The asset must be
+    /// visible from `position`. Slugs are unique in the tenant, so the slug may belong to an asset that is not visible.
     /// Only a caller that sees this asset from another workspace receives [`ResolutionFailure::OtherWorkspace`].
     pub(crate) async fn resolve(
         &self,

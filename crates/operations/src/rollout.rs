@@ -1,4 +1,4 @@
-//! Rollouts: the advance of a release to its next lane, and the observations that decide about an advance.
+//! Rollouts: the advance of a release to its next lane, and the observations that decide whether it advances.
 
 mod rollout_controller;
 
@@ -35,20 +35,20 @@ use std::sync::Arc;
 pub struct AdvanceResult {
     /// The rollout after the step.
     pub rollout: Rollout,
-    /// The lane that now soaks; `None` after the last lane.
+    /// The lane on which the release now soaks; `None` when the rollout is completed.
     pub to: Option<Lane>,
-    /// The release's revision.
+    /// The revision of the release after the step.
     pub revision: Revision,
 }
 
 /// A rollout with the observations about it.
 #[derive(Clone, Debug)]
 pub struct RolloutReport {
-    /// The release.
+    /// The release that the rollout advances.
     pub release_id: ReleaseId,
-    /// The rollout.
+    /// The state of the rollout.
     pub rollout: Rollout,
-    /// The observations that the controller evaluates; `None` if the rollout is no longer in progress.
+    /// The observations that the rollout controller would evaluate now; `None` if the rollout is no longer in progress.
     pub observed: Option<AdvanceInputs>,
 }
 
@@ -95,12 +95,12 @@ impl Rollouts {
 }
 
 impl Rollouts {
-    /// Takes the next lane of a rollout, or completes the rollout. A person may do so before the current lane has
-    /// soaked.
+    /// Takes the next lane of a rollout, or completes the rollout. A person may do this before the soak of the current
+    /// lane has ended.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not advance it, the revision differs from the expected one, the
-    /// rollout is not in progress, or the release may take no further lane. One of two concurrent requests is
+    /// In these cases: the release is not found; the caller may not advance it; the revision differs from the expected
+    /// one; the rollout is not in progress; the release may take no further lane. One of two concurrent requests is
     /// refused, so that no lane is skipped.
     pub async fn advance_rollout(
         &self,
@@ -179,7 +179,7 @@ impl Rollouts {
         }
     }
 
-    /// Returns the current release if its rollout is still at the requested step, else a refusal.
+    /// Returns the current release if its rollout is still at the requested step; otherwise refuses.
     async fn reload_at_step(
         &self,
         scope: TenantScope,
@@ -229,7 +229,7 @@ impl Rollouts {
     }
 }
 
-/// Returns the rollout settings of a workload, or the defaults.
+/// Returns the rollout settings of a workload; defaults replace settings that it lacks.
 pub(crate) fn rollout_config(workload: &Workload) -> RolloutConfig {
     workload.interface_config.as_ref().map(|interface| interface.rollout_config()).unwrap_or_default()
 }

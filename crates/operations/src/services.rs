@@ -99,124 +99,124 @@ use std::{sync::Arc, time::Duration};
 /// The stores of one process or one worker thread, as ports of the domain.
 #[derive(Clone)]
 pub struct Stores {
-    /// Tenants.
+    /// Stores tenants and their settings.
     pub tenants: Arc<dyn TenantStore>,
-    /// Workspaces.
+    /// Stores workspaces and their namespaces.
     pub workspaces: Arc<dyn WorkspaceStore>,
-    /// Settings of environments.
+    /// Stores the settings of environments.
     pub environments: Arc<dyn EnvironmentStore>,
-    /// Erasures of actors' texts.
+    /// Stores requests to erase an actor's texts, and executes approved ones.
     pub erasures: Arc<dyn ErasureStore>,
-    /// Role bindings.
+    /// Stores role bindings, and resolves scopes to resource positions.
     pub access: Arc<dyn AccessStore>,
-    /// Principal bindings.
+    /// Stores bindings of principals to workloads.
     pub principal_bindings: Arc<dyn PrincipalBindingStore>,
-    /// Assets.
+    /// Stores assets, and finds them by slug.
     pub assets: Arc<dyn AssetStore>,
-    /// Versions of assets.
+    /// Stores the versions of assets.
     pub versions: Arc<dyn VersionStore>,
-    /// Asset grants.
+    /// Stores grants of assets to principals and workspaces.
     pub asset_grants: Arc<dyn AssetGrantStore>,
-    /// Releases, references and workloads that depend on an asset.
+    /// Finds the releases, references and workloads that depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
-    /// Versions and objects that maintenance of the artifact store compares.
+    /// Lists the versions that maintenance compares with the artifact store.
     pub artifact_maintenance: Arc<dyn ArtifactMaintenanceStore>,
-    /// Documents and chunks of knowledge bases.
+    /// Stores the documents and chunks of knowledge bases.
     pub documents: Arc<dyn DocumentStore>,
-    /// Revisions of the indexes of knowledge bases.
+    /// Reads the index revisions of knowledge bases, and the pins of releases.
     pub index_revisions: Arc<dyn IndexRevisionStore>,
-    /// Text and vector search of chunks.
+    /// Searches chunks by text and by vectors.
     pub chunk_search: Arc<dyn ChunkSearch>,
-    /// Revocations of access contracts.
+    /// Stores revocations of access contracts.
     pub contract_revocations: Arc<dyn ContractRevocationStore>,
-    /// Pinned identities.
+    /// Stores pinned identities.
     pub identities: Arc<dyn IdentityStore>,
-    /// Browser sessions.
+    /// Stores browser sessions.
     pub sessions: Arc<dyn SessionStore>,
-    /// Conversation turns.
+    /// Reads, erases and expires the turns of conversations.
     pub memory: Arc<dyn MemoryStore>,
-    /// Workloads.
+    /// Stores workloads, and lists those with a runtime interface.
     pub workloads: Arc<dyn WorkloadStore>,
-    /// Share links.
+    /// Stores share links and result tokens.
     pub share_links: Arc<dyn ShareLinkStore>,
-    /// Rate limit counters of anonymous clients and share links.
+    /// Counts the requests of anonymous clients and share link holders for rate limits.
     pub rate_limits: Arc<dyn RateLimitStore>,
-    /// Connections.
+    /// Stores connections and the results of their checks.
     pub connections: Arc<dyn ConnectionStore>,
-    /// Connections for which a background task has work.
+    /// Lists the connections that are due for a check or an expiry notice.
     pub connection_tasks: Arc<dyn ConnectionTaskStore>,
-    /// Access requests.
+    /// Stores access requests of use cases.
     pub access_requests: Arc<dyn AccessRequestStore>,
-    /// Use cases.
+    /// Stores use cases and their plans.
     pub use_cases: Arc<dyn UseCaseStore>,
-    /// Releases, their bindings and approvals.
+    /// Stores releases with their bindings and verdicts.
     pub releases: Arc<dyn ReleaseStore>,
-    /// Deployments.
+    /// Stores deployments: the lane holders of a workload in an environment, and their history.
     pub deployments: Arc<dyn DeploymentStore>,
-    /// Evidence of releases.
+    /// Reads the stored documents of releases.
     pub release_evidence: Arc<dyn ReleaseEvidenceStore>,
-    /// Serving releases and the results of their runs.
+    /// Lists serving releases, and reads the results of their latest runs.
     pub serving_releases: Arc<dyn ServingReleaseStore>,
-    /// Recommendations of the rollback advisor.
+    /// Claims evaluations for the rollback advisor, and stores its recommendations.
     pub recommendations: Arc<dyn RecommendationStore>,
-    /// Rollouts.
+    /// Reads the soaks of rollouts, and commits hold reasons.
     pub rollouts: Arc<dyn RolloutStore>,
-    /// Executions and their evidence.
+    /// Reads executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
-    /// Stored progress and events of executions.
+    /// Reads the stored progress and events of runs.
     pub events: Arc<dyn EventStore>,
-    /// Totals of ended runs for usage reports.
+    /// Reads the totals of ended runs for usage reports.
     pub usage: Arc<dyn UsageStore>,
-    /// Acceptance, start and finish of runs.
+    /// Commits the acceptance, start, progress and end of runs.
     pub runs: Arc<dyn RunStore>,
-    /// Leases of runs.
+    /// Claims queued runs, renews and releases leases, and stores requests to cancel.
     pub leases: Arc<dyn LeaseStore>,
-    /// Runs that wait for a human review.
+    /// Finds runs that await a human review, and commits the ends of reviews.
     pub reviews: Arc<dyn ReviewStore>,
-    /// Manual resolutions of runs with an unknown outcome.
+    /// Stores people's decisions about runs with an unknown outcome.
     pub resolutions: Arc<dyn ResolutionStore>,
-    /// The audit log.
+    /// Reads the audit log, and commits facts that belong to no other change.
     pub audit: Arc<dyn AuditStore>,
-    /// Inboxes.
+    /// Stores the notifications of each recipient.
     pub inboxes: Arc<dyn InboxStore>,
-    /// Notification preferences.
+    /// Stores notification preferences.
     pub preferences: Arc<dyn PreferenceStore>,
-    /// Destinations of notifications.
+    /// Stores the destinations of notifications.
     pub destinations: Arc<dyn DestinationStore>,
-    /// Deliveries, for their lists and manual retries.
+    /// Lists deliveries, and schedules manual retries.
     pub deliveries: Arc<dyn DeliveryStore>,
-    /// The backlog of notifications, for metrics.
+    /// Measures the backlog of notifications for metrics.
     pub notification_backlog: Arc<dyn BacklogStore>,
-    /// The outbox of deliveries, for senders.
+    /// Lets senders claim deliveries, and stores the outcomes of their attempts.
     pub outbox: Arc<dyn OutboxStore>,
-    /// Notification profiles of people.
+    /// Stores the notification profiles of people.
     pub notification_profiles: Arc<dyn ProfileStore>,
-    /// Announcements.
+    /// Stores announcements and the audiences to which they were sent.
     pub announcements: Arc<dyn AnnouncementStore>,
-    /// Records of suppressed notifications.
+    /// Lists the records of suppressed notifications.
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
-    /// The projection of facts into notifications.
+    /// Reads sequenced facts, and commits the notifications that the projector derives from them.
     pub projections: Arc<dyn ProjectionStore>,
-    /// The Merkle trees over the audit logs.
+    /// Stores the Merkle trees over the audit logs.
     pub log_trees: Arc<dyn TreeStore>,
-    /// Idempotency keys.
+    /// Stores idempotency keys and their outcomes.
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
 
-/// Settings of the operations.
+/// Settings of the installation that operations read.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Maximum time for which a synchronous run blocks its caller.
     pub sync_wait: Duration,
     /// Maximum total time of a run.
     pub execution_deadline: Duration,
-    /// Duration of a run's lease, unless the lease is renewed.
+    /// Duration of a run's lease, if it is not renewed.
     pub lease: Duration,
     /// Rate limit of one client for requests to one public workload.
     pub public_rate: Quota,
-    /// Where runs execute: in the process of the request, or on workers.
+    /// Where runs execute: in the process that accepts them, or in workers.
     pub dispatch: DispatchPolicy,
-    /// Whether new tenants receive a draft generator.
+    /// Whether the server provisions a draft generator for each tenant.
     pub generator: ProvisioningMode,
     /// Time within which a reviewer must review an answer.
     pub review_deadline: Duration,
@@ -226,24 +226,25 @@ pub struct Settings {
     pub identity: IdentityMode,
     /// Lifetime of browser sessions.
     pub session_lifetime: SessionLifetime,
-    /// Services of the default tenant that may act on behalf of other principals.
+    /// Services of the default tenant that may submit runs on behalf of other principals.
     pub delegating_clients: Vec<ActorRef>,
     /// Bootstrap administrators: principals of the default tenant that administer the platform without a role
     /// binding.
     pub bootstrap_admins: Vec<ActorRef>,
-    /// Host names that no tenant may claim: those of the server's machine and of several services that the server uses.
+    /// Host names that no tenant may claim, because they belong to the server's machine or to services that the server
+    /// uses.
     pub operator_hosts: Vec<String>,
     /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
-    /// The name prefix of this installation's transparency logs.
+    /// The prefix of the origin names of this installation's transparency logs.
     pub log_origin: LogOriginBase,
 }
 
 impl Settings {
-    /// Whether releases of this environment must not use the local provider, which generates answers without a model.
-    /// The environment `production` of a server with verified identities serves real users.
+    /// Whether releases in this environment must not use the local provider, which generates answers without a model.
+    /// This applies to the environment `production` of a server with verified identities, because it serves real users.
     pub(crate) fn refuses_local_provider(&self, environment: &Slug) -> bool {
         self.identity == IdentityMode::Oidc && is_production(environment)
     }
@@ -252,124 +253,124 @@ impl Settings {
 /// The ports of the operations other than stores.
 #[derive(Clone)]
 pub struct Gateways {
-    /// Stores the bytes of artifacts.
+    /// Stores the contents of versions and full log tiles outside the database.
     pub artifacts: Arc<dyn ArtifactStore>,
-    /// Calls models.
+    /// Calls language and embedding models.
     pub provider: Arc<dyn Provider>,
     /// Sends HTTP calls of tools and hooks.
     pub http_caller: Arc<dyn HttpCaller>,
-    /// Checks endpoints of connections.
+    /// Checks whether the endpoints of connections respond.
     pub endpoint_probe: Arc<dyn EndpointProbe>,
     /// Sends notifications outside the inbox.
     pub message_sender: Arc<dyn MessageSender>,
-    /// Executes scripts.
+    /// Executes scripts in a sandbox.
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Stores the checkpoints of transparency logs outside the database.
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
-    /// Signs checkpoints.
+    /// Signs the checkpoints of transparency logs.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Witnesses that cosign checkpoints; none by default.
     pub witnesses: Vec<Arc<dyn Witness>>,
-    /// Counts the ends of runs for metrics.
+    /// Counts the runs whose ends this process stores, for metrics.
     pub run_end_observer: Arc<dyn RunEndObserver>,
     /// Counts deliveries of notifications for metrics.
     pub notification_observer: Arc<dyn NotificationObserver>,
     /// Returns the current time.
     pub clock: Arc<dyn Clock>,
-    /// Creates identifiers, salts and secrets.
+    /// Creates random and time-ordered identifiers, salts and secrets.
     pub ids: Arc<dyn IdSource>,
 }
 
-/// All operations, grouped in one struct per noun. Clones are cheap and share the caches.
+/// All operations, grouped in one struct for each noun. Clones are cheap and share the caches.
 #[derive(Clone)]
 pub struct Services {
-    /// The audit log.
+    /// Lists the events of the audit log.
     pub audit_log: Arc<AuditLog>,
-    /// Maintenance of artifacts.
+    /// Verifies artifacts, and collects unreferenced ones.
     pub artifacts: Arc<Artifacts>,
-    /// Assets, their versions, grants and references.
+    /// Operations on assets, their versions, grants and references.
     pub assets: Arc<Assets>,
-    /// Creation of the demo data.
+    /// Creates the demo data.
     pub demo: Arc<DemoSeeder>,
-    /// Settings of environments.
+    /// Reads and changes the settings of environments.
     pub environments: Arc<Environments>,
-    /// Erasures of actors' texts.
+    /// Requests, decides and executes erasures of actors' texts.
     pub erasures: Arc<Erasures>,
-    /// Cancellation of runs.
+    /// Cancels runs.
     pub cancellations: Arc<Cancellations>,
-    /// Citations of results.
+    /// Reads the citations of results.
     pub citations: Arc<Citations>,
-    /// Evidence bundles of runs.
+    /// Creates signed evidence bundles of runs and releases.
     pub evidence_bundles: Arc<EvidenceBundles>,
-    /// Acceptance and start of runs.
+    /// Accepts and starts runs for requests.
     pub executions: Arc<Executions>,
-    /// Reading of executions, their events and their evidence.
+    /// Reads executions, their events and their evidence.
     pub execution_reader: Arc<ExecutionReader>,
-    /// Generation of drafts.
+    /// Generates drafts of content.
     pub draft_generator: Arc<DraftGenerator>,
-    /// Human reviews of runs.
+    /// Records verdicts on answers, and ends overdue reviews.
     pub reviews: Arc<Reviews>,
-    /// Recovery and drain of runs.
+    /// Ends runs whose process was lost, and drains active runs at shutdown.
     pub run_recovery: Arc<RunRecovery>,
-    /// Execution of queued runs.
+    /// Executes queued runs, and resumes runs with an expired lease.
     pub run_worker: Arc<RunWorker>,
-    /// Resolution of runs with an unknown outcome.
+    /// Records people's decisions about runs with an unknown outcome.
     pub unknown_outcomes: Arc<UnknownOutcomes>,
-    /// Usage reports.
+    /// Creates usage reports.
     pub usage_reports: Arc<UsageReports>,
-    /// Flows.
+    /// Creates, validates and reads flows from YAML.
     pub flows: Arc<Flows>,
-    /// Execution of requests with idempotency keys.
+    /// Executes each request with an idempotency key once.
     pub keyed_requests: Arc<KeyedRequests>,
-    /// Identification of callers.
+    /// Resolves identity claims to callers.
     pub identities: Arc<Identities>,
-    /// Conversion of verified identities into claims of callers.
+    /// Converts verified identities into claims, and pins their names.
     pub identity_resolver: Arc<IdentityResolver>,
-    /// Browser sessions.
+    /// Starts, finds, renews and ends browser sessions.
     pub sessions: Arc<Sessions>,
-    /// Test sign-ins.
+    /// Reports the effect that a sign-in would have.
     pub test_sign_ins: Arc<TestSignIns>,
-    /// Knowledge bases.
+    /// Operations on knowledge bases: ingest, retrieval, re-embedding, revocation.
     pub knowledge_bases: Arc<KnowledgeBases>,
-    /// Conversation memory.
+    /// Reads and erases conversation memory.
     pub memories: Arc<Memories>,
-    /// Inboxes and notification preferences.
+    /// Operations on inboxes, preferences, destinations and deliveries of notifications.
     pub notifications: Arc<Notifications>,
-    /// The projector of facts into notifications.
+    /// Writes the notifications of sequenced facts.
     pub projector: Arc<Projector>,
-    /// Measurement of the notification backlog.
+    /// Measures the backlog of notifications for metrics.
     pub backlog_meter: Arc<BacklogMeter>,
-    /// The sender of notifications outside the inbox.
+    /// Sends notifications to destinations and people outside the inbox.
     pub notification_sender: Arc<NotificationSender>,
-    /// Bindings of principals to workloads.
+    /// Lists, sets and deletes bindings of principals to workloads.
     pub principal_bindings: Arc<PrincipalBindings>,
-    /// Rate limits.
+    /// Counts requests against the rate limits of anonymous clients.
     pub rate_limits: Arc<RateLimits>,
-    /// Releases and deployments.
+    /// Drafts, reviews, activates and rolls back releases.
     pub releases: Arc<Releases>,
-    /// Roles and role bindings.
+    /// Grants and revokes roles.
     pub role_bindings: Arc<RoleBindings>,
-    /// Explanations of access.
+    /// Explains which role bindings allow an operation.
     pub access_explanations: Arc<AccessExplanations>,
-    /// Rollouts.
+    /// Advances and reads rollouts.
     pub rollouts: Arc<Rollouts>,
-    /// Share links.
+    /// Operations on share links, and their verification.
     pub share_links: Arc<ShareLinks>,
-    /// Connections.
+    /// Creates, changes, deletes and checks connections.
     pub connections: Arc<Connections>,
-    /// Access requests.
+    /// Lists, grants and denies access requests.
     pub access_requests: Arc<AccessRequests>,
-    /// Use cases.
+    /// Generates, creates, refines and publishes use cases.
     pub use_cases: Arc<UseCases>,
-    /// Tenants.
+    /// Creates tenants, and changes their settings.
     pub tenants: Arc<Tenants>,
-    /// Transparency logs: checkpoints, proofs and tiles.
+    /// Reads checkpoints, proofs and tiles of transparency logs.
     pub transparency_logs: Arc<TransparencyLogs>,
-    /// Audits of whole transparency logs by operators.
+    /// Audits whole transparency logs for operators.
     pub log_auditor: Arc<LogAuditor>,
-    /// Workloads.
+    /// Creates and changes workloads, and reads their runtime interfaces.
     pub workloads: Arc<Workloads>,
-    /// Workspaces.
+    /// Creates, reads and lists workspaces.
     pub workspaces: Arc<Workspaces>,
     shared: SharedState,
 }
@@ -381,7 +382,8 @@ impl Services {
         Self::assemble(stores, SharedState::new(gateways, settings))
     }
 
-    /// Returns the same operations with other stores, such as those of another thread. Caches and wakeups are shared.
+    /// Returns the same operations with other stores, for example those of another worker thread. The new instance
+    /// shares caches and wakeups with this one.
     #[must_use]
     pub fn with_stores(&self, stores: Stores) -> Self {
         Self::assemble(stores, self.shared.clone())
@@ -456,13 +458,13 @@ impl Services {
         }
     }
 
-    /// Returns the wakeups of the sequencer and the projector.
+    /// Returns the wakeups of the sequencer and the projector of this process.
     #[must_use]
     pub fn fact_wakeups(&self) -> Arc<FactWakeups> {
         Arc::clone(&self.shared.context.fact_wakeups)
     }
 
-    /// Creates a builder of the transparency logs with a store of their trees.
+    /// Creates a builder of the transparency logs that stores their trees in `log_trees`.
     #[must_use]
     pub fn tree_builder(&self, log_trees: Arc<dyn TreeStore>) -> TreeBuilder {
         TreeBuilder::new(log_trees, &self.shared)

@@ -1,4 +1,4 @@
-//! Share links: creation, lists, revocation and verification.
+//! Share links: creation, lists, revocation, and the verification of requests that present one.
 
 use crate::{
     Failure, MaybeReplayed, Settings, Stores,
@@ -24,52 +24,51 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// A share link, with its token if this request created the link. Only that response contains the token.
+/// A share link, with its token if this request created the link. No later response contains the token.
 #[derive(Clone, Debug)]
 pub struct CreatedLink {
-    /// The link.
+    /// The share link without its token.
     pub link: ShareLink,
     /// The token of the link; `None` for a replayed request.
     pub token: Option<ShareToken>,
 }
 
-/// A request to a runtime interface, before its verification.
+/// A request to a runtime interface, before the verification of its share token.
 #[derive(Clone, Debug)]
 pub struct RuntimeRequest {
     /// The identity claims of the request.
     pub claims: Claims,
-    /// Whether the request itself claims an identity.
+    /// Whether the request itself claims an identity, instead of only presenting a share token.
     pub has_identity: bool,
-    /// The share token of the request.
+    /// The share token that the request presents, if any.
     pub token: Option<PresentedShareToken>,
-    /// The client's address.
+    /// The client's address, for rate limits.
     pub address: ClientAddress,
-    /// The requested host name.
+    /// The host name of the request; for an anonymous caller it may determine the tenant.
     pub host: Option<String>,
 }
 
-/// The share token field of a request.
+/// The share token of a request, as presented.
 #[derive(Clone, Debug)]
 pub enum PresentedShareToken {
     /// A well-formed token.
     Token(ShareToken),
-    /// A token that is refused without a lookup of its link. Either its form is invalid, or the path percent-encodes
-    /// its workload.
+    /// A token that is refused without a lookup: its form is invalid, or the path percent-encodes its workload.
     Malformed,
 }
 
-/// The caller of a runtime interface, with the verified share link.
+/// The caller of a runtime interface, after the verification of its share token.
 #[derive(Clone, Debug)]
 pub struct RuntimeCaller {
-    /// The claims of the request; those of the share link's holder if the request claims no identity.
+    /// The claims of the request. If it claims no identity, these are the claims of the share link's holder.
     pub claims: Claims,
     /// The verified share link, if the request presents one.
     pub link: Option<VerifiedLink>,
-    /// The client's address.
+    /// The client's address, for rate limits.
     pub address: ClientAddress,
 }
 
-/// A share link that was open when its request arrived. The verification is valid for this request only, and the
+/// A share link that was open when its request arrived. The verification is valid for this request only, because the
 /// accept statement repeats it.
 #[derive(Clone, Debug)]
 pub struct VerifiedLink {
@@ -83,7 +82,7 @@ impl VerifiedLink {
         &self.snapshot.link
     }
 
-    /// Checks that the link belongs to this workload.
+    /// Checks that the link opens this workload, in the tenant of the caller.
     pub(crate) fn check_belongs_to(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
         let is_same_workload = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
         if is_same_workload { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }
@@ -153,7 +152,7 @@ impl ShareLinks {
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     let links = &self.share_link_store;
                     let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
-                        // The statement writes nothing if the workload was retired after it was read.
+                        // The statement writes nothing, because the workload was retired after this request read it.
                         Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                         committed => committed?,
                     };
@@ -222,13 +221,15 @@ impl ShareLinks {
         Err(Failure::Contended)
     }
 
-    /// Adds the tenant of the requested host to the claims of an `anonymous` caller. Other claims are unchanged.
+    /// Adds the tenant of the requested host to the claims of an `anonymous` caller. The claims of other callers are
+    /// unchanged.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
-        // Host names that are not public or belong to the operator denote no tenant. A tenant may have such a name
-        // from before this check was introduced, or from before the operator configured it.
+        // Some host names denote no tenant: those that are not public, and those of the operator. A tenant may
+        // nevertheless have such a name, if it was stored before this check existed or before the operator configured
+        // the name.
         let is_tenant_host = |host: &str| {
             can_be_tenant_host(host) && !self.settings.operator_hosts.iter().any(|operator_host| operator_host == host)
         };
@@ -238,9 +239,9 @@ impl ShareLinks {
         }
     }
 
-    /// Verifies the share token of a request, and determines the tenant of an anonymous caller: that of the token,
-    /// else that of the host, else the default tenant. A presented token is always verified, and an invalid token is
-    /// always refused.
+    /// Verifies the share token of a request. Determines the tenant of an anonymous caller: that of the token, else
+    /// that of the host, else the default tenant. A presented token is always verified, and an invalid token is always
+    /// refused.
     ///
     /// # Errors
     /// When the token is unknown, its link is revoked or expired, or the client has sent too many unknown tokens; not
@@ -279,8 +280,8 @@ impl ShareLinks {
         Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot }), address })
     }
 
-    /// Counts an unknown token and returns the refusal; the count limits guesses. An unknown token belongs to no
-    /// known tenant, so all of them are counted in the default tenant.
+    /// Counts an unknown token against the client's rate limit, and returns the refusal, so that tokens cannot be
+    /// guessed. An unknown token belongs to no known tenant, so the default tenant counts all of them.
     async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };

@@ -1,4 +1,4 @@
-//! Operations on tenants.
+//! Operations on tenants and their settings.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
@@ -20,18 +20,18 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Changes to a tenant's settings; `None` leaves a setting unchanged.
+/// Changes of a tenant's settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct TenantSettingsPatch {
     /// Whether facts produce notifications.
     pub notifications_enabled: Option<bool>,
     /// Whether the advanced notification tier is on.
     pub advanced_notifications_enabled: Option<bool>,
-    /// Public host names of the tenant.
+    /// Public host names of the tenant; they replace the current ones.
     pub public_hosts: Option<Vec<String>>,
 }
 
-/// Operations on tenants.
+/// Creates and lists tenants, and reads and changes their settings.
 #[derive(Clone)]
 pub struct Tenants {
     context: CommitContext,
@@ -63,8 +63,8 @@ impl Tenants {
         Ok(self.tenant_store.list(page).await?)
     }
 
-    /// Creates a tenant. The fact is the first entry in the log of the new tenant. It is not in the log of the
-    /// operator's tenant, because the auditors of that tenant must not learn of other tenants.
+    /// Creates a tenant. The fact is the first entry in the log of the new tenant. The log of the operator's own tenant
+    /// does not contain it, because auditors of that tenant must not learn of other tenants.
     ///
     /// # Errors
     /// When the caller does not manage the platform, or the slug or the name is invalid.
@@ -110,8 +110,8 @@ impl Tenants {
     /// Changes a tenant's settings.
     ///
     /// # Errors
-    /// As [`Self::tenant_settings`]; also when a caller without platform management changes hosts, a host is invalid
-    /// or belongs to another tenant or the operator, or the settings changed concurrently.
+    /// As [`Self::tenant_settings`]. Also in these cases: a caller without platform management changes hosts; a host is
+    /// invalid or belongs to another tenant or the operator; the settings changed concurrently.
     pub async fn change_tenant_settings(
         &self,
         caller: &Caller,
@@ -121,7 +121,7 @@ impl Tenants {
     ) -> Result<Tenant, Failure> {
         let scope = authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
-            // A host determines the tenant of anonymous clients, so a tenant may not claim a host itself.
+            // A host determines the tenant of anonymous clients, so only platform operators may assign hosts.
             authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..MAX_ATTEMPTS {
@@ -151,8 +151,8 @@ impl Tenants {
         Err(Failure::Contended)
     }
 
-    /// Creates the stamp of a fact in the log of a tenant, even if the platform operator works in another tenant.
-    /// Names are unique only within a tenant, so the log contains the operator's visitor name.
+    /// Creates the stamp of a fact in the log of a tenant that the platform operator changes. If names are unique only
+    /// within a tenant and the operator belongs to another one, the stamp contains the operator's visitor name.
     async fn stamp_in(&self, tenant: TenantId, caller: &Caller) -> Result<Stamp, Failure> {
         let stamp = self.context.stamp(caller);
         let is_name_valid_in_tenant = match self.settings.identity.name_scope() {
@@ -163,7 +163,7 @@ impl Tenants {
             return Ok(stamp);
         }
         let actor = match caller.actor.visitor_home() {
-            // A visitor that changes its home tenant is recorded in its log under the plain name.
+            // The changed tenant is the home tenant of this visitor, so its log contains the visitor's plain name.
             Some((home_actor, home_slug)) if self.identity_store.find_tenant(&home_slug).await? == Some(tenant) => {
                 home_actor
             }

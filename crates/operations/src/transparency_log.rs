@@ -33,13 +33,13 @@ use verified_tiles::VerifiedTileLoader;
 /// Proof that a tree contains an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InclusionProof {
-    /// The index of the event.
+    /// The index of the event in the log.
     pub index: u64,
-    /// The size of the tree.
+    /// The number of leaves of the tree.
     pub tree_size: u64,
-    /// The root of the tree.
+    /// The root hash against which the proof verifies.
     pub root: TreeHash,
-    /// The hashes of the proof, in the order from the leaf to the root.
+    /// The hashes of the proof, from the leaf to the root.
     pub hashes: Vec<TreeHash>,
 }
 
@@ -58,7 +58,7 @@ pub struct ConsistencyProof {
     pub hashes: Vec<TreeHash>,
 }
 
-/// Operations that read transparency logs.
+/// Reads the checkpoints, keys, proofs and tiles of a tenant's log, and signs evidence bundles with its keys.
 #[derive(Clone)]
 pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,
@@ -223,8 +223,8 @@ impl TransparencyLogs {
         Ok(self.tree_store.find_log(scope).await?.map(|log| log.tree).unwrap_or_default())
     }
 
-    /// Returns the edge of the tree and the latest checkpoint. The edge contains the hashes of incomplete tiles, and
-    /// covers the checkpoint.
+    /// Returns the edge of the tree and the latest checkpoint. The edge contains the hashes of incomplete tiles, and is
+    /// at least as large as the checkpoint's tree.
     async fn published_tree(&self, scope: TenantScope) -> Result<(TreeEdge, Checkpoint), Failure> {
         let tree = self.tree(scope).await?;
         if tree.checkpoint.is_none() {
@@ -250,7 +250,8 @@ impl TransparencyLogs {
         hashes.first().copied().ok_or(Failure::Inconsistent("a tree with leaves has no root"))
     }
 
-    /// Authorizes a caller to read a fact. A fact outside the scopes that the caller may audit is not found.
+    /// Authorizes a caller to read a fact. A fact outside the scopes that the caller may audit is reported as not
+    /// found.
     async fn authorize_fact(&self, caller: &Caller, fact: &LoggedFact) -> Result<(), Failure> {
         let position = match fact.workspace {
             None => ResourcePosition::tenant(caller.tenant),

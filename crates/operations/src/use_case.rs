@@ -46,18 +46,18 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The kind of a piece of a bundle. A piece is an asset or a connection.
+/// The kind of a piece of a bundle; a piece is an asset or a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PieceKind {
-    /// The flow.
+    /// The flow asset.
     Flow,
-    /// The prompt template.
+    /// The prompt template that the flow reads.
     Prompt,
     /// The model policy to which the plan refers.
     ModelPolicy,
-    /// The policy bundle.
+    /// The policy bundle that decides about runs.
     PolicyBundle,
-    /// A connection.
+    /// A connection to an external system.
     Connection,
 }
 
@@ -78,30 +78,30 @@ impl PieceKind {
 /// A piece of the bundle of a stored use case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BundlePiece {
-    /// The kind of the piece.
+    /// The part that the piece has in the bundle.
     pub piece: PieceKind,
-    /// The kind of the asset or of the connection; `None` for a connection that does not exist.
+    /// The asset kind, or the kind of the connection; `None` for a connection that does not exist.
     pub kind: Option<&'static str>,
-    /// The slug of the asset or the name of the connection; `None` until it is determined.
+    /// The slug of the asset or the name of the connection; `None` until the publication determines it.
     pub reference: Option<String>,
     /// The identifier of the asset or connection; `None` until it exists.
     pub id: Option<uuid::Uuid>,
 }
 
-/// The pieces of a use case's bundle, whether they exist or not yet, with the steps of its flow.
+/// The pieces of a use case's bundle, existing or planned, with the steps of its flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BundlePieces {
-    /// The pieces of the bundle.
+    /// All pieces of the bundle, or none if `redacted` is true.
     pub pieces: Vec<BundlePiece>,
-    /// The identifier and the type of each step of the flow.
+    /// The identifier and type of each step of the flow.
     pub flow_steps: Vec<(String, String)>,
-    /// The gaps of connections that are not usable yet.
+    /// The gaps of those connections that are not usable yet.
     pub open_connection_gaps: Vec<Gap>,
-    /// Whether the bundle is empty because the caller may not see it.
+    /// Whether the lists are empty because the caller may not see the bundle.
     pub redacted: bool,
 }
 
-/// Operations on use cases.
+/// Generates, creates, refines, publishes, activates and archives use cases.
 #[derive(Clone)]
 pub struct UseCases {
     context: CommitContext,
@@ -142,8 +142,8 @@ impl UseCases {
 }
 
 impl UseCases {
-    /// Creates a use case as a draft. The bundle is checked completely with the caller's rights, even if it was
-    /// generated.
+    /// Creates a use case as a draft. The bundle is checked completely with the caller's rights, even if the generator
+    /// produced it.
     ///
     /// # Errors
     /// When the caller may not author use cases and create assets in the workspace, or the bundle is invalid or
@@ -248,7 +248,7 @@ impl UseCases {
         })
     }
 
-    /// Returns the pieces that are assets. The identifier of an asset that does not exist yet is `None`.
+    /// Returns the pieces that are assets. An asset that does not exist yet has no identifier.
     async fn asset_pieces(
         &self,
         caller: &Caller,
@@ -288,7 +288,7 @@ impl UseCases {
         Ok(pieces)
     }
 
-    /// Archives a use case. The same commit withdraws its pending access requests.
+    /// Archives a use case, and withdraws its pending access requests in the same commit.
     ///
     /// # Errors
     /// When the use case is not found, the caller may not author it, or it is archived.
@@ -304,8 +304,8 @@ impl UseCases {
         self.transition(caller, Operation::ArchiveUseCase, (workspace, id), expected, key, archive).await
     }
 
-    /// Returns a use case that awaits access to the draft state. The same commit withdraws its pending access
-    /// requests.
+    /// Returns a use case that awaits access to the state of a draft, and withdraws its pending access requests in the
+    /// same commit.
     ///
     /// # Errors
     /// When the use case is not found, the caller may not author it, or it does not await access.
@@ -324,8 +324,8 @@ impl UseCases {
     /// Activates a use case that awaits access, if all its connections are usable.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not publish it, it does not await access, or a connection is
-    /// not usable.
+    /// In these cases: the use case is not found; the caller may not publish it; it does not await access; a connection
+    /// is not usable.
     pub async fn activate_use_case(
         &self,
         caller: &Caller,
@@ -341,7 +341,7 @@ impl UseCases {
         self.transition(caller, Operation::ActivateUseCase, (workspace, id), expected, key, activate).await
     }
 
-    /// Decides on a change of status and commits it. Decides again if the use case changed concurrently.
+    /// Decides on a change of status and commits it. If the use case changed concurrently, decides again.
     async fn transition(
         &self,
         caller: &Caller,
@@ -383,7 +383,7 @@ impl UseCases {
             .await
     }
 
-    /// Checks a plan completely: its form, and its reference to a model policy with the caller's rights.
+    /// Checks a plan completely: its form, and with the caller's rights its reference to a model policy.
     async fn check_plan(
         &self,
         caller: &Caller,
@@ -396,14 +396,15 @@ impl UseCases {
         let plan = parsed?;
         let policy = self.visible_model_policy(caller, scope, position, plan.model_policy_ref()).await?;
         let (policy, _) = policy.ok_or_else(unknown_model_policy)?;
-        // The built-in policy is exempt, because its slug is public.
+        // Every caller may use the built-in policy, because its slug is public.
         if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(position)).await? {
             return Err(unknown_model_policy());
         }
         Ok(plan)
     }
 
-    /// Returns the model policy with this slug and its newest version, if releases of the workspace may bind it.
+    /// Returns the model policy with this slug and its newest version, provided that releases of the workspace may bind
+    /// it.
     async fn visible_model_policy(
         &self,
         caller: &Caller,
@@ -430,7 +431,7 @@ impl UseCases {
         Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
     }
 
-    /// Authorizes the creation of a use case: requires the operation's permission, and the permission to create
+    /// Authorizes the creation of a use case, which requires the operation's permission and the permission to create
     /// assets.
     async fn authorize_new(
         &self,
@@ -479,7 +480,7 @@ fn unknown_model_policy() -> Failure {
     }]))
 }
 
-/// Returns the refusal of a publication whose model policy is not approved, or has no approved route with an account.
+/// Returns the refusal of a publication whose model policy is not approved, or whose approved routes have no account.
 fn model_policy_unavailable() -> Failure {
     UseCaseRefusal::ModelPolicyUnavailable.into()
 }

@@ -1,5 +1,5 @@
-//! Wakeups within this process and between processes. A wakeup announces new work to workers, new events to streams,
-//! and cancellations to runs, before the next poll.
+//! Wakeups within this process and between processes. They announce new work to workers, new events to streams, and
+//! cancellations to runs. Receivers also poll, so a lost wakeup only delays them.
 
 use crate::execution::active_runs::ActiveRuns;
 use fairway_domain::{
@@ -17,14 +17,13 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// Minimum interval between messages under load. Wakeups that are published within this interval share a message.
+/// Minimum interval between messages to other processes under load. Wakeups of one interval share a message.
 const MESSAGE_INTERVAL: Duration = Duration::from_millis(4);
 /// Number of messages that are sent without delay after an idle period.
 const BURST: u32 = 4;
 /// Maximum number of wakeups in one message.
 const MAX_PER_MESSAGE: usize = 150;
-/// Maximum number of wakeups that wait to be sent. Further wakeups are dropped, and the receivers detect their events
-/// by polling.
+/// Maximum number of wakeups that wait for the next message. Further ones are dropped, because receivers also poll.
 const MAX_OUTGOING: usize = 4_096;
 /// Delay of the next attempt to receive after a failure.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -38,7 +37,7 @@ pub(crate) struct Wakeups {
     outgoing_ready: Notify,
 }
 
-/// Publishes wakeups to the subscribers and the active runs of this process, and to other processes.
+/// Publishes wakeups: to the subscribers and active runs of this process, and to other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct WakeupSender {
     wakeups: Arc<Wakeups>,
@@ -50,7 +49,7 @@ impl WakeupSender {
         Self { wakeups: Arc::default(), active_runs }
     }
 
-    /// Returns the subscriptions of this process.
+    /// Returns the wakeups of this process, to which tasks subscribe.
     pub(crate) fn subscriptions(&self) -> Arc<Wakeups> {
         Arc::clone(&self.wakeups)
     }
@@ -66,7 +65,7 @@ impl WakeupSender {
     }
 }
 
-/// Progress of a run that a wakeup has reported as stored.
+/// The progress of a run that wakeups have announced as stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoredProgress {
     Partial,
@@ -78,20 +77,20 @@ enum StoredProgress {
 pub struct RunSubscription {
     wakeups: Arc<Wakeups>,
     run: ExecutionId,
-    /// The receiver; `None` only during the drop.
+    /// The receiver; it is `None` only while the subscription is dropped.
     progress: Option<watch::Receiver<StoredProgress>>,
 }
 
 impl RunSubscription {
-    /// Waits until an event of the run is stored, at most for the given time. An event that was stored since the
-    /// subscription ends the wait at once.
+    /// Waits until a further event of the run is stored, at most for the given time. Returns at once if an event was
+    /// stored since the last wait or the subscription.
     pub async fn wait_for_change(&mut self, max_wait: Duration) {
         if let Some(progress) = &mut self.progress {
             let _woken = tokio::time::timeout(max_wait, progress.changed()).await;
         }
     }
 
-    /// Waits until the end of the run is reported as stored, at most for the given time.
+    /// Waits until a wakeup announces that the end of the run is stored, at most for the given time.
     pub(crate) async fn wait_for_end(&mut self, max_wait: Duration) {
         if let Some(progress) = &mut self.progress {
             let _woken =
@@ -103,7 +102,7 @@ impl RunSubscription {
 impl Drop for RunSubscription {
     fn drop(&mut self) {
         let mut subscribers = self.wakeups.subscribers();
-        // The receiver is dropped under the lock, so that the last of two concurrent drops finds no receiver and
+        // The receiver is dropped under the lock. The last of several concurrent drops then finds no receiver, and
         // removes the entry.
         drop(self.progress.take());
         if subscribers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
@@ -130,7 +129,7 @@ impl Wakeups {
         RunSubscription { wakeups: Arc::clone(self), run, progress: Some(progress) }
     }
 
-    /// Waits until a queued run may be available.
+    /// Waits for a wakeup about queued runs. Another worker may already have claimed them.
     pub(crate) async fn wait_for_work(&self) {
         self.work.notified().await;
     }
@@ -158,7 +157,8 @@ impl Wakeups {
 
     fn record_progress(&self, run: ExecutionId, progress: StoredProgress) {
         if let Some(subscribers) = self.subscribers().get(&run) {
-            // Wakeups may arrive in another order than their events, so the end is never overwritten.
+            // Wakeups may arrive in another order than their events. A stored end is therefore never replaced by
+            // partial progress.
             subscribers.send_modify(|stored| {
                 *stored = if *stored == StoredProgress::End { StoredProgress::End } else { progress }
             });
@@ -176,15 +176,15 @@ impl Wakeups {
     }
 }
 
-/// Exchanges wakeups with other processes in an endless loop: sends those of this process, and delivers received
-/// ones.
+/// Exchanges wakeups with other processes in an endless loop: sends the wakeups of this process, and delivers the
+/// received ones.
 pub(crate) async fn run_exchange(wakeups: Arc<Wakeups>, active_runs: Arc<ActiveRuns>, bus: Arc<dyn WakeupBus>) {
     tokio::join!(run_publisher(&wakeups, bus.as_ref()), run_receiver(&wakeups, &active_runs, bus.as_ref()));
 }
 
 async fn run_publisher(wakeups: &Wakeups, bus: &dyn WakeupBus) {
-    // Time from which the messages sent so far comply with the interval. A burst may precede this time by [`BURST`]
-    // intervals.
+    // Earliest time of the next message if all messages kept the interval. Up to [`BURST`] messages may be sent before
+    // it.
     let mut budget_time = Instant::now();
     loop {
         let message = wakeups.next_message();

@@ -32,17 +32,17 @@ use std::sync::Arc;
 /// The parameters of a new workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadDraft {
-    /// The slug of the workload.
+    /// The slug under which callers run the workload.
     pub slug: Slug,
-    /// The name of the workload; by default derived from the slug.
+    /// The name of the workload; `None` derives it from the slug.
     pub name: Option<String>,
-    /// The description of the workload.
+    /// The description of the workload, if any.
     pub description: Option<String>,
     /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// The intended invocation mode of the workload.
+    /// How the workload is meant to be used.
     pub invocation_mode: IntendedUse,
-    /// The workspace; the caller's home workspace by default.
+    /// The workspace of the workload; `None` selects the caller's home workspace.
     pub workspace_id: Option<WorkspaceId>,
 }
 
@@ -53,15 +53,15 @@ pub struct InterfaceFilter {
     pub presentation_mode: Option<PresentationMode>,
     /// Only workloads of this owner.
     pub owner: Option<OwnerRef>,
-    /// Only workloads whose name or description contains all these words. Characters other than letters and digits
-    /// separate words.
+    /// Only workloads whose name or description contains all words of this text. Letters and digits form words; other
+    /// characters separate them.
     pub text: Option<String>,
 }
 
 /// A workload that has a runtime interface.
 #[derive(Clone, Debug)]
 pub struct RuntimeWorkload {
-    /// The workload.
+    /// The workload with its interface configuration.
     pub workload: Workload,
     /// The environments in which a release of the workload serves, by name.
     pub environments: Vec<Slug>,
@@ -79,13 +79,13 @@ pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosit
     }
 }
 
-/// Returns the refusal of an unknown slug. The bearer of a share link learns only that the link is invalid for this
-/// slug.
+/// Returns the refusal for an unknown slug. The bearer of a share link learns only that the link is invalid for this
+/// slug, not whether the workload exists.
 pub(crate) fn unknown_slug_refusal(presented_link: Option<&VerifiedLink>) -> Failure {
     presented_link.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
-/// Operations on workloads.
+/// Creates, reads, lists and changes workloads, and reads their runtime interfaces.
 #[derive(Clone)]
 pub struct Workloads {
     context: CommitContext,
@@ -110,9 +110,9 @@ impl Workloads {
 }
 
 impl Workloads {
-    /// Lists workloads with a form that the caller may run without a share link, newest first: those of the named
-    /// workspace, or else all that the caller sees. A page may contain fewer entries than its limit even if the list
-    /// continues.
+    /// Lists workloads with a form that the caller may run without a share link, newest first. The list covers the
+    /// named workspace, or else all workloads that the caller sees. A page may contain fewer entries than its limit
+    /// even if the list continues.
     ///
     /// # Errors
     /// When the caller may view no workloads, or the named workspace is not found.
@@ -171,7 +171,8 @@ impl Workloads {
                     };
                     let slug = new_workload.slug.clone();
                     let change = match Workload::create(new_workload, &self.context.stamp(caller)) {
-                        // If a built-in workload already has the reserved slug, the slug is reported as taken.
+                        // A built-in workload already has the reserved slug, so the refusal is the same as for any slug
+                        // that is taken.
                         Err(WorkloadRefusal::ReservedSlug)
                             if self.workload_store.find_by_slug(scope, &slug).await?.is_some() =>
                         {
@@ -214,11 +215,11 @@ impl Workloads {
         self.authorize_workload(caller, Operation::ReadWorkload, id).await.map(|(_, workload)| workload)
     }
 
-    /// Changes those fields of a workload that the patch contains. A suspension applies to new runs from the next
-    /// request on.
+    /// Changes those fields of a workload that the patch contains. After a suspension, the next request to run the
+    /// workload is refused.
     ///
     /// # Errors
-    /// When the caller may not change the workload, a text is invalid, the status transition is invalid, or the
+    /// In these cases: the caller may not change the workload; a text is invalid; the status transition is invalid; the
     /// revision differs from the expected one.
     pub async fn change_workload(
         &self,
@@ -265,8 +266,8 @@ impl Workloads {
         Err(Failure::Contended)
     }
 
-    /// Lists runtime interfaces that the caller sees, newest first. It includes workloads that have an interface and
-    /// accept executions.
+    /// Lists the runtime interfaces that the caller sees, newest first. The list contains workloads that have an
+    /// interface and accept runs.
     ///
     /// # Errors
     /// When the caller may view no workloads, or the search text is too long.
@@ -285,7 +286,7 @@ impl Workloads {
             Some(text) => Some(WordSet::from_texts([text.as_str()])),
             None => None,
         };
-        // A search text without words matches no workload.
+        // A search text without any word matches no workload.
         if words.as_ref().is_some_and(WordSet::is_empty) {
             return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }

@@ -1,4 +1,4 @@
-//! Operations on workspaces.
+//! Operations that list, read and create workspaces.
 
 use crate::{
     Failure, MaybeReplayed, Stores,
@@ -16,7 +16,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on workspaces.
+/// Creates, reads and lists the workspaces of a tenant.
 #[derive(Clone)]
 pub struct Workspaces {
     context: CommitContext,
@@ -53,7 +53,7 @@ impl Workspaces {
         self.workspace_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Creates a workspace with its built-in assistant. Creates the namespace too if it does not exist.
+    /// Creates a workspace with its built-in assistant, and its namespace if that does not exist.
     ///
     /// # Errors
     /// When the caller does not manage the tenant, or the slug, the name or the namespace is invalid.

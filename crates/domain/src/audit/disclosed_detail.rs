@@ -1,8 +1,8 @@
 //! The details of facts that auditors read over HTTP.
 //!
-//! The detail of most kinds is withheld, because it can name keys, accounts and people that an auditor of one
-//! workspace may not see. The detail of the kinds below contains only codes, identifiers and digests. An auditor
-//! needs it to compare a record with the log.
+//! The detail of most kinds is withheld, because it can name keys, accounts and people that an auditor of one workspace
+//! may not see. The detail of the kinds in `DISCLOSED` contains only codes, identifiers and digests, and auditors
+//! need it to compare a record with the log.
 
 use super::FactKind;
 use serde_json::{Map, Value};
@@ -13,8 +13,8 @@ const DISCLOSED: [(FactKind, &[&str]); 2] = [
     (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
 ];
 
-/// The part of a fact's detail that auditors may read; `None` if the detail of the kind is withheld. Unlisted members
-/// are removed.
+/// The part of a fact's detail that auditors may read; `None` if the kind's detail is withheld. Members that are not
+/// listed for the kind are removed.
 #[must_use]
 pub fn disclosed_detail(kind: &str, mut detail: Map<String, Value>) -> Option<Map<String, Value>> {
     let (_, members) = DISCLOSED.iter().find(|(disclosed, _)| disclosed.as_str() == kind)?;

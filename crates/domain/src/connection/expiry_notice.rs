@@ -10,36 +10,36 @@ use crate::{
 };
 use serde_json::json;
 
-/// The days before the expiry at which people are notified. At most one notice is due at a time: the one with the
-/// fewest remaining days.
+/// The numbers of days before the expiry at which people are notified. At most one notice is due at a time: the one
+/// with the fewest remaining days.
 pub const NOTICE_DAYS: [u16; 3] = [14, 3, 0];
 
-/// A connection for which a notice is due.
+/// A connection about whose expiry people must be notified now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DueNotice {
-    /// The tenant.
+    /// The tenant that owns the connection.
     pub tenant: TenantId,
-    /// The connection.
+    /// The connection whose credentials expire.
     pub connection_id: ConnectionId,
     /// The days before the expiry: one of [`NOTICE_DAYS`].
     pub days: u16,
 }
 
-/// A notice that was given.
+/// The record that people were notified of an expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExpiryNotice {
-    /// The connection.
+    /// The connection whose credentials expire.
     pub connection_id: ConnectionId,
-    /// When the credentials of the connection expire.
+    /// When the credentials expire. A notice applies to this expiry only.
     pub expires_at: Timestamp,
     /// The days before the expiry: one of [`NOTICE_DAYS`].
     pub days: u16,
-    /// When the notice was given.
+    /// When people were notified.
     pub noticed_at: Timestamp,
 }
 
 impl Connection {
-    /// Decides a notice of the expiry; `None` for a connection without an expiry.
+    /// Decides on a notice of the expiry; `None` for a connection without an expiry.
     #[must_use]
     pub fn notify_expiry(&self, days: u16, stamp: &Stamp) -> Option<Change<ExpiryNotice>> {
         let expires_at = self.expires_at?;

@@ -5,23 +5,23 @@ use super::{ConnectionRefusal, check_endpoint};
 /// The kind of external system that a connection addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectorKind {
-    /// A web service.
+    /// A web service that is reached over HTTP.
     Http,
     /// A PostgreSQL server.
     Postgres,
     /// An S3-compatible object store.
     S3,
-    /// A mail server.
+    /// A mail server that is reached over SMTP.
     Smtp,
     /// Any other system; its endpoint cannot be checked.
     Other,
 }
 
 impl ConnectorKind {
-    /// Every value.
+    /// Every kind, in the order of declaration.
     pub const ALL: [Self; 5] = [Self::Http, Self::Postgres, Self::S3, Self::Smtp, Self::Other];
 
-    /// The wire form.
+    /// The wire form, such as `http`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl ConnectorKind {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -73,10 +73,10 @@ pub enum ConnectionStatus {
 }
 
 impl ConnectionStatus {
-    /// Every value.
+    /// Every status, in the order of declaration.
     pub const ALL: [Self; 2] = [Self::Active, Self::Disabled];
 
-    /// The wire form.
+    /// The wire form, such as `active`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl ConnectionStatus {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
@@ -95,7 +95,7 @@ impl ConnectionStatus {
 /// The result of the latest check of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HealthState {
-    /// The connection was not checked since it was created or its kind, endpoint or secrets changed.
+    /// The endpoint was not checked since the connection was created, or since its kind, endpoint or secrets changed.
     Unchecked,
     /// The endpoint responded as expected.
     Healthy,
@@ -106,10 +106,10 @@ pub enum HealthState {
 }
 
 impl HealthState {
-    /// Every value.
+    /// Every state, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Unchecked, Self::Healthy, Self::Unhealthy, Self::NotCheckable];
 
-    /// The wire form.
+    /// The wire form, such as `unchecked`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ impl HealthState {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)

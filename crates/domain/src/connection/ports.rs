@@ -19,20 +19,22 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// A connection whose check is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DueCheck {
-    /// The tenant.
+    /// The tenant that owns the connection.
     pub tenant: TenantId,
-    /// The connection.
+    /// The connection whose endpoint must be checked.
     pub connection_id: ConnectionId,
-    /// The revision of the connection, which every check increments.
+    /// The revision of the connection when the check became due. Every check increments it, so a result for an older
+    /// revision is refused.
     pub revision: Revision,
 }
 
-/// Stores connections.
+/// Stores connections and their checks.
 #[async_trait]
 pub trait ConnectionStore: Send + Sync {
-    /// Finds a connection.
+    /// Finds a connection by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError>;
-    /// The connections of a workspace with these names. The database's clock decides which of them are expired.
+    /// The connections of a workspace that have one of these names. The database's clock decides which of them are
+    /// expired.
     async fn find_named(
         &self,
         scope: TenantScope,
@@ -53,7 +55,7 @@ pub trait ConnectionStore: Send + Sync {
         id: ConnectionId,
         limit: u32,
     ) -> Result<Vec<ConnectionCheck>, StoreError>;
-    /// Stores a new connection.
+    /// Stores a new connection; [`CommitError::Conflict`] when the workspace already has one of this name.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -64,8 +66,8 @@ pub trait ConnectionStore: Send + Sync {
     async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
     /// Deletes a connection; [`CommitError::Stale`] when it changed since the decision.
     async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
-    /// Stores a check with the connection's new health; [`CommitError::Stale`] when the connection changed since the
-    /// decision.
+    /// Stores a check, and the connection with its new health; [`CommitError::Stale`] when the connection changed since
+    /// the decision.
     async fn commit_check(
         &self,
         scope: TenantScope,
@@ -77,13 +79,13 @@ pub trait ConnectionStore: Send + Sync {
 /// Finds the connections for which a background task has work, and stores notices of expiry.
 #[async_trait]
 pub trait ConnectionTaskStore: Send + Sync {
-    /// Active connections with an endpoint, in all tenants, whose last check or change is at least [`CHECK_INTERVAL`]
-    /// old by the database's clock. The oldest comes first.
+    /// The active connections with an endpoint, in all tenants, whose last check or change is at least
+    /// [`CHECK_INTERVAL`] ago by the database's clock. The oldest comes first.
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError>;
-    /// Active connections of all tenants whose notice of expiry is due by the database's clock, earliest expiry
-    /// first.
+    /// The active connections of all tenants for which an expiry notice is due by the database's clock. The earliest
+    /// expiry comes first.
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError>;
-    /// Stores a notice of expiry; [`CommitError::Stale`] when the connection changed since the decision, or the
-    /// notice was given before.
+    /// Stores an expiry notice; [`CommitError::Stale`] when the connection changed since the decision, or people were
+    /// already notified.
     async fn commit_expiry_notice(&self, scope: TenantScope, change: Change<ExpiryNotice>) -> Result<(), CommitError>;
 }

@@ -1,10 +1,10 @@
-//! The check of a connection's endpoint.
+//! The check of a connection's endpoint: its parameters, its failures and its port.
 
 use super::{Connection, ConnectorKind, HealthState};
 use crate::{secret::SecretRef, slug::Slug};
 use async_trait::async_trait;
 
-/// The name of the secret binding whose secret a check of a web service sends as bearer token.
+/// The name of the secret binding that contains a bearer token. A check of a web service sends this token.
 pub const TOKEN_BINDING: &str = "token";
 
 /// A protocol whose endpoints can be checked.
@@ -24,11 +24,11 @@ pub enum ProbeProtocol {
 /// The parameters of a check of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// The protocol.
+    /// The protocol of the request.
     pub protocol: ProbeProtocol,
-    /// The address.
+    /// The address to which the request is sent.
     pub endpoint: String,
-    /// The bearer token of a web service.
+    /// Reference to the bearer token that a check of a web service sends, if any.
     pub token: Option<SecretRef>,
 }
 
@@ -57,10 +57,10 @@ pub enum ProbeError {
     /// The egress guard does not allow the destination.
     #[error("requests to this address are not allowed")]
     Forbidden,
-    /// The secret could not be read.
+    /// The secret with the bearer token could not be read.
     #[error("the secret of the connection cannot be read")]
     SecretUnavailable,
-    /// The network connection failed.
+    /// The network connection to the endpoint failed.
     #[error("the endpoint is unreachable")]
     Unreachable,
     /// The endpoint did not respond in time.
@@ -69,7 +69,7 @@ pub enum ProbeError {
     /// The endpoint responded with an error.
     #[error("the endpoint answered with an error")]
     Refused,
-    /// The response does not follow the protocol.
+    /// The response does not follow the protocol of the connection's kind.
     #[error("the answer does not follow the protocol of the connection's kind")]
     Malformed,
 }
@@ -100,10 +100,10 @@ pub const fn health_of(result: Option<Result<(), ProbeError>>) -> (HealthState, 
     }
 }
 
-/// Checks endpoints.
+/// Checks the endpoints of connections.
 #[async_trait]
 pub trait EndpointProbe: Send + Sync {
-    /// Makes one check with the tenant's secrets. The check times out after
+    /// Makes one check; references to secrets resolve in the namespace of the tenant. The check times out after
     /// [`MAX_DURATION`](crate::execution::http_call::MAX_DURATION).
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError>;
 }

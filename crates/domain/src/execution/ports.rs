@@ -202,13 +202,9 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         filter: &ExecutionFilter,
         page: PageRequest,
-    ) -> Result<Page<Execution>, StoreError>;
-    /// Loads summaries of these runs. The result omits unknown identifiers.
-    async fn summaries(
-        &self,
-        scope: TenantScope,
-        ids: &[ExecutionId],
-    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError>;
+    ) -> Result<Page<ListedExecution>, StoreError>;
+    /// Loads the summary of a run; `None` if it does not exist.
+    async fn summary(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunSummary>, StoreError>;
     /// Loads the evidence of a run, without the notes of the approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
     /// Loads the notes of these approvals in no particular order. The result omits erased notes.

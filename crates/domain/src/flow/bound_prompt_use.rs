@@ -1,4 +1,4 @@
-//! The use of the bound prompt by steps: which steps render it, and which arguments they pass to it.
+//! The use of the bound prompt by steps: which steps render the prompt, and which arguments they pass to it.
 
 use super::{
     Step, StepKind,
@@ -9,7 +9,8 @@ use crate::asset::kind::AssetKind;
 /// The step inputs that form the conversation; all other inputs are prompt arguments.
 pub const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 
-/// Whether a step uses the bound prompt: it has no prompt template, or one that refers to the bound prompt.
+/// Whether a step with this `prompt` template uses the bound prompt: it has no template, or one that refers to the
+/// bound prompt.
 #[must_use]
 pub fn uses_bound_prompt(template: Option<&Template>) -> bool {
     let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
@@ -17,7 +18,7 @@ pub fn uses_bound_prompt(template: Option<&Template>) -> bool {
 }
 
 impl Step {
-    /// Whether the step calls a model with the bound prompt.
+    /// Whether the step calls a model with the prompt that the release binds.
     #[must_use]
     pub fn renders_bound_prompt(&self) -> bool {
         let calls_model = match &self.kind {
@@ -27,7 +28,7 @@ impl Step {
         calls_model && uses_bound_prompt(self.inputs.get("prompt"))
     }
 
-    /// The names of the arguments that the step passes to its prompt.
+    /// The names of the inputs that the step passes to its prompt as arguments.
     pub fn prompt_arguments(&self) -> impl Iterator<Item = &str> {
         self.inputs.keys().map(String::as_str).filter(|name| !CONVERSATION_INPUTS.contains(name))
     }

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
 /// The maximum number of values in a flow, both in YAML and in JSON.
 pub(super) const MAX_VALUES: usize = 20_000;
-/// The maximum length of a flow's name, in bytes. The next constant limits its description.
+/// The maximum length of a flow's name, in bytes; `MAX_DESCRIPTION` limits its description.
 const MAX_FLOW_NAME: usize = 200;
 const MAX_DESCRIPTION: usize = 4_000;
-/// The types that an input declaration can name.
+/// The types that the declaration of an input can name.
 const INPUT_TYPES: [&str; 8] = ["string", "text", "number", "integer", "boolean", "date", "array", "object"];
 
 const FLOW_KEYS: [&str; 6] = ["name", "description", "labels", "trigger", "entry_step", "steps"];
@@ -41,8 +41,8 @@ const STEP_KEYS: [&str; 11] = [
     "output",
 ];
 
-/// The types of steps. The allowed and required keys of a step depend only on its type, so they are checked even
-/// if other parts are unreadable.
+/// The types of steps as content names them. The allowed and required keys of a step depend only on its type, so they
+/// are checked even if other parts are unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StepType {
     Task,
@@ -86,7 +86,7 @@ impl StepType {
 /// Reads a flow from content.
 ///
 /// # Errors
-/// Returns all problems, at most 1000.
+/// Returns the problems of all steps, at most 1000.
 pub(super) fn read(content: &Value) -> Result<Flow, Vec<LocatedProblem>> {
     let mut findings = ProblemList::default();
     match flow(content, &mut findings) {
@@ -112,8 +112,8 @@ fn flow(content: &Value, findings: &mut ProblemList) -> Option<Flow> {
     Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
-/// Whether a value contains at most `remaining` values. YAML text was limited before parsing; JSON content can be
-/// sixteen times as long.
+/// Whether a value contains at most `remaining` values. YAML text is limited before it is parsed, but JSON content can
+/// be sixteen times as long.
 fn is_bounded(value: &Value, remaining: &mut usize) -> bool {
     let Some(reduced) = remaining.checked_sub(1) else { return false };
     *remaining = reduced;
@@ -184,7 +184,7 @@ fn trigger(map: &Map<String, Value>, findings: &mut ProblemList) -> Trigger {
     trigger
 }
 
-/// Reads the steps; `None` when any step is unreadable.
+/// Reads the steps; `None` if any step is unreadable.
 fn steps(map: &Map<String, Value>, findings: &mut ProblemList) -> Option<Vec<Step>> {
     let path = Path::default().key("steps");
     let Some(value) = map.get("steps") else {
@@ -237,7 +237,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     }
     let output = match step_type {
         Some(StepType::Task | StepType::LlmCall | StepType::Agent | StepType::Embedding) => output(map, path, findings),
-        // The output of a `return` is a part of its step type, not an output for later steps.
+        // The key `output` of a `return` step belongs to its step type, so it is no output for later steps.
         Some(StepType::Return) => None,
         None => {
             check_untyped_step(map, path, findings);
@@ -249,7 +249,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
 }
 
-/// Checks a step of unknown type by the rules that apply to all types.
+/// Checks a step of unknown type, by the rules that apply to all types.
 fn check_untyped_step(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) {
     model_policy(map, path, findings);
     tools(map, path, findings);
@@ -303,14 +303,14 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut ProblemLis
         Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
         Reference::Trigger { .. } | Reference::Step { .. } => false,
     };
-    // Only the bound model policy is allowed, because the caller of a run must not choose the route.
+    // Only a reference to the bound model policy is allowed, because the caller of a run must not choose the route.
     if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(source) {
         findings.invalid(&path, "expected `{{release.model_policy}}`");
     }
     Some(text)
 }
 
-/// Whether the text consists only of a reference. The caller has already checked that it contains exactly one.
+/// Whether the text consists only of one reference. The caller has already checked that it contains exactly one.
 fn is_single_reference(text: &str) -> bool {
     text.starts_with("{{") && text.ends_with("}}")
 }

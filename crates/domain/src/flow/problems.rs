@@ -1,29 +1,29 @@
-//! Problems of a flow, with the paths to their causes.
+//! Problems of a flow, each with the path to its cause.
 
 use serde_json::{Map, Value};
 use std::{borrow::Cow, fmt::Write as _, rc::Rc};
 
-/// The maximum number of reported problems.
+/// The maximum number of reported problems of a flow.
 pub(super) const MAX_PROBLEMS: usize = 1_000;
-/// The code of an unknown key.
+/// The code of the problem that an object has an unknown key.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 
-/// A segment of a content path.
+/// A segment of a path in content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Segment {
-    /// A member of an object.
+    /// The member of an object with this key.
     Key(String),
-    /// An item of a list.
+    /// The item of a list at this index.
     Index(usize),
 }
 
-/// A problem and its path.
+/// A problem with the path to its cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LocatedProblem {
     pub(super) path: Vec<Segment>,
     pub(super) code: &'static str,
     pub(super) message: Cow<'static, str>,
-    /// The keys that the object may have; empty unless the problem is an unknown key.
+    /// The keys that the object may have; empty for problems other than an unknown key.
     pub(super) valid_names: &'static [&'static str],
 }
 
@@ -41,8 +41,8 @@ impl LocatedProblem {
     }
 }
 
-/// A path that grows one segment at a time. Paths share their prefixes in a linked list, because each value has a
-/// path and most paths are never reported.
+/// The path of a value during parsing. Paths share their prefixes in a linked list, because each value has a path and
+/// most paths are never reported.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Rc<Link>>);
 
@@ -84,7 +84,7 @@ impl ProblemList {
         }
     }
 
-    /// Reports an unknown key, and names the keys that the object may have.
+    /// Reports an unknown key, with the keys that the object may have.
     fn unknown_key(&mut self, path: &Path, allowed: &'static [&'static str]) {
         if self.0.len() < MAX_PROBLEMS {
             let message = Cow::Owned(format!("this key is unknown here; the keys are {}", allowed.join(", ")));

@@ -1,7 +1,7 @@
 //! References in a flow: `{{trigger.<input>}}`, `{{release.<role>}}` and `{{steps.<step>.output}}`.
 //!
-//! References are parsed together with the flow and resolved in one pass. Inserted values are never searched for
-//! references.
+//! References are parsed together with the flow and resolved in one pass. Text that a reference inserts is not searched
+//! for further references.
 
 mod charge_budget;
 
@@ -13,10 +13,10 @@ use std::{
     fmt::{self, Write as _},
 };
 
-/// The maximum length of an input, step or field name, in characters.
+/// The maximum length of the name of an input, step or field, in characters.
 pub const MAX_NAME: usize = 63;
 
-/// A reference that a flow resolves at run time.
+/// A reference in a flow, which a run resolves to a value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reference {
     /// An input of the run.
@@ -24,7 +24,7 @@ pub enum Reference {
         /// The name of the input.
         input: String,
     },
-    /// The asset bound in a role.
+    /// The asset that the release binds in a role.
     Release {
         /// The role in which the asset is bound.
         role: AssetKind,
@@ -54,7 +54,7 @@ impl fmt::Display for Reference {
 /// The reason why a text with references is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum ReferenceRefusal {
-    /// The double braces are not closed, or do not contain a valid reference.
+    /// The double braces are not closed, or their text is not a reference.
     #[error("double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`")]
     Malformed,
     /// The reference names an unknown role.
@@ -73,21 +73,21 @@ impl ReferenceRefusal {
     }
 }
 
-/// The reason why a template cannot be resolved.
+/// The reason why a template cannot be resolved in a run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// This reference has no value.
+    /// No value exists for this reference.
     #[error("a referenced value is missing")]
     Missing(Reference),
-    /// The value exceeds the budget.
+    /// The resolved value exceeds the value budget of the run.
     #[error(transparent)]
     TooLarge(#[from] ValueLimitExceeded),
 }
 
 /// Provides the values of references in a run.
 pub trait ReferenceScope {
-    /// The value of a reference, if it exists. The value is borrowed, because a copy must be charged to the budget
-    /// first.
+    /// The value of a reference, if it exists. The value is borrowed, so that a copy can be charged to the budget
+    /// before it is made.
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
 }
 
@@ -95,7 +95,7 @@ fn lookup<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Co
     scope.value(reference).ok_or_else(|| ResolveError::Missing(reference.clone()))
 }
 
-/// A text with references.
+/// A text that may contain references.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TextTemplate {
     source: String,
@@ -109,10 +109,10 @@ enum TextPart {
 }
 
 impl TextTemplate {
-    /// Parses a text.
+    /// Parses a text with references.
     ///
     /// # Errors
-    /// If double braces contain anything other than a reference.
+    /// When double braces contain anything other than a reference.
     pub fn parse(source: &str) -> Result<Self, ReferenceRefusal> {
         let mut parts = Vec::new();
         let mut rest = source;
@@ -130,7 +130,7 @@ impl TextTemplate {
         Ok(Self { source: source.to_owned(), parts })
     }
 
-    /// Parses each pair of double braces from left to right, and continues after a malformed reference.
+    /// Parses each pair of double braces from left to right. A malformed reference does not end the scan.
     pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<Reference, ReferenceRefusal>> {
         let mut rest = source;
         std::iter::from_fn(move || {
@@ -164,9 +164,9 @@ impl TextTemplate {
         })
     }
 
-    /// Resolves the text at the nesting level `depth`. A text that is exactly one reference resolves to the value
-    /// of that reference. Any other text resolves to a string with inserted values: strings verbatim, null as
-    /// nothing, other values as JSON.
+    /// Resolves the text at the nesting level `depth`. A text that consists of one reference resolves to the value of
+    /// that reference. Any other text resolves to a string with inserted values: strings verbatim, null as nothing,
+    /// other values as JSON.
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
@@ -187,7 +187,7 @@ impl TextTemplate {
                     Value::Null => {}
                     Value::String(text) => writer.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        // The writer only fails when the budget is exhausted.
+                        // The writer fails only if the budget is exhausted.
                         write!(writer, "{value}").map_err(|_| ValueLimitExceeded)?;
                     }
                 },
@@ -197,7 +197,7 @@ impl TextTemplate {
     }
 }
 
-/// A writer that charges the budget before it appends a piece of text.
+/// A writer that charges the budget before it appends text.
 struct BudgetedWriter<'a> {
     text: String,
     budget: &'a mut ValueBudget,
@@ -234,14 +234,14 @@ fn parse_reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
     }
 }
 
-/// Whether a text is a valid input or field name: a letter or underscore, then letters, digits and underscores.
+/// Whether a text is a valid name of an input or field: a letter or underscore, then letters, digits and underscores.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let starts_like_name = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     starts_like_name && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a text is a valid step identifier: like a name, but with hyphens allowed after the first character.
+/// Whether a text is a valid step identifier: like a name, but hyphens are allowed after the first character.
 #[must_use]
 pub fn is_step_id(text: &str) -> bool {
     is_name(&text.replace('-', "_")) && !text.starts_with('-')
@@ -254,17 +254,17 @@ pub enum Template {
     Scalar(Value),
     /// A string, which can contain references.
     Text(TextTemplate),
-    /// A list of templates.
+    /// A list whose items are templates.
     List(Vec<Template>),
     /// An object whose values are templates.
     Object(Vec<(String, Template)>),
 }
 
 impl Template {
-    /// Resolves every reference, and charges the budget for the result.
+    /// Resolves every reference, and charges the budget for the resulting value.
     ///
     /// # Errors
-    /// If a referenced value is missing, or the result exceeds the budget.
+    /// When a referenced value is missing, or the result exceeds the budget.
     pub fn resolve(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<Value, ResolveError> {
         self.resolve_at(scope, budget, 0)
     }
@@ -297,7 +297,7 @@ impl Template {
         }
     }
 
-    /// The value as written in the content, with unresolved references.
+    /// The template as written in the content, with unresolved references.
     #[must_use]
     pub fn source(&self) -> Value {
         match self {

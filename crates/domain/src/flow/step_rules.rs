@@ -1,8 +1,8 @@
 //! Validates the rules between the steps of a flow: targets, paths and references.
 //!
-//! The rules apply to the readable parts of the content, so that all problems are reported at once. The parser
-//! already reported the unreadable parts. This module treats them as unknown, and reports only problems that no
-//! correction of them could resolve.
+//! The rules apply to the readable parts of the content, so that all problems are reported at once. The parser already
+//! reported the unreadable parts. This module treats an unreadable part as unknown, and reports only problems that
+//! exist however the part is corrected.
 
 use super::{
     MAX_STEPS,
@@ -16,8 +16,8 @@ use std::{
     rc::Rc,
 };
 
-/// The maximum number of steps for path analysis, which needs quadratic space. It exceeds [`MAX_STEPS`], so that
-/// moderately oversized flows still report their cycles.
+/// The maximum number of steps for the analysis of paths, which needs quadratic space. It exceeds [`MAX_STEPS`], so
+/// that flows with somewhat too many steps still report their cycles.
 const MAX_ANALYZED_STEPS: usize = 5 * MAX_STEPS;
 
 const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
@@ -44,7 +44,7 @@ fn step_type(step: &Value) -> Option<StepType> {
     StepType::parse(step.get("type")?.as_str()?)
 }
 
-/// The inputs that the trigger declares; `None` when the declaration is unreadable.
+/// The inputs that the trigger declares; `None` if the declaration is unreadable.
 fn declared_inputs(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     let Some(trigger) = content.get("trigger") else { return Some(BTreeSet::new()) };
     match trigger.as_object()?.get("inputs_schema") {
@@ -58,11 +58,12 @@ struct StepIndex<'c> {
     list: &'c [Value],
     /// The position of the step with each identifier; `None` for an identifier that several steps have.
     positions: BTreeMap<&'c str, Option<usize>>,
-    /// Whether every step has a readable identifier. Otherwise an unknown target could be a step without one.
+    /// Whether every step has a readable identifier. If not, an unknown target could name a step whose identifier is
+    /// unreadable.
     is_complete: bool,
 }
 
-/// The result of a step lookup.
+/// The result of looking up a step by its identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StepLookup {
     Unique(usize),
@@ -98,8 +99,8 @@ impl<'c> StepIndex<'c> {
         }
     }
 
-    /// The position of the step that a value names; `None` if the step is unknown or ambiguous. Reports an unknown
-    /// step.
+    /// The position of the step that a value names; `None` if the step is unknown or ambiguous. An unknown step is
+    /// reported as a problem.
     fn target(&self, value: &Value, path: &Path, findings: &mut ProblemList) -> Option<usize> {
         match self.find(value.as_str()?) {
             StepLookup::Unique(position) => Some(position),
@@ -116,19 +117,19 @@ impl<'c> StepIndex<'c> {
 #[derive(Default)]
 struct ControlFlow {
     entry: Option<usize>,
-    /// Edges that exist for any correction of the unreadable parts.
+    /// Edges that exist however the unreadable parts are corrected.
     certain_edges: Vec<Vec<usize>>,
-    /// Further edges that exist for some corrections.
+    /// Further edges that exist if the unreadable parts are corrected in a certain way.
     possible_edges: Vec<Vec<usize>>,
-    /// Whether an unreadable part could add any edge.
+    /// Whether an unreadable part could add any edge at all.
     is_open_ended: bool,
     certain_reach: Rc<Reachability>,
-    /// Reachability over the certain and possible edges; `None` when any edge may exist.
+    /// Reachability over the certain and possible edges; `None` if any edge may exist.
     possible_reach: Option<Rc<Reachability>>,
 }
 
 impl ControlFlow {
-    /// Builds the control flow, and reports unknown targets and missing returns.
+    /// Builds the control flow. Reports unknown targets and a missing `return` as problems.
     fn build(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut ProblemList) -> Self {
         let mut control_flow = Self::default();
         if let Some(entry) = content.get("entry_step") {
@@ -156,7 +157,7 @@ impl ControlFlow {
 
     fn add_step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut ProblemList) {
         let (mut certain, mut possible) = (Vec::new(), Vec::new());
-        // A step that is not an object could lead to any step after its correction; a `return` leads to none.
+        // A step that is not an object could lead to any step once it is corrected. A `return` step leads to no step.
         self.is_open_ended |= !step.is_object();
         let step_type = step_type(step);
         if step_type != Some(StepType::Return) {
@@ -187,7 +188,7 @@ impl ControlFlow {
         self.possible_edges.push(possible);
     }
 
-    /// Reports unreachable steps and cycles.
+    /// Reports unreachable steps, and cycles.
     fn check_paths(&self, findings: &mut ProblemList) {
         let positions = 0..self.certain_edges.len();
         if let (Some(entry), Some(possible_reach)) = (self.entry, &self.possible_reach) {
@@ -204,7 +205,7 @@ impl ControlFlow {
         self.certain_edges.get(index).into_iter().flatten().any(|target| self.certain_reach.reaches(*target, index))
     }
 
-    /// Whether the first step can never run before the second step, for any correction of the unreadable parts.
+    /// Whether the first step can never run before the second step, however the unreadable parts are corrected.
     fn cannot_precede(&self, first: usize, second: usize) -> bool {
         let disconnected = self.possible_reach.as_ref().is_some_and(|reach| !reach.reaches(first, second));
         disconnected || (self.certain_reach.reaches(second, first) && !self.certain_reach.reaches(first, second))
@@ -225,7 +226,7 @@ fn reachable(outgoing: &[Vec<usize>], start: usize) -> Vec<bool> {
     reached
 }
 
-/// For each pair of steps, whether the second is reachable from the first. Each step reaches itself.
+/// Whether the second step is reachable from the first, for each pair of steps. Each step reaches itself.
 #[derive(Default)]
 struct Reachability(Vec<Vec<bool>>);
 
@@ -239,7 +240,7 @@ impl Reachability {
     }
 }
 
-/// A step, with the data to check its references.
+/// A step with the data that checking its references needs.
 struct ReferenceCheck<'c> {
     steps: &'c StepIndex<'c>,
     control_flow: &'c ControlFlow,
@@ -259,7 +260,7 @@ impl ReferenceCheck<'_> {
         }
     }
 
-    /// INVARIANT: the recursion terminates, because each call descends one level in a value of bounded nesting.
+    /// INVARIANT: the recursion terminates, because each call descends one level in a value with limited nesting.
     fn check_value(&self, value: &Value, path: &Path, may_read_own_output: bool, findings: &mut ProblemList) {
         match value {
             Value::String(text) => {

@@ -47,7 +47,7 @@ fn codes(text: &str) -> Vec<(&'static str, Option<u32>)> {
     parse_yaml(text).err().unwrap_or_default().into_iter().map(|problem| (problem.code, problem.line)).collect()
 }
 
-/// The problems of the valid flow after one replacement of text.
+/// Returns the problems of the valid flow in which one text is replaced, as codes with lines.
 fn problems_with_replacement(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
     assert!(VALID_FLOW.contains(from), "{from}");
     codes(&VALID_FLOW.replacen(from, to, 1))
@@ -174,7 +174,7 @@ fn reports_several_problems_at_once() {
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
 
-/// All problems of a flow as codes with lines, ordered by line.
+/// Returns all problems of a flow as codes with lines, ordered by line.
 fn sorted_problems(text: &str) -> Vec<(&'static str, u32)> {
     let mut problems: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
     problems.sort_by_key(|(code, line)| (*line, *code));
@@ -208,17 +208,17 @@ fn analyzes_known_paths_of_partial_flows() {
     let task = |id: &str, settings: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{settings}}}\n");
     let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
-    // Step `a` is part of a cycle, whatever step the unknown target names after a correction.
+    // However the unknown target is corrected, step `a` is part of a cycle.
     let text = flow(&[task("a", ", on_failure: gone"), task("b", ", next: a"), end("c")]);
     assert_eq!(sorted_problems(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
-    // A reference to a step that always runs later is reported even if another target is unknown.
+    // Step `a` refers to a step that always runs later. This is reported even though another target is unknown.
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
     assert_eq!(sorted_problems(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
-    // A step of unknown type either continues with the next step or ends. In both cases `c` is unreachable.
+    // A step of unknown type may continue with step `c` or end the run. In both cases, step `d` is unreachable.
     let unknown_type = "  - {id: b, type: odd}\n".to_owned();
     let text = flow(&[task("a", ""), unknown_type.clone(), end("c"), end("d")]);
     assert_eq!(sorted_problems(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
-    // A cycle does not suppress other problems of paths.
+    // A flow with a cycle also reports other problems of its paths.
     let text = flow(&[
         task("a", ", next: a"),
         "  - {id: b, type: return, output: '{{steps.c.output}}'}\n".to_owned(),
@@ -232,7 +232,7 @@ fn analyzes_known_paths_of_partial_flows() {
 fn unreadable_parts_cause_no_other_problems() {
     let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
-    // After a correction, each broken step could be the missing target or contain the missing edge.
+    // Nothing more is reported, because a corrected step could be the missing target or contain the missing edge.
     for (step, code) in [
         ("  - 7\n", "wrong_type"),
         ("  - {type: task, action: evaluate_policy, next: z}\n", "missing_key"),
@@ -274,7 +274,7 @@ fn reports_yaml_and_flow_problems_together() {
         ("yaml_key_no_text", 7),
     ];
     assert_eq!(sorted_problems(text), expected);
-    // A broken value causes no further problems.
+    // A broken value causes no problem other than its own.
     let last_step = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     for (step, code) in [
         ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
@@ -345,7 +345,7 @@ fn locates_unknown_key_at_the_key() {
     assert_eq!(problems[0].valid_names, ["id", "type", "output"]);
 }
 
-/// The number of steps on the longest path; panics if the path is longer than `budget`.
+/// Returns the number of steps on the longest path; panics if the path is longer than `budget`.
 fn longest_path(flow: &Flow, start: &Step, budget: usize) -> usize {
     assert!(budget > 0, "a path of this flow is longer than its number of steps");
     let length_after = |success| match flow.next_after(start, success) {
@@ -368,7 +368,7 @@ fn wired_flow(targets: &[(usize, usize)], forward: bool) -> Value {
         }
         let mut step = json!({"id": format!("s{index}"), "type": "task", "action": "evaluate_policy"});
         let members = step.as_object_mut().unwrap();
-        // Only a third of the steps name their next step, so that enough random flows reach all steps.
+        // Only a third of the steps name their next step. Otherwise too few random flows would reach all steps.
         members.extend(target(index, *next).filter(|_| next % 3 == 0).map(|to| ("next".to_owned(), to)));
         members.extend(target(index, *failure).map(|to| ("on_failure".to_owned(), to)));
         step
@@ -385,7 +385,7 @@ fn generated_flows_are_often_valid() {
     assert!(accepted.count() > 100);
 }
 
-/// The outputs of the completed steps.
+/// The outputs of the completed steps, by step identifier.
 struct Outputs(BTreeMap<String, Value>);
 
 impl ReferenceScope for Outputs {
@@ -397,7 +397,7 @@ impl ReferenceScope for Outputs {
     }
 }
 
-/// How the output of a step uses the previous output.
+/// How the output of a step repeats the previous output.
 #[derive(Clone, Copy, Debug)]
 enum Growth {
     Texts,
@@ -407,7 +407,7 @@ enum Growth {
     Escapes,
 }
 
-/// A flow in which each step repeats the previous output.
+/// Builds a flow in which the output of each step contains the previous output several times.
 fn growing_flow(steps: &[(Growth, usize)]) -> Value {
     let mut list =
         vec![json!({"id": "s0", "type": "task", "action": "evaluate_policy", "output": {"a": "\u{1}\"0123456789"}})];
@@ -427,7 +427,8 @@ fn growing_flow(steps: &[(Growth, usize)]) -> Value {
     json!({"entry_step": "s0", "steps": list})
 }
 
-/// Resolves the steps of a flow in order, like the engine. Returns the outputs, and whether all steps completed.
+/// Resolves the outputs of a flow's steps in order, as the run does. Returns the outputs, and whether all steps
+/// completed within the budget.
 fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
     let (mut outputs, mut budget) = (Outputs(BTreeMap::new()), ValueBudget::new(bytes));
     for step in flow.steps() {
@@ -446,12 +447,12 @@ fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
 
 #[test]
 fn multiplying_flow_stops_at_budget() {
-    // Sixty to the power of six, times twelve bytes, would exceed the budget.
+    // Without a budget, six steps that each repeat the output sixty times would create 60^6 times twelve bytes.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Texts, 60); 6])).unwrap();
     let (outputs, completed) = resolve_outputs(&flow, 1 << 20);
     assert!(!completed && outputs.0.len() < 5, "{}", outputs.0.len());
-    // Each step wraps the previous output in one more list, which becomes too deep for recursive serialization and
-    // drop.
+    // Each step wraps the previous output in one more list. The result would be too deep for recursive serialization
+    // and drop.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 190])).unwrap();
     assert!(!resolve_outputs(&flow, 1 << 30).1);
     let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 50])).unwrap();

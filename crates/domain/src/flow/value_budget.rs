@@ -1,19 +1,18 @@
 //! The memory budget for the values of a run.
 //!
 //! A short flow can create huge values. A step that repeats the previous output sixty times multiplies its size by
-//! sixty, and six such steps exceed the memory of any machine. Such steps await no effect, so a deadline cannot
-//! interrupt them. Therefore each reference is charged before its value is copied.
+//! sixty. The output of six such steps exceeds the memory of any machine. A deadline cannot interrupt these steps,
+//! because they await nothing. Each reference is therefore charged before its value is copied.
 
 use serde_json::Value;
 
-/// The overhead of a value beyond its text, in bytes. It is the size of two slots, because a growing list can
+/// The overhead of a value beyond its text, in bytes. It is the size of two list slots, because a growing list can
 /// allocate twice the capacity that it needs.
 const VALUE_OVERHEAD: usize = 2 * size_of::<Value>();
 /// The overhead of an object member beyond the text of its key and its value, in bytes.
 const MEMBER_OVERHEAD: usize = 64;
-/// The maximum nesting of values. Serializing, comparing and dropping a value are recursive, and each step can
-/// wrap the previous output in one more level. A stored answer gets further levels, and its parser recurses at
-/// most 127 levels.
+/// The maximum nesting of values. Serializing, comparing and dropping a value are recursive, and each step can wrap the
+/// previous output in one more level. A stored answer gets a few more levels, and its parser accepts at most 127.
 pub const MAX_NESTING: usize = 120;
 
 /// The remaining budget for the values of a run, in bytes. A value costs the larger of its size in memory and its
@@ -23,13 +22,13 @@ pub struct ValueBudget {
     remaining: usize,
 }
 
-/// The values of a run exceed the budget, or a value is nested too deep.
+/// The values of a run exceed the budget, or a value is nested too deeply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the values of the run exceed its memory limit")]
 pub struct ValueLimitExceeded;
 
 impl ValueBudget {
-    /// A budget of the given number of bytes.
+    /// A budget of this number of bytes.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         Self { remaining: bytes }
@@ -44,7 +43,7 @@ impl ValueBudget {
     /// Charges a top-level value.
     ///
     /// # Errors
-    /// When the budget is exhausted, or the value is nested too deep.
+    /// When the budget is exhausted, or the value is nested too deeply.
     pub fn charge(&mut self, value: &Value) -> Result<(), ValueLimitExceeded> {
         self.charge_at(value, 0)
     }
@@ -80,7 +79,7 @@ impl ValueBudget {
             0x00..=0x1f => 6,
             _ => 1,
         };
-        // Each byte costs at least one byte of the budget, so an oversized text is refused without a scan.
+        // A text costs at least its length, so an oversized text is refused without reading it.
         if text.len() > self.remaining {
             return Err(ValueLimitExceeded);
         }

@@ -1,7 +1,7 @@
 //! Parses YAML text into a bounded tree of values with their positions.
 //!
-//! The tree is built from parser events, because only events have the positions of duplicate keys, tags and
-//! aliases. An alias shares the node of its anchor, and its expanded size is charged before it is used.
+//! The tree is built from parser events, because only events have the positions of duplicate keys, tags and aliases. An
+//! alias shares the node of its anchor. The expanded size of the alias is charged before it is used.
 
 mod scalar;
 
@@ -18,15 +18,15 @@ use std::{
     rc::Rc,
 };
 
-/// The maximum text length, in bytes.
+/// The maximum length of a YAML text, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 256 << 10;
-/// The maximum number of flow indicators (brackets, braces, commas and colons) in the text. The parser looks ahead
-/// inside flow collections, so the indicators are counted before parsing. Realistic flows have a tenth of this
-/// number.
+/// The maximum number of flow indicators (brackets, braces, commas and colons) in the text. They are counted before
+/// parsing, because the parser looks ahead inside flow collections. Realistic flows have a tenth of this number.
 const MAX_INDICATORS: usize = 2 * MAX_VALUES;
 /// The maximum total size of text values in a document, in bytes. An aliased value counts once for each use.
 const MAX_EXPANDED_BYTES: usize = 1 << 20;
-/// The maximum nesting, the same as for JSON bodies. Each use of an alias counts with the nesting of its value.
+/// The maximum nesting of a document, which is the same as for JSON bodies. Each use of an alias counts with the
+/// nesting of its value.
 const MAX_DEPTH: usize = 64;
 
 /// Line and column in the text, from 1; columns count characters.
@@ -51,7 +51,7 @@ impl TextPosition {
     }
 }
 
-/// The reason why a text is refused before it is read as a flow.
+/// The reason why a YAML text is refused, or one of its values is a problem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum YamlFault {
     TooLarge,
@@ -102,7 +102,8 @@ impl YamlFault {
         }
     }
 
-    /// Like [`Self::at`], but a syntax error has the message and the position of its likely cause, if a line shows one.
+    /// Like [`Self::at`]. If a line shows the likely cause of a syntax error, the problem has the message and position
+    /// of that cause.
     fn in_text(self, text: &str, position: TextPosition) -> FlowProblem {
         let likely = if self == Self::Syntax { yaml_syntax::likely_cause(text, position.line) } else { None };
         let Some(cause) = likely else { return self.at(position) };
@@ -115,12 +116,12 @@ impl YamlFault {
 #[derive(Debug)]
 pub(super) struct Document {
     root: Rc<Node>,
-    /// The problems, in text order.
+    /// The problems of the text, in text order.
     pub(super) problems: Vec<FlowProblem>,
 }
 
-/// A value. INVARIANT: `values`, `bytes` and `height` count the expansion of all nested aliases and are within the
-/// limits. Therefore walking and copying the node is bounded.
+/// A value of the document. INVARIANT: `values`, `bytes` and `height` count the expansion of all nested aliases and are
+/// within the limits. Walking and copying the node is therefore bounded.
 #[derive(Debug)]
 struct Node {
     position: TextPosition,
@@ -128,7 +129,7 @@ struct Node {
     values: usize,
     bytes: usize,
     height: usize,
-    /// Whether the value itself has a problem. Further problems at its position are then suppressed.
+    /// Whether the value itself has a problem. No further problem is then reported at its position.
     is_broken: bool,
 }
 
@@ -139,7 +140,7 @@ enum NodeKind {
     Mapping(BTreeMap<String, (TextPosition, Rc<Node>)>),
 }
 
-/// Selects the position of a member's key or of its value.
+/// The part of an object's member whose position is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberPart {
     /// The position of the key.
@@ -148,12 +149,12 @@ pub(super) enum MemberPart {
     Value,
 }
 
-/// Parses one YAML 1.2 document. Problems that do not prevent parsing are collected: duplicate keys, non-string
-/// keys, tags, and numbers that JSON cannot represent.
+/// Parses one YAML 1.2 document. Problems that do not prevent parsing are collected: duplicate keys, keys that are not
+/// strings, tags, and numbers that JSON cannot represent.
 ///
 /// # Errors
-/// If the text is too long, is not exactly one YAML document, or expands too far. The error contains all problems
-/// found so far.
+/// When the text is too long, is not exactly one YAML document, or expands too far. The error contains all problems
+/// that were found before.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(vec![YamlFault::TooLarge.at(TextPosition::new(1, 0))]);
@@ -178,9 +179,8 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     }
 }
 
-/// The position of the first flow indicator beyond the maximum number. The braces of references such as
-/// `{{trigger.q}}` do not count. They are usually quoted, and each contains so much text that the length limit
-/// already bounds their number.
+/// The position of the first flow indicator beyond the maximum number. The braces of references such as `{{trigger.q}}`
+/// do not count, because the length of the text already limits their number.
 fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
     let (mut count, mut remaining) = (0_usize, text);
@@ -201,7 +201,7 @@ fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     None
 }
 
-/// The text after the reference with which the text starts; `None` if it starts with no reference.
+/// The text after the reference with which the text starts; `None` if it does not start with a reference.
 fn strip_reference(text: &str) -> Option<&str> {
     let reference = text.strip_prefix("{{")?.trim_start_matches(' ');
     let path = ["trigger.", "release.", "steps."].iter().find_map(|root| reference.strip_prefix(root))?;
@@ -215,8 +215,8 @@ impl Document {
         self.root.value()
     }
 
-    /// The position of the key or value at `path`, or of the closest existing value that contains it; `None` if
-    /// that value is broken.
+    /// The position of the key or value at `path`, or of the closest existing value that contains it. `None` if that
+    /// value is broken.
     pub(super) fn position(&self, path: &[Segment], part: MemberPart) -> Option<TextPosition> {
         let (mut node, mut position) = (&self.root, self.root.position);
         for segment in path {
@@ -249,7 +249,7 @@ impl Node {
 
 type YamlFailure = (YamlFault, TextPosition);
 
-/// Builds the tree. The recursion depth equals the nesting of the document, which is limited.
+/// Builds the tree from parser events. The recursion depth equals the nesting of the document, which is limited.
 struct Composer<'t> {
     events: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, Rc<Node>>,
@@ -298,7 +298,7 @@ impl<'t> Composer<'t> {
                 self.charge(1, text.len(), position)?;
                 let tagged = self.report_tag(tag.is_some(), position);
                 let mut node = self.scalar(&text, style, position)?;
-                // A tag could change the meaning of the text but is not supported, so the value counts as broken.
+                // Tags are not supported and could change the meaning of the value, so the value counts as broken.
                 node.is_broken |= tagged;
                 (node, anchor)
             }
@@ -320,8 +320,8 @@ impl<'t> Composer<'t> {
             | Event::MappingEnd => return Err((YamlFault::Syntax, position)),
         };
         let node = Rc::new(node);
-        // Anchor zero means that the node has no anchor. An anchor is added only after its node is complete, so
-        // that an alias cannot refer to a node that contains it.
+        // Anchor zero means that the node has no anchor. An anchor is added only after its node is complete, so that no
+        // alias refers to a node that contains it.
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
@@ -361,8 +361,8 @@ impl<'t> Composer<'t> {
     }
 
     fn alias(&mut self, anchor: usize, position: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
-        // The parser accepts only aliases of known anchors. A missing node is therefore incomplete and contains
-        // the alias, which is a cycle.
+        // The parser accepts only aliases of known anchors. If the node is missing, it is incomplete and contains the
+        // alias, which is a cycle.
         let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, position))?;
         if depth + node.height > MAX_DEPTH + 1 {
             return Err((YamlFault::TooDeep, position));
@@ -413,7 +413,7 @@ impl<'t> Composer<'t> {
                 Entry::Vacant(entry) => {
                     entry.insert((key_position, member));
                 }
-                // It is unknown which of the two values the author meant, so a placeholder replaces them.
+                // The text does not show which of the two values the author meant, so a placeholder replaces both.
                 Entry::Occupied(mut entry) => {
                     self.report(YamlFault::DuplicateKey, key_position);
                     entry.insert((key_position, Rc::new(Node::placeholder(key_position))));
@@ -424,8 +424,8 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    /// Reads a key. A key must be a literal string, and not a number, a collection or an alias. Reports an invalid
-    /// key and returns `None`.
+    /// Reads a key, which must be a literal string and not a number, a collection or an alias. Returns `None` for an
+    /// invalid key, and reports it.
     fn key(
         &mut self,
         event: Event<'t>,
@@ -443,7 +443,7 @@ impl<'t> Composer<'t> {
             return Ok(None);
         }
         let key = self.node(event, span, depth + 1)?;
-        // A member counts as one value, so the count of its key is undone.
+        // A member counts as one value, so the value that was counted for its key is subtracted.
         self.values = self.values.saturating_sub(1);
         match &key.kind {
             _ if key.is_broken => Ok(None),
@@ -457,7 +457,7 @@ impl<'t> Composer<'t> {
 }
 
 impl Node {
-    /// A placeholder for a value that is unknown because of a problem.
+    /// A placeholder for a value that a problem makes unknown.
     const fn placeholder(position: TextPosition) -> Self {
         Self { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: true }
     }

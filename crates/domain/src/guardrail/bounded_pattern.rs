@@ -1,9 +1,8 @@
 //! A regular expression that finds all matches in a bounded number of steps.
 //!
-//! A single search needs linear time, but a search for all matches starts a new search after each match. If each
-//! search must read to the end of the text, all searches together need quadratic time. For example,
-//! `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. Therefore the steps of each search are subtracted from a
-//! budget.
+//! A single search needs linear time, but each match is followed by a new search. If every search reads to the end of
+//! the text, all searches together need quadratic time. For example, `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki
+//! times. The steps of each search are therefore subtracted from a budget.
 
 use super::detector::{Budget, DetectorError};
 use crate::asset::content::{
@@ -20,7 +19,7 @@ use regex_automata::{
 #[derive(Clone, Debug)]
 pub(super) struct BoundedPattern {
     regex: Regex,
-    /// The number of evaluations for each byte that a search reads.
+    /// The number of evaluations that one byte of a search costs.
     weight: u64,
     lookahead: Lookahead,
 }
@@ -28,7 +27,7 @@ pub(super) struct BoundedPattern {
 /// How many bytes a search may read beyond its match.
 #[derive(Clone, Debug)]
 enum Lookahead {
-    /// At most the maximum length of a match.
+    /// At most this number of bytes: the maximum length of a match.
     Bounded(usize),
     /// Until this automaton reaches its dead state, from which no match is possible.
     Automaton(Box<DFA>),
@@ -49,7 +48,7 @@ impl BoundedPattern {
         Some(Self { regex, weight: pattern_weight::weight(text), lookahead })
     }
 
-    /// Creates a search for matches, which charges this budget.
+    /// Prepares searches for matches that charge this budget.
     pub(super) fn search<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
         let cache = match &self.lookahead {
             Lookahead::Automaton(automaton) => Some(automaton.create_cache()),
@@ -59,14 +58,14 @@ impl BoundedPattern {
     }
 }
 
-/// Builds a lazy DFA that clears its cache when the cache is full, instead of failing.
+/// Builds a lazy DFA. When its cache is full, the DFA clears the cache instead of failing.
 fn build_automaton(text: &str) -> Option<DFA> {
     DFA::builder()
         .configure(
             DFA::config()
                 .cache_capacity(MAX_MATCH_CACHE_BYTES)
                 .skip_cache_capacity_check(true)
-                // With Unicode word boundaries, the automaton quits at a non-ASCII byte.
+                // The automaton supports Unicode word boundaries only in ASCII text, and quits at any other byte.
                 .unicode_word_boundary(true),
         )
         .thompson(thompson::Config::new().nfa_size_limit(Some(MAX_COMPILED_PATTERN_BYTES)))
@@ -74,7 +73,7 @@ fn build_automaton(text: &str) -> Option<DFA> {
         .ok()
 }
 
-/// The searches for all matches within one check.
+/// All searches for the matches of one pattern within one check.
 pub(super) struct Search<'s> {
     pattern: &'s BoundedPattern,
     budget: &'s mut Budget,
@@ -130,8 +129,8 @@ impl Search<'_> {
     }
 }
 
-/// The number of bytes that the search from `position` reads, counted up to `limit` plus one; `None` if the
-/// automaton quits.
+/// The number of bytes that the search from `position` reads, counted up to `limit` plus one. `None` if the automaton
+/// quits.
 fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, position: usize, limit: u64) -> Option<usize> {
     let mut state = automaton.start_state_forward(cache, &Input::new(text).range(position..)).ok()?;
     let mut steps = 0_usize;

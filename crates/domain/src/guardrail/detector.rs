@@ -1,4 +1,4 @@
-//! Detectors, which search a value for matches.
+//! Detectors, which search a value for matches and mask them.
 
 use super::{
     Action,
@@ -19,7 +19,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 /// The text that replaces a pattern match.
 pub(super) const MASK: &str = "[masked]";
 
-/// The names of the available detectors in content.
+/// The names of the available detectors, as content spells them.
 pub const DETECTOR_NAMES: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
 
 /// A detector with its parameters.
@@ -35,19 +35,19 @@ pub(super) enum Detector {
     JsonSchema(EmbeddedSchema),
     /// A detector that this server does not support.
     Unavailable {
-        /// The content field that names the unsupported part.
+        /// The content field of the unsupported part.
         field: &'static str,
     },
 }
 
-/// The result of one detector: matches, actions and the masked value.
+/// The result of one detector: its matches, their actions, and the masked value.
 #[derive(Debug, Default)]
 pub(super) struct DetectorResult {
     /// The number of matches.
     pub(super) count: u64,
     /// Number of matches by class of personal data.
     pub(super) classes: Vec<(PersonalDataClass, u64)>,
-    /// The distinct actions of the matches.
+    /// The distinct actions that the matches trigger.
     pub(super) actions: Vec<Action>,
     /// The value and its context with all matches masked; `None` if nothing is masked.
     pub(super) masked: Option<(Value, Value)>,
@@ -58,13 +58,13 @@ pub(super) struct DetectorResult {
 pub(super) enum DetectorError {
     /// This server does not support the detector.
     Unavailable,
-    /// The check exceeds the remaining [`Budget`].
+    /// The detector needs more evaluations than the [`Budget`] has left.
     BudgetExceeded,
-    /// The masked value would exceed the available memory.
+    /// The masked value would exceed the memory that is available to it.
     OutOfMemory,
 }
 
-/// The remaining evaluations of a check.
+/// The evaluations that a check may still perform.
 #[derive(Debug)]
 pub(super) struct Budget(pub(super) u64);
 
@@ -77,7 +77,7 @@ impl Budget {
 }
 
 impl DetectorError {
-    /// The error code in evidence; `None` for errors other than an exceeded budget.
+    /// The error code in evidence; `None` for errors that evidence records without a code.
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
             Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
@@ -110,8 +110,8 @@ impl Detector {
         }
     }
 
-    /// Whether the detector itself assigns this action to a class of matches; the guardrail's own action is not
-    /// considered.
+    /// Whether the detector itself assigns this action to a class of matches. The action of the guardrail is not
+    /// considered here.
     pub(super) fn can_trigger(&self, action: Action) -> bool {
         match self {
             Self::Pii(actions) => actions.values().any(|assigned| *assigned == action),
@@ -128,8 +128,7 @@ impl Detector {
         }
     }
 
-    /// Inspects a value and its context within a budget. Fails if the masked texts would exceed
-    /// `max_masked_bytes`.
+    /// Inspects a value and its context within the budget. Fails if the masked texts would exceed `max_masked_bytes`.
     pub(super) fn inspect(
         &self,
         value: &Value,
@@ -192,7 +191,7 @@ fn find_personal_data(
     DetectorResult { count: counts.total(), classes, actions: triggered, masked: changed }
 }
 
-/// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
+/// Whether a value violates a schema. A text is first parsed as JSON, within the limits of [`json::read`].
 fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, DetectorError> {
     let parsed = match value {
         Value::String(text) => match json::read(text.as_bytes()) {

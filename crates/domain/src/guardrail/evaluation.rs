@@ -1,4 +1,4 @@
-//! Evaluates all guardrails of a stage. The check contains all its data, so that it can run on another thread.
+//! Evaluates all guardrails of a stage. The check owns all its data, so that it can run on another thread.
 
 use super::{
     Action, Enforcement, Guardrail, Guardrails, OnError, Stage,
@@ -12,17 +12,17 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The maximum number of evaluations of one check, which is about a second of work. A schema costs its nodes times
-/// the values, and a pattern its weight times the bytes.
+/// The maximum number of evaluations of one check, which takes about a second. A schema costs its number of nodes times
+/// the number of values; a pattern costs its weight times the number of bytes.
 const MAX_EVALUATIONS: u64 = 100_000_000;
 
-/// A check of a value by all guardrails of a stage, before it runs.
+/// A prepared check of a value by all guardrails of a stage.
 #[derive(Clone, Debug)]
 pub struct GuardrailCheck {
     guardrails: Arc<Guardrails>,
     stage: Stage,
     value: Value,
-    /// The context that is returned together with the value.
+    /// The context that is inspected and masked together with the value.
     context: Value,
     /// The number of bytes that the run's guardrails may still inspect.
     remaining_bytes: usize,
@@ -30,42 +30,42 @@ pub struct GuardrailCheck {
     max_masked_bytes: usize,
 }
 
-/// Result of a check.
+/// The result of a guardrail check: the masked value, the findings and the outcome.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GuardrailResult {
     /// The stage that was checked.
     pub stage: Stage,
-    /// The value after masking.
+    /// The value to use after the check, with all masks.
     pub value: Value,
-    /// The context after masking.
+    /// The context after the check, with all masks.
     pub context: Value,
-    /// Whether a guardrail masked anything.
+    /// Whether a guardrail masked any part of the value or context.
     pub is_changed: bool,
     /// The findings, in the order of the guardrails.
     pub findings: Vec<GuardrailFinding>,
-    /// The outcome of the check.
+    /// Whether the value may be used.
     pub outcome: GuardrailOutcome,
     /// Whether a finding requires human review of the response.
     pub requires_review: bool,
-    /// The number of bytes that the run's guardrails may still inspect.
+    /// The number of bytes that the run's guardrails may inspect after this check.
     pub remaining_bytes: usize,
 }
 
-/// Outcome of a check.
+/// Whether the checked value may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuardrailOutcome {
-    /// The value may be used.
+    /// The value may be used, with all masks.
     Passed,
-    /// The value must not be used.
+    /// The value must not be used, because a guardrail blocks it.
     Blocked,
-    /// The value must not be used, because a fail-closed detector failed.
+    /// The value must not be used, because the detector of a fail-closed guardrail failed.
     Unavailable,
-    /// The masked value would exceed the available memory.
+    /// The value must not be used, because its masked form would exceed the available memory.
     OutOfMemory,
 }
 
 impl GuardrailOutcome {
-    /// The wire form in evidence.
+    /// The wire form in evidence, such as `passed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ impl GuardrailFinding {
 }
 
 impl GuardrailCheck {
-    /// Prepares a check. The maximum of masked bytes limits the size of the masked value.
+    /// Prepares a check. `max_masked_bytes` limits the size of the masked value.
     #[must_use]
     pub const fn new(
         guardrails: Arc<Guardrails>,
@@ -154,8 +154,8 @@ impl GuardrailCheck {
         Self { guardrails, stage, value, context: Value::Null, remaining_bytes, max_masked_bytes }
     }
 
-    /// Adds the context that is returned together with the value, such as metadata. Length and schema detectors
-    /// ignore it.
+    /// Adds a context, such as metadata, that is inspected and masked together with the value. Detectors of lengths and
+    /// schemas ignore it.
     #[must_use]
     pub fn with_context(self, context: Value) -> Self {
         Self { context, ..self }
@@ -169,14 +169,14 @@ impl GuardrailCheck {
             .saturating_mul(self.guardrails.for_stage(self.stage).count())
     }
 
-    /// Runs the guardrails in order. Each guardrail inspects the value that the previous guardrails masked. The
-    /// first guardrail that blocks the value ends the check.
+    /// Runs the guardrails in order. Each guardrail inspects the value as masked by the previous ones. The first
+    /// guardrail that blocks the value ends the check.
     #[must_use]
     pub fn run(self, redactor: &Redactor) -> GuardrailResult {
         self.run_within(MAX_EVALUATIONS, redactor)
     }
 
-    /// Runs the check with the small budget of a request thread; `None` when the check needs more evaluations.
+    /// Runs the check with the small budget of a request thread; `None` if the check needs more evaluations than that.
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
         let result = self.clone().run_within(MAX_CHEAP_EVALUATIONS, redactor);
@@ -236,7 +236,7 @@ impl GuardrailResult {
                 let kind = FindingKind::Failed { on_error: guardrail.on_error, error_code: error.code() };
                 self.findings.push(GuardrailFinding::of(guardrail, kind));
             }
-            // A logging-only guardrail never stops the run, even when it fails.
+            // A guardrail that only logs never stops the run, even if its detector fails.
             (Err(error), Enforcement::LoggingOnly) => {
                 let kind = FindingKind::Failed { on_error: OnError::FailOpen, error_code: error.code() };
                 self.findings.push(GuardrailFinding::of(guardrail, kind));

@@ -1,10 +1,9 @@
-//! Rewrites, truncates and counts the texts of a value: every text, key and number, in document order.
+//! Rewrites, truncates and counts the texts of a value in document order: its strings, keys and numbers.
 
 use serde_json::{Map, Value};
 
-/// Replaces every text by the result of `change`, and stops at the first error. A number counts as the text of its
-/// digits; it stays a number if `change` returns the same text. If two keys become equal, a suffix distinguishes
-/// them.
+/// Replaces every text by the result of `change`, and stops at the first error. The text of a number is its digits; it
+/// stays a number if `change` returns them unchanged. If two keys become equal, a suffix distinguishes them.
 ///
 /// INVARIANT: the recursion ends, because the values of runs have bounded nesting.
 pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
@@ -45,7 +44,7 @@ fn unused_key(members: &Map<String, Value>, key: String) -> String {
     name
 }
 
-/// Total number of characters of all texts, without keys and numbers.
+/// Total number of characters of all strings, without keys and numbers.
 pub(super) fn count_chars(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -55,7 +54,7 @@ pub(super) fn count_chars(value: &Value) -> usize {
     }
 }
 
-/// Truncates the texts of a value to `limit` characters in total, in document order.
+/// Truncates the strings of a value to `limit` characters in total, in document order.
 pub(super) fn truncate_texts(value: &Value, limit: usize) -> Value {
     let mut remaining = limit;
     let mut truncated = value.clone();

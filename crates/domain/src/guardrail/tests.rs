@@ -38,7 +38,7 @@ fn regex_matches_nested_texts_keys_and_numbers() {
     let value = json!({ "PX-1": [{ "a": "see PX-2, PX-3" }, 4711, true], "b": null });
     let expected = json!({ "[masked]": [{ "a": "see [masked], [masked]" }, "[masked]", true], "b": null });
     assert_eq!(masked("PX-[0-9]|^4711$", value), expected);
-    // If two masked keys become equal, both members are kept.
+    // Both members are kept even though their masked keys are equal.
     assert_eq!(masked("PX-[0-9]", json!({ "PX-1": 1, "PX-2": 2 })), json!({ "[masked]": 1, "[masked] 2": 2 }));
 }
 
@@ -94,7 +94,7 @@ fn pii_applies_the_action_of_each_entity_alias() {
     assert_eq!((result.value, result.context), (json!("x"), json!({ "trace": "[card]" })));
 }
 
-/// Each guardrail counts the bytes that it inspects, and fails if the total exceeds the limit.
+/// Each guardrail counts the bytes that it inspects. It fails if the total of the run exceeds the limit.
 #[test]
 fn fails_beyond_the_inspected_bytes_of_a_run() {
     let run_with_limit = |on_error: &str, mode: &str, remaining_bytes: usize| {
@@ -131,7 +131,8 @@ fn buffers_responses_that_guardrails_may_change() {
     }
 }
 
-/// Older versions may contain unsupported parts. Validation reports these parts, and the guardrail fails closed.
+/// Content that older servers accepted may have unsupported parts. Validation reports them, and the guardrail fails
+/// closed.
 #[test]
 fn reports_unsupported_parts_and_fails_closed() {
     let configuration = json!([

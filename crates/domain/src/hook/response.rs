@@ -1,4 +1,4 @@
-//! Responses of hooks.
+//! Responses of hooks, and the errors of hooks without a valid response.
 
 use crate::{
     execution::http_call::HttpCallError,
@@ -10,22 +10,23 @@ use serde_json::Value;
 /// The maximum length of a reason code, in bytes.
 const MAX_REASON_CODE_BYTES: usize = 128;
 
-/// The decision of a hook.
+/// The decision of a hook about a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The run continues.
+    /// The run continues with the value.
     Allow,
-    /// The run ends.
+    /// The run ends as denied.
     Deny,
-    /// The run continues, and its response requires human review. Before a tool call, the call is refused instead.
+    /// The run continues, but its response requires human review. A tool call is refused instead, because it cannot
+    /// wait.
     Ask,
     /// The run continues with a modified value.
     Modify,
 }
 
 impl Decision {
-    /// The wire form in content, responses and evidence.
+    /// The wire form in content, responses and evidence, such as `allow`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,9 +41,9 @@ impl Decision {
 /// The validated response of a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HookResponse {
-    /// The decision of the hook.
+    /// Whether the run continues, and with which value.
     pub decision: Decision,
-    /// The code of the reason, if the hook gave one.
+    /// The code of the reason, if the handler gave one.
     pub reason_code: Option<String>,
     /// The modified value; present if and only if the decision is [`Decision::Modify`].
     pub modified: Option<Value>,
@@ -56,10 +57,10 @@ pub enum HookError {
     /// The HTTP call to the handler failed.
     #[error(transparent)]
     Call(HttpCallError),
-    /// The response is malformed.
+    /// The response is not a decision in the required form.
     #[error("the hook's response is malformed")]
     Malformed,
-    /// The hook may not make this decision, or the modified value is invalid.
+    /// The hook may not make this decision, or its modified value is invalid.
     #[error("the hook's response is not permitted")]
     NotAllowed,
     /// The evaluation of the hook's condition failed.
@@ -84,8 +85,7 @@ impl HookError {
     }
 }
 
-/// The response of a handler on the wire. Unknown members are ignored, so that future handlers can send more
-/// members.
+/// The response of an HTTP handler. Unknown members are ignored, so that handlers may send more members.
 #[derive(Deserialize)]
 struct WireResponse {
     decision: Decision,
@@ -94,11 +94,11 @@ struct WireResponse {
 }
 
 impl HookResponse {
-    /// Parses the body of a response.
+    /// Parses the response body of an HTTP handler.
     ///
     /// # Errors
-    /// Returns [`HookError::Malformed`] in these cases: the body has no valid decision, the reason is not a code,
-    /// or `modified` is present without the decision to modify or missing with it.
+    /// Returns [`HookError::Malformed`] in these cases: the body has no valid decision, the reason is not a code, or
+    /// the decision `modify` and the member `modified` do not occur together.
     pub fn parse(body: Value) -> Result<Self, HookError> {
         let WireResponse { decision, reason_code, modified } =
             WireResponse::deserialize(body).map_err(|_| HookError::Malformed)?;

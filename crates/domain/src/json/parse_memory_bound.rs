@@ -1,14 +1,14 @@
 //! An upper bound of the memory that a parsed JSON text needs, computed from its bytes alone.
 //!
-//! The reader of request bodies reserves this memory before it parses. A single pass over the bytes counts the
-//! parser's allocations, which is much faster than parsing and allocates no memory.
+//! The server reserves this memory before it parses a request body. A single pass over the bytes counts the allocations
+//! that the parser would make. The pass is much faster than parsing, and allocates no memory.
 
 use super::{ALLOCATION_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, MAX_HEAP_BYTES, VALUE_BYTES};
 
 /// The maximum memory that [`read_measured`](super::read_measured) allocates for these bytes, in bytes.
 ///
-/// The bound also holds for malformed texts. The parser stops at the error, and the count includes everything
-/// before the error.
+/// The bound also holds for malformed texts, because the parser stops at the error and the count covers all bytes
+/// before it.
 #[must_use]
 pub fn max_heap_bytes(bytes: &[u8]) -> usize {
     let mut counts = AllocationCounts::default();
@@ -33,13 +33,13 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
 
 #[derive(Debug, Default)]
 struct AllocationCounts {
-    /// The number of opening brackets and commas together.
+    /// The number of opening brackets, opening braces and commas together.
     containers_and_commas: usize,
     nonempty_objects: usize,
     members: usize,
     strings: usize,
     text: usize,
-    /// Whether the last byte outside of strings and white space opened an object.
+    /// Whether the last byte outside of strings and white space opened an object. The object is then possibly empty.
     at_object: bool,
 }
 
@@ -84,7 +84,7 @@ mod tests {
         let estimated = max_heap_bytes(list.as_bytes());
         assert!(measured > 80 * list.len(), "{measured}");
         assert!((measured..measured + measured / 20).contains(&estimated), "{estimated} for {measured}");
-        // Inside a string, every byte adds one byte to the estimate, even a bracket, a comma or an escape.
+        // Inside a string, every byte counts as one byte of text, even a bracket, a comma or an escape.
         let text = format!("{{\"text\":\"{}\"}}", "x{[,:\\\"".repeat(10_000));
         assert!(max_heap_bytes(text.as_bytes()) < text.len() + 2_000);
     }
@@ -97,7 +97,7 @@ mod tests {
             prop_assert!(measured <= max_heap_bytes(text.as_bytes()));
         }
 
-        /// For a malformed text, a parser has allocated memory only for the part before the error.
+        /// The parser has allocated memory only for the part of a malformed text before the error.
         #[test]
         fn estimates_grow_with_the_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = value.to_string();

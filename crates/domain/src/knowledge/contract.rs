@@ -1,7 +1,7 @@
 //! Access contracts: the principals, workspaces and access modes that may read a knowledge base. A contract denies by
 //! default; a revoked or malformed contract denies every request.
 //!
-//! The schema refuses most malformed contracts at creation. This parser does not rely on the schema, because a
+//! The schema refuses most malformed contracts when a version is created. The parser does not rely on this, because a
 //! decision must be safe for any stored content.
 
 use crate::{
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The maximum number of entries in a list of a contract.
+/// The maximum number of entries in each list of a contract.
 const MAX_LIST_ENTRIES: usize = 1_000;
 
 /// The fields that a contract may have.
@@ -33,19 +33,19 @@ const FIELDS: [&str; 10] = [
 /// The purpose of an access to a knowledge base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccessMode {
-    /// A run retrieves chunks.
+    /// A run or a query retrieves chunks.
     Retrieve,
-    /// A run receives earlier turns of a conversation.
+    /// A run receives earlier turns of its conversation.
     MemoryReplay,
-    /// A run stores a conversation turn.
+    /// A run stores a turn of its conversation.
     MemoryWriteback,
 }
 
 impl AccessMode {
-    /// Every mode.
+    /// Every mode, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Retrieve, Self::MemoryReplay, Self::MemoryWriteback];
 
-    /// The wire form in content and API.
+    /// The wire form in content and API, such as `retrieve`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -86,26 +86,26 @@ pub struct MalformedContract {
 /// A request for access to a knowledge base.
 #[derive(Clone, Copy, Debug)]
 pub struct KnowledgeAccessRequest<'a> {
-    /// The actor and its groups.
+    /// The actor that requests access, and its groups.
     pub principals: &'a [ActorRef],
-    /// The workspace from which the request comes.
+    /// The workspace from which the knowledge base is accessed.
     pub workspace: WorkspaceId,
     /// The purpose of the access.
     pub mode: AccessMode,
 }
 
-/// The recorded state of a contract. It is independent of the content of the evaluated version.
+/// The recorded state of a contract. It does not depend on the version whose content is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContractState {
     /// The contract belongs to the knowledge base and is not revoked.
     InForce,
-    /// The contract ended, because another version of the knowledge base or an explicit revocation revoked it.
+    /// The contract ended. A later version of the knowledge base or an explicit revocation revoked it.
     Revoked,
     /// No contract with this identifier is recorded for the knowledge base.
     Unknown,
 }
 
-/// A reason for or against access.
+/// A reason for or against access, as evidence records it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ContractReason {
     /// The contract lists the actor.
@@ -116,11 +116,11 @@ pub enum ContractReason {
     WorkspaceAllowed,
     /// The contract lists the access mode.
     ModeAllowed,
-    /// The contract is malformed.
+    /// The contract is malformed, so it denies access.
     Malformed,
-    /// The contract is not recorded for this knowledge base.
+    /// The contract is not recorded for this knowledge base, so it denies access.
     Unknown,
-    /// The contract is revoked.
+    /// The contract is revoked, so it denies access.
     Revoked,
     /// The contract lists neither the actor nor one of its groups.
     PrincipalNotAllowed,
@@ -131,7 +131,7 @@ pub enum ContractReason {
 }
 
 impl ContractReason {
-    /// Every reason.
+    /// Every reason, in the order of declaration.
     pub const ALL: [Self; 10] = [
         Self::PrincipalAllowed,
         Self::GroupAllowed,
@@ -145,7 +145,7 @@ impl ContractReason {
         Self::ModeNotAllowed,
     ];
 
-    /// The wire form in evidence and API.
+    /// The wire form in evidence and API, such as `principal_allowed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -188,9 +188,9 @@ impl ContractReason {
 /// The decision on an access request, with every reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractDecision {
-    /// The identifier of the contract; `None` when the contract is malformed.
+    /// The identifier of the contract; `None` if the contract is malformed.
     pub contract_id: Option<String>,
-    /// The version that the contract itself states.
+    /// The version that the contract states for itself; `None` if the contract is malformed.
     pub version: Option<String>,
     /// The requested purpose of the access.
     pub mode: AccessMode,
@@ -204,8 +204,8 @@ impl ContractDecision {
     /// The error code of a run to which a contract denied access.
     pub const REFUSED_CODE: &str = "contract_refused";
 
-    /// Whether access is allowed: there is no reason against it, and the contract lists the principal, the
-    /// workspace and the access mode.
+    /// Whether access is allowed. The contract must list the principal, the workspace and the access mode, and no
+    /// reason may deny access.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         use ContractReason::{GroupAllowed, ModeAllowed, PrincipalAllowed, WorkspaceAllowed};
@@ -216,7 +216,7 @@ impl ContractDecision {
             && has(ModeAllowed)
     }
 
-    /// The decision that a malformed contract yields, which denies access.
+    /// The decision of a malformed contract; it denies access.
     #[must_use]
     pub fn for_malformed_contract(_: MalformedContract, mode: AccessMode) -> Self {
         Self {
@@ -233,8 +233,7 @@ impl AccessContract {
     /// Parses a contract.
     ///
     /// # Errors
-    /// Returns the name of a field that is missing, unknown, of the wrong type, or in contradiction to another
-    /// field.
+    /// Returns the name of a field that is missing, unknown, of the wrong type, or contradicts another field.
     pub fn parse(value: &Value) -> Result<Self, MalformedContract> {
         let malformed = |field| MalformedContract { field };
         let members = value.as_object().ok_or(malformed(""))?;
@@ -274,7 +273,7 @@ impl AccessContract {
         &self.contract_id
     }
 
-    /// Decides an access request, and returns every reason.
+    /// Decides on an access request, with every reason.
     #[must_use]
     pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         use ContractReason as Reason;
@@ -310,14 +309,14 @@ impl AccessContract {
     }
 }
 
-/// Whether a list may be missing.
+/// Whether a contract must contain a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Required,
     Optional,
 }
 
-/// Whether the text consists of letters, digits and `punctuation`, starts with a letter or a digit, and has at most
+/// Whether the text starts with a letter or a digit, consists of letters, digits and `punctuation`, and has at most
 /// `max_bytes`.
 pub(super) fn is_identifier(text: &str, max_bytes: usize, punctuation: &[u8]) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || punctuation.contains(&byte);
@@ -330,7 +329,7 @@ fn parse_bool(members: &Map<String, Value>, field: &'static str) -> Result<bool,
     members.get(field).map_or(Ok(false), |value| value.as_bool().ok_or(MalformedContract { field }))
 }
 
-/// Parses a list of valid texts without duplicates.
+/// Parses a list of texts; each must be valid and occur once.
 fn parse_list<T: Ord>(
     members: &Map<String, Value>,
     field: &'static str,
@@ -355,7 +354,7 @@ fn parse_principal(text: &str) -> Option<ActorRef> {
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => {
             Some(actor)
         }
-        // A share link does not identify a particular person, so a contract cannot list it.
+        // The holder of a share link can be any person, so a contract cannot list it.
         ActorKind::ShareLink => None,
     }
 }

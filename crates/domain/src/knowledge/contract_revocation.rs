@@ -17,16 +17,16 @@ use serde_json::json;
 /// Validates the reason of a revocation.
 ///
 /// # Errors
-/// If the reason is blank, too long, or contains control characters.
+/// When the reason is blank, too long, or contains control characters.
 pub fn check_reason(reason: &str) -> Result<(), KnowledgeRefusal> {
     let is_valid = !is_blank(reason) && is_prose(reason, MAX_NOTE_CHARS);
     if is_valid { Ok(()) } else { Err(KnowledgeRefusal::InvalidReason) }
 }
 
-/// The revocation of an access contract.
+/// The permanent revocation of an access contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractRevocation {
-    /// The identifier of the revocation.
+    /// The identifier of this revocation.
     pub revocation_id: RevocationId,
     /// The knowledge base whose contract was revoked.
     pub asset_id: AssetId,
@@ -53,8 +53,8 @@ impl ContractRevocation {
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_reason(reason)?;
-        // The fact contains the contract identifier, which has a restricted grammar, and omits the reason, which
-        // is free text.
+        // The fact contains the contract's identifier, whose form is restricted. It omits the reason, because that is
+        // free text.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)

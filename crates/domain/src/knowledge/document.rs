@@ -1,4 +1,4 @@
-//! Documents: validation of uploads, and their stored form.
+//! Documents of knowledge bases: validation before an ingest, and their stored form.
 
 use super::{Chunking, IndexRevision, SourceType, contract::is_identifier, retrieval::EmbeddingModel};
 use crate::{
@@ -30,14 +30,14 @@ pub const MAX_INGEST_BYTES: usize = 8 << 20;
 pub const MAX_TITLE_CHARS: usize = 300;
 /// The maximum length of a source reference, in bytes.
 pub const MAX_SOURCE_REF_BYTES: usize = 2_000;
-/// The maximum number of metadata members of a document.
+/// The maximum number of metadata members of one document.
 pub const MAX_METADATA_MEMBERS: usize = 50;
 /// The maximum length of a document's metadata, in bytes of their canonical form.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// The maximum number of chunks of one ingest or one re-embedding.
 pub const MAX_CHUNKS_PER_INGEST: usize = 2_000;
 
-/// The identifier that a client chooses for a document. Citations contain this identifier.
+/// The identifier that a client chooses for a document. Answers cite the document by it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DocumentId(String);
 
@@ -53,19 +53,19 @@ impl DocumentId {
         is_identifier(text, Self::MAX_CHARS, b"._:/-").then(|| Self(text.to_owned()))
     }
 
-    /// The identifier as text.
+    /// The identifier as a text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether an answer cites the document: it contains the identifier in brackets.
+    /// Whether an answer cites the document with this identifier, that is, contains the identifier in brackets.
     #[must_use]
     pub fn is_cited(id: &str, answer: &str) -> bool {
         answer.contains(&format!("[{id}]"))
     }
 
-    /// The texts in brackets of an answer. They include the identifiers of all documents that the answer cites.
+    /// The texts in brackets of an answer. They include the identifier of every document that the answer cites.
     #[must_use]
     pub fn bracketed_texts(answer: &str) -> BTreeSet<&str> {
         answer.split('[').skip(1).filter_map(|rest| rest.split_once(']')).map(|(name, _)| name).collect()
@@ -78,29 +78,29 @@ impl fmt::Display for DocumentId {
     }
 }
 
-/// The source of a document's text.
+/// The source of a document's text in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DocumentSource {
-    /// The text itself, from the request.
+    /// The request contains this text.
     Text(String),
-    /// A reference to the text: a path in the artifact store, or a URL.
+    /// The text is read from this path in the artifact store, or from this URL.
     Reference(String),
 }
 
-/// An uploaded document before validation.
+/// A document in a request, before validation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DocumentDraft {
     /// The identifier that the client chose.
     pub document_id: String,
-    /// The title, if any.
+    /// The title of the document, if any.
     pub title: Option<String>,
-    /// The source of the text.
+    /// The text, or a reference to it.
     pub source: DocumentSource,
-    /// The metadata, which retrieval filters compare.
+    /// The metadata of the document, which filters of retrievals compare.
     pub metadata: Map<String, Value>,
 }
 
-/// The reason why a document is refused.
+/// The reason why a document of an ingest is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DocumentFault {
     /// The identifier does not match the pattern.
@@ -115,7 +115,7 @@ pub enum DocumentFault {
     /// The text is missing or blank.
     #[error("the document has no text")]
     NoText,
-    /// The text is too long.
+    /// The text exceeds [`MAX_TEXT_BYTES`].
     #[error("a document has at most 1048576 bytes of text")]
     TextTooLong,
     /// The text contains a NUL character, which PostgreSQL cannot store.
@@ -173,7 +173,7 @@ impl DocumentFault {
 /// The reason why an ingest, a re-embedding or a revocation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KnowledgeRefusal {
-    /// The asset is not a knowledge base.
+    /// The asset to which documents or vectors are added is not a knowledge base.
     #[error("the asset is not a knowledge base")]
     NotAKnowledgeBase,
     /// The knowledge base has no version with chunking settings.
@@ -185,13 +185,13 @@ pub enum KnowledgeRefusal {
     /// The ingest has no document, or too many documents.
     #[error("a request adds 1 to 100 documents")]
     DocumentCount,
-    /// The total length of the texts exceeds the limit.
+    /// The texts of all documents together exceed the limit.
     #[error("the documents of a request have at most 8388608 bytes of text; add fewer documents")]
     TextsTooLong,
-    /// Reading the sources took too long.
+    /// Reading the sources of the documents took too long.
     #[error("the sources of a request must be readable within 30 seconds; add fewer documents")]
     SourcesTooSlow,
-    /// The documents have too many chunks.
+    /// The documents together have too many chunks.
     #[error(
         "the documents of a request have at most {} chunks; add fewer documents, or use longer chunks",
         MAX_CHUNKS_PER_INGEST
@@ -235,19 +235,19 @@ impl KnowledgeRefusal {
 /// A chunk of a document that an ingest adds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewChunk {
-    /// The identifier of the chunk.
+    /// The identifier that the chunk receives.
     pub chunk_id: ChunkId,
-    /// The position of the first byte in the document's text.
+    /// The byte position of the chunk's start in the document's text.
     pub start: usize,
-    /// The position after the last byte in the document's text.
+    /// The byte position after the chunk's end in the document's text.
     pub end: usize,
     /// The number of tokens of the chunk.
     pub tokens: u32,
     /// The checksum of the chunk's text.
     pub digest: Checksum,
-    /// The term frequencies of the chunk's text and the document's title.
+    /// The frequency of each term in the chunk's text and the document's title, for full-text search.
     pub term_frequencies: BTreeMap<String, u32>,
-    /// The embedding vector, normalized to length one; `None` if the ingest embeds no chunks.
+    /// The embedding vector of the chunk, normalized to length one; `None` if the ingest embeds no chunks.
     pub vector: Option<Vec<f32>>,
 }
 
@@ -258,13 +258,13 @@ pub struct NewDocument {
     pub entry_id: DocumentEntryId,
     /// The identifier that the client chose.
     pub document_id: DocumentId,
-    /// The title, if any.
+    /// The title of the document, if any.
     pub title: Option<String>,
     /// The path or URL of the source; `None` when the request contained the text.
     pub source_ref: Option<String>,
     /// The metadata, which retrieval filters compare.
     pub metadata: Map<String, Value>,
-    /// The text of the document.
+    /// The text of the document, from the request or its source.
     pub text: String,
     /// The checksum of the text.
     pub digest: Checksum,
@@ -272,15 +272,15 @@ pub struct NewDocument {
     pub chunks: Vec<NewChunk>,
 }
 
-/// Documents to add to a knowledge base in one commit. From the next index revision on, each document supersedes
-/// an earlier document with the same identifier.
+/// Documents to add to a knowledge base in one commit. From the next index revision on, each document replaces an
+/// earlier document with the same identifier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ingest(pub(crate) IngestRecord);
 
 /// The fields of [`Ingest`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct IngestRecord {
-    /// The identifier of the ingest.
+    /// The identifier under which the result of the ingest is found.
     pub ingest_id: IngestId,
     /// The knowledge base that receives the documents.
     pub asset_id: AssetId,
@@ -288,7 +288,7 @@ pub struct IngestRecord {
     pub chunking: Chunking,
     /// The model that created the vectors of the chunks, if the ingest embeds them.
     pub embedded_by: Option<EmbeddingModel>,
-    /// The added documents.
+    /// The documents to add.
     pub documents: Vec<NewDocument>,
     /// The time of the ingest.
     pub created_at: Timestamp,
@@ -298,10 +298,10 @@ pub struct IngestRecord {
 
 aggregate!(Ingest, IngestRecord);
 
-/// The result of an ingest.
+/// The result of an ingest: the created index revision and the added documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestResult {
-    /// The identifier of the ingest.
+    /// The identifier of the ingest that had this result.
     pub ingest_id: IngestId,
     /// The index revision that the ingest created.
     pub index_revision: IndexRevision,
@@ -326,7 +326,7 @@ pub struct Document {
     pub digest: Checksum,
     /// The length of the text, in bytes.
     pub text_bytes: u32,
-    /// The number of chunks.
+    /// The number of chunks of the document.
     pub chunk_count: u32,
     /// The index revision that added the document.
     pub index_revision: IndexRevision,
@@ -367,7 +367,7 @@ pub fn check_accepts_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
     if asset.lifecycle.accepts_versions() { Ok(()) } else { Err(AssetRefusal::Archived.into()) }
 }
 
-/// Validates uploaded documents, as far as that is possible before their sources are read.
+/// Validates the documents of a request, except for texts that must still be read from sources.
 ///
 /// # Errors
 /// Returns the first document that is refused.
@@ -427,8 +427,8 @@ fn is_valid_metadata(metadata: &Map<String, Value>) -> bool {
         && canonical().is_ok_and(|canonical| canonical.bytes().len() <= MAX_METADATA_BYTES)
 }
 
-/// Hashes of the metadata members, 32 hexadecimal digits each. Equal names with equal values have equal hashes, in
-/// any JSON spelling. A document matches a filter if it has the hash of every filter value.
+/// The hash of each metadata member, as 32 hexadecimal digits. Equal names with equal values have equal hashes, in any
+/// JSON spelling. A document matches a filter if it has the hash of each member of the filter.
 #[must_use]
 pub fn metadata_hashes(metadata: &Map<String, Value>) -> Vec<String> {
     let hash = |(name, value): (&String, &Value)| {
@@ -440,7 +440,7 @@ pub fn metadata_hashes(metadata: &Map<String, Value>) -> Vec<String> {
 }
 
 impl Ingest {
-    /// Adds documents to a knowledge base. The index revision after `revision` contains them.
+    /// Adds documents to a knowledge base whose current index revision is `revision`; the next revision contains them.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or the documents have too many chunks.
@@ -475,8 +475,8 @@ impl Ingest {
 }
 
 impl Change<Ingest> {
-    /// Bases the ingest on a newer revision, after a concurrent ingest. Only the number of the created revision
-    /// differs.
+    /// Bases the ingest on a newer index revision, after a concurrent commit. Only the number of the created revision
+    /// changes.
     pub const fn rebase(&mut self, revision: IndexRevision) {
         self.0.expected_revision = Some(Revision::new(revision.get()));
     }

@@ -1,4 +1,4 @@
-//! The audit of knowledge base queries outside of a run, because such queries have no run evidence.
+//! The audit of knowledge base queries outside of a run. Facts record them, because they have no run with evidence.
 
 use super::{
     IndexRevision,
@@ -13,19 +13,20 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// A stage or the outcome of a query.
+/// The stage of a query that a fact records.
 #[derive(Clone, Copy, Debug)]
 pub enum QueryAudit<'a> {
     /// The query text is about to be sent to an embedding model outside of this service.
     Embedding,
     /// The query returned these chunks of this index revision.
     Returned(IndexRevision, &'a [RetrievedChunk]),
-    /// The contract denied the query.
+    /// The access contract denied the query.
     Refused,
 }
 
 impl QueryAudit<'_> {
-    /// The fact of this stage. It names the chunks, but omits the texts of the query and of the results.
+    /// The fact of this stage. It contains the identifiers of the chunks, but neither the query nor the texts of the
+    /// results.
     #[must_use]
     pub fn fact(self, asset: &Asset, workspace: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };

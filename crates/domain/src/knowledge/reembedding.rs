@@ -1,5 +1,5 @@
-//! Re-embedding: chunks keep their text and receive vectors of another model, which creates a new index revision.
-//! Earlier revisions keep their vectors.
+//! Re-embedding: chunks keep their text and receive vectors of another model. The new vectors form a new index
+//! revision; earlier revisions keep their vectors.
 
 use super::{
     Chunking, IndexRevision,
@@ -21,7 +21,7 @@ use serde_json::json;
 pub struct ChunkLimit(u32);
 
 impl ChunkLimit {
-    /// The largest limit, which is the capacity of one commit.
+    /// The largest limit: as many chunks as one commit may contain.
     #[must_use]
     pub fn max() -> Self {
         Self(u32::try_from(MAX_CHUNKS_PER_INGEST).unwrap_or(u32::MAX))
@@ -33,7 +33,7 @@ impl ChunkLimit {
         (1..=Self::max().0).contains(&limit).then_some(Self(limit))
     }
 
-    /// The number of chunks.
+    /// The limit as a number of chunks.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -43,18 +43,18 @@ impl ChunkLimit {
 /// A chunk that has no vector of the configured model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaleChunk {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk whose vector must be replaced.
     pub chunk_id: ChunkId,
-    /// The text of the chunk.
+    /// The text from which the new vector is computed.
     pub text: String,
 }
 
-/// The new vector of a chunk.
+/// The new vector of a chunk, with the chunk that it replaces.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewVector {
-    /// The identifier of the chunk with the earlier vector.
+    /// The identifier of the chunk whose vector is replaced.
     pub replaces: ChunkId,
-    /// The identifier of the new chunk, which has the same text and the new vector.
+    /// The identifier of the new chunk with the same text and the new vector.
     pub chunk_id: ChunkId,
     /// The new vector, normalized to length one.
     pub vector: Vec<f32>,
@@ -75,7 +75,7 @@ pub struct ReembeddingRecord {
     pub chunking: Chunking,
     /// The model that created the new vectors.
     pub embedded_by: EmbeddingModel,
-    /// The new vectors.
+    /// The new vectors, one for each re-embedded chunk.
     pub vectors: Vec<NewVector>,
     /// The time of the re-embedding.
     pub created_at: Timestamp,
@@ -99,7 +99,8 @@ pub struct ReembeddingResult {
 }
 
 impl Reembedding {
-    /// Stores new vectors of chunks. The index revision after `revision` contains them.
+    /// Decides on new vectors for chunks of a knowledge base whose current index revision is `revision`; the next
+    /// revision contains the vectors.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or there are too many chunks.

@@ -1,8 +1,8 @@
 //! Retrieval: the selection of chunks for a query.
 //!
-//! In full-text search, the score of a chunk is the weighted share of the query's words that the chunk contains.
-//! Rare words have more weight. Frequent words would make almost every chunk a candidate. Therefore only a limited
-//! number of chunks is ranked for frequent words, and the result is marked as capped.
+//! In full-text search, the score of a chunk is the weighted share of the query's words that the chunk contains. Rare
+//! words have more weight. A frequent word would make almost every chunk a candidate. The search therefore ranks only a
+//! limited number of chunks for frequent words, and marks the result as capped.
 
 use super::{RetrievalSettings, document::DocumentId};
 use crate::{
@@ -11,11 +11,11 @@ use crate::{
 };
 use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
-/// The maximum length of a query in bytes; the remaining text is ignored.
+/// The maximum length of a query, in bytes; the rest of a longer query is ignored.
 pub const MAX_QUERY_BYTES: usize = 32 << 10;
 /// The maximum number of words of a query. If a query has more words, only the rarest words count.
 pub const MAX_QUERY_WORDS: usize = 32;
-/// The maximum number of candidates of one index lookup.
+/// The maximum number of candidate chunks of one index lookup.
 pub const MAX_CANDIDATES: u32 = 500;
 /// The maximum number of vectors that one query compares.
 pub const MAX_COMPARED_VECTORS: u32 = 20_000;
@@ -24,10 +24,10 @@ pub const MAX_COMPARED_BYTES: usize = 16 << 20;
 /// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
 const RANK_FUSION_CONSTANT: f64 = 60.0;
 
-/// An embedding model of an account. Vectors of different models are not comparable.
+/// An embedding model, as a configured account offers it. Vectors of different models are not comparable.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EmbeddingModel {
-    /// The name of the configured account.
+    /// The name of the configured provider account.
     pub account: String,
     /// The provider's name of the model.
     pub model: String,
@@ -44,32 +44,32 @@ pub enum IndexEmbeddingModels {
     Mixed,
 }
 
-/// How many chunks of a revision a vector search compares.
+/// How many chunks of an index revision a vector search compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VectorCoverage {
     /// The maximum number of chunks that one search compares, oldest first.
     pub limit: u32,
-    /// Whether the search compares every eligible chunk.
+    /// Whether the search compares every chunk that it could return.
     pub is_complete: bool,
 }
 
-/// A warning for authors who add to an index.
+/// A warning about an index, for the authors who add documents to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexWarning {
     /// The index has more chunks than one vector search compares.
     VectorSearchCapped {
-        /// The maximum number of compared chunks.
+        /// The maximum number of chunks that one search compares.
         limit: u32,
     },
     /// The chunks have vectors of several models, or some have none.
     MixedEmbedding,
-    /// The chunks have vectors of another model than the configured one, and the index continues to use that
+    /// The chunks have vectors of a model other than the configured one, and new documents are embedded with the same
     /// model.
     ModelKept,
 }
 
 impl IndexWarning {
-    /// Lists the warnings about an index that vector search uses.
+    /// Lists the warnings about the index of a knowledge base that uses vector search.
     #[must_use]
     pub fn of(embedding: &IndexEmbeddingModels, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
@@ -91,7 +91,7 @@ impl IndexWarning {
         }
     }
 
-    /// The message for people, with a remedy.
+    /// The message for people, which suggests a remedy.
     #[must_use]
     pub fn message(self) -> String {
         match self {
@@ -113,10 +113,10 @@ impl IndexWarning {
     }
 }
 
-/// The model and the cost with which a query was embedded.
+/// The model that embedded a query, with the tokens, cost and duration of the call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryEmbedding {
-    /// The embedding model.
+    /// The model that embedded the query.
     pub model: EmbeddingModel,
     /// The input tokens, as the provider counts them.
     pub tokens_in: u64,
@@ -131,27 +131,28 @@ pub struct QueryEmbedding {
 pub struct WeightedWord {
     /// The word, which consists of letters and digits only.
     pub word: String,
-    /// The share of the word in the score. The shares of all words of a query sum to one.
+    /// The share of the word in the score. The shares of all words of a query add up to one.
     pub weight: f64,
 }
 
-/// The index lookups for the words of a query.
+/// The index lookups that find candidates for the words of a query.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WordSearchPlan {
     /// Every word that counts for the score, including words that no chunk contains.
     pub words: Vec<WeightedWord>,
     /// The lookups. Each lookup returns at most [`MAX_CANDIDATES`] chunks that contain all of its words.
     pub lookups: Vec<Vec<String>>,
-    /// Whether some matching chunks are not ranked.
+    /// Whether the plan leaves some matching chunks unranked.
     pub is_capped: bool,
 }
 
 impl WordSearchPlan {
-    /// Plans the lookups for words, each given with the number of its chunks. `total` is the number of all chunks.
+    /// Plans the lookups for words, each given with the number of chunks that contain it. `total` is the number of all
+    /// chunks.
     ///
-    /// Rare words are looked up first. When the limit of candidates is reached, the remaining frequent words are
-    /// not looked up alone. Their best chunks probably contain several of these words, so further lookups combine
-    /// them.
+    /// Rare words are looked up first. When the limit of candidates is reached, the remaining words are frequent and
+    /// not looked up alone. The best chunks for them probably contain several of these words, so further lookups
+    /// combine the words.
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(left_word, left_count), (right_word, right_count)| {
@@ -184,17 +185,17 @@ impl WordSearchPlan {
     }
 }
 
-/// Inverse document frequency in the variant `ln(1 + x)` of BM25, which gives frequent words no negative weight.
+/// Inverse document frequency in the variant of BM25 with `ln(1 + x)`, in which frequent words have no negative weight.
 #[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
 fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
     let chunks_without_word = total.saturating_sub(chunks) as f64;
     ((chunks_without_word + 0.5) / (chunks as f64 + 0.5)).ln_1p()
 }
 
-/// A chunk and its score.
+/// A chunk that a search found, with its score.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SearchHit {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk that was found.
     pub chunk_id: ChunkId,
     /// The score, 0 to 1; a higher score is better.
     pub score: f64,
@@ -203,7 +204,7 @@ pub struct SearchHit {
 /// The results of a search, best first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SearchResults {
-    /// The found chunks.
+    /// The found chunks with their scores.
     pub hits: Vec<SearchHit>,
     /// Whether some matching chunks were not ranked because of a limit.
     pub is_capped: bool,
@@ -222,8 +223,8 @@ impl SearchResults {
         self
     }
 
-    /// Combines the results of both searches by reciprocal rank fusion. `vector_weight` is the weight of vector
-    /// search. Scores are scaled so that a chunk that is first in both searches has the score one.
+    /// Combines the results of a text search and a vector search by reciprocal rank fusion. `vector_weight` is the
+    /// weight of the vector search. A chunk that is first in both searches has the score one.
     #[must_use]
     pub fn fuse(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
@@ -242,13 +243,13 @@ impl SearchResults {
 /// A retrieved chunk with its text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievedChunk {
-    /// The identifier of the chunk.
+    /// The identifier of the chunk, as evidence records it.
     pub chunk_id: ChunkId,
-    /// The entry of the document that contains the chunk.
+    /// The stored entry of the document that contains the chunk.
     pub entry_id: DocumentEntryId,
-    /// The client-chosen identifier of the document, which citations contain.
+    /// The identifier that the client chose for the document; citations contain it.
     pub document_id: DocumentId,
-    /// The title of the document, if any.
+    /// The title of the document, if it has one.
     pub title: Option<String>,
     /// The index of the chunk within the document, from zero.
     pub index: u32,
@@ -256,22 +257,22 @@ pub struct RetrievedChunk {
     pub text: String,
     /// The checksum of the text.
     pub digest: Checksum,
-    /// The number of tokens.
+    /// The number of tokens of the chunk.
     pub tokens: u32,
-    /// The score, 0 to 1.
+    /// The score of the chunk, 0 to 1; a higher score is better.
     pub score: f64,
 }
 
-/// The maximum number of vectors that one query compares, for vectors with `dimensions`.
-/// [`MAX_COMPARED_BYTES`] and [`MAX_COMPARED_VECTORS`] limit this number.
+/// The maximum number of vectors with this number of dimensions that one query compares. Both [`MAX_COMPARED_BYTES`]
+/// and [`MAX_COMPARED_VECTORS`] limit it.
 #[must_use]
 pub fn max_compared_vectors(dimensions: usize) -> u32 {
     let bytes = dimensions.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(MAX_COMPARED_VECTORS, |vectors| vectors.min(MAX_COMPARED_VECTORS))
 }
 
-/// Selects the chunks with a sufficient score, up to the token limit. The first of them is selected whatever its
-/// length.
+/// Selects the chunks with a sufficient score until the token limit is reached. The first of these chunks is selected
+/// even if it alone exceeds the limit.
 #[must_use]
 pub fn select_chunks(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
     let mut tokens = 0_u32;

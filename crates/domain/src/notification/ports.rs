@@ -99,9 +99,13 @@ pub trait PreferenceStore: Send + Sync {
     /// Stores the preferences of a person in one scope.
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
     /// Finds the default profiles of the tenant's roles; `None` if an administrator never set any.
-    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
+    async fn find_default_profiles(&self, scope: TenantScope) -> Result<Option<DefaultPreferences>, StoreError>;
     /// Stores the default profiles of the tenant's roles.
-    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultPreferences>) -> Result<(), CommitError>;
+    async fn commit_default_profiles(
+        &self,
+        scope: TenantScope,
+        change: Change<DefaultPreferences>,
+    ) -> Result<(), CommitError>;
     /// Loads the notification settings of the tenant.
     async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError>;
     /// Lists the environments to which a workload is released, in alphabetical order.

@@ -4,26 +4,26 @@ use super::{BuiltinTool, SideEffect};
 use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
-/// The prefix of the tool names of workloads.
+/// The prefix of the names of workload tools.
 const WORKLOAD_TOOL_PREFIX: &str = "run_";
 
-/// The description of a tool for agents.
+/// The description of a tool that agents receive.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDescription {
-    /// The name of the tool.
+    /// The name by which agents call the tool.
     pub name: String,
-    /// The title for people.
+    /// The title of the tool, for people.
     pub title: String,
-    /// The description for models.
+    /// The description of the tool, for models.
     pub description: String,
-    /// The JSON Schema (2020-12) of the arguments.
+    /// The JSON Schema (2020-12) of the tool's arguments.
     pub input_schema: Value,
-    /// The side effect of the tool.
+    /// The effect of the tool on the state of the system.
     pub effect: SideEffect,
 }
 
 impl BuiltinTool {
-    /// The description of the tool.
+    /// The description of the built-in tool that agents receive.
     #[must_use]
     pub fn description(self) -> ToolDescription {
         let (title, description) = match self {
@@ -53,15 +53,15 @@ impl BuiltinTool {
     }
 }
 
-/// The description of a workload's own tool; `None` for a workload without an input form. The arguments are the
-/// fields of the form.
+/// The description of a workload's own tool; `None` for a workload without an input form. The arguments of the tool are
+/// the fields of the form.
 #[must_use]
 pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
     let text = if interface.description().is_empty() { &workload.description } else { interface.description() };
     let description = if text.is_empty() { format!("Runs the workload {}.", workload.slug) } else { text.to_owned() };
     Some(ToolDescription {
-        // Slugs contain no underscores, so two workloads never have the same tool name.
+        // Slugs contain no underscores, so the names of two workloads' tools are never equal.
         name: format!("{WORKLOAD_TOOL_PREFIX}{}", workload.slug.as_str().replace('-', "_")),
         title: format!("{} ({})", workload.name, workload.slug),
         description,
@@ -70,7 +70,7 @@ pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     })
 }
 
-/// The slug of the workload to which a tool name refers; `None` for any other name.
+/// The slug of the workload whose tool has this name; `None` for any other name.
 #[must_use]
 pub fn workload_slug_of_tool_name(name: &str) -> Option<Slug> {
     let name = name.strip_prefix(WORKLOAD_TOOL_PREFIX).filter(|name| !name.contains('-'))?;

@@ -14,25 +14,25 @@ use uuid::Uuid;
 pub enum OfferedToolCall {
     /// Runs a workload through the workload's own tool.
     Workload {
-        /// The slug of the workload.
+        /// The slug of the workload to run, from the name of the tool.
         workload: Slug,
         /// The environment whose active release serves the run.
         environment: Slug,
         /// The values of the fields in the workload's input form.
         inputs: Map<String, Value>,
     },
-    /// Runs a workload, whether it has an input form or not.
+    /// Runs a workload through the built-in tool, which does not require an input form.
     ExecuteFlow {
-        /// The slug of the workload.
+        /// The slug of the workload to run.
         workload: Slug,
         /// The environment whose active release serves the run.
         environment: Slug,
-        /// The inputs of the run by name.
+        /// The inputs of the run, by name.
         inputs: Map<String, Value>,
     },
     /// Searches a knowledge base.
     QueryKnowledgeBase {
-        /// The slug of the knowledge base.
+        /// The slug of the knowledge base to search.
         knowledge_base: Slug,
         /// The text of the query.
         query: String,
@@ -45,17 +45,17 @@ pub enum OfferedToolCall {
     InspectEvidence {
         /// The identifier of the run.
         execution: ExecutionId,
-        /// The form in which evidence is returned.
+        /// The form of the evidence in the response.
         format: EvidenceFormat,
     },
 }
 
-/// The form in which evidence is returned.
+/// The form of evidence in the response of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvidenceFormat {
-    /// As sections.
+    /// Sections, such as decisions and steps.
     Flat,
-    /// As a graph of nodes and edges.
+    /// A graph of nodes and edges.
     Graph,
 }
 
@@ -104,7 +104,7 @@ fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Parses a slug. Although the schema has checked its pattern, the slug may be reserved.
+/// Parses a slug. The schema has already checked its form, but the slug may still be reserved.
 fn parse_slug(arguments: &Map<String, Value>, name: &str) -> Result<Slug, Vec<ContentProblem>> {
     Slug::parse(text_argument(arguments, name))
         .map_err(|refusal| vec![ContentProblem::new(format!("/{name}"), refusal.code(), refusal.to_string())])

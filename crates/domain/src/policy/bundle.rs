@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 pub(super) const MAX_RULES: usize = 200;
 /// The maximum number of tests of a bundle.
 pub(super) const MAX_TESTS: usize = 100;
-/// The maximum total steps of a bundle's tests. It is limited because the request that creates the version waits
-/// for them.
+/// The maximum total number of evaluation steps of a bundle's tests. It is limited, because the request that creates a
+/// version waits for the tests.
 pub(super) const MAX_TEST_STEPS: u64 = MAX_DECISION_STEPS;
 
-/// The part of the content that decisions need; the schema of the asset kind validates the remaining content.
+/// The part of the content that decisions need. The schema of the asset kind validates the rest.
 #[derive(Deserialize)]
 struct BundleContent {
     rules: Vec<RuleContent>,
@@ -44,7 +44,8 @@ pub(super) struct RuleContent {
 }
 
 impl CompiledPolicy {
-    /// Compiles the content of a bundle. Its tests run only when a version is created: see [`Self::run_tests`].
+    /// Compiles the content of a bundle. [`Self::run_tests`] runs its embedded tests, which only a new version
+    /// requires.
     ///
     /// # Errors
     /// Returns all problems: conditions that do not compile or are too costly, unknown obligations, and repeated
@@ -62,10 +63,10 @@ impl CompiledPolicy {
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
     }
 
-    /// Runs the tests in the bundle's content.
+    /// Runs the tests that are embedded in the bundle's content.
     ///
     /// # Errors
-    /// Returns every failed test, or a problem if the tests exceed their total steps.
+    /// Returns every failed test, or a problem if the tests together exceed `MAX_TEST_STEPS`.
     pub fn run_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
@@ -84,7 +85,7 @@ impl CompiledPolicy {
 }
 
 impl CompiledPolicy {
-    /// The problems of the rules in a bundle that is otherwise invalid. All readable parts of each rule are
+    /// The problems of the rules in content that is invalid in other places. All readable parts of each rule are
     /// checked.
     pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
         let mut problems = Vec::new();
@@ -95,8 +96,8 @@ impl CompiledPolicy {
         problems
     }
 
-    /// The problems by checks that apply to new versions only: each condition must be able to yield a boolean, and
-    /// the tests must pass. Existing versions are exempt.
+    /// The problems that only new versions must not have: a condition that can never be a boolean, and a failing test.
+    /// Existing versions are exempt.
     #[must_use]
     pub fn new_version_problems(&self, content: &Value) -> Vec<ContentProblem> {
         let mut problems: Vec<ContentProblem> = never_boolean_problems(self.rules.iter().enumerate()).collect();
@@ -106,19 +107,19 @@ impl CompiledPolicy {
 }
 
 impl ConditionRefusal {
-    /// Reports the refusal as a problem of the condition in the rule at `pointer`.
+    /// Reports the refusal as a problem of the condition of the rule at `pointer`.
     fn at(self, pointer: &str) -> ContentProblem {
         ContentProblem::new(format!("{pointer}/condition"), self.code(), self.message())
     }
 }
 
-/// The readable parts of a rule.
+/// Those parts of a rule that are readable.
 struct RuleParts<'c> {
     id: Option<&'c str>,
     condition: Option<&'c str>,
     outcome: Option<Outcome>,
     reason_code: Option<&'c str>,
-    /// The obligations with their positions in the list; `None` if the rule has no such list.
+    /// Each obligation with its position in the list; `None` if the rule has no such list.
     obligations: Option<Vec<(usize, &'c str)>>,
 }
 
@@ -185,8 +186,8 @@ fn compile_rules(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) ->
     (rules, patterns)
 }
 
-/// Parses the obligations of a rule. They are required for the outcome `allow_with_obligations`, and forbidden
-/// otherwise.
+/// Parses the obligations of a rule. The outcome `allow_with_obligations` requires them; the other outcomes forbid
+/// them.
 fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
     let pointer = format!("{pointer}/obligations");
     match (parts.outcome, &parts.obligations) {
@@ -217,8 +218,7 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
     parsed
 }
 
-/// The problem of a failed test; `None` if the test passed. The message contains the test's name, so that the
-/// author can identify it.
+/// The problem of a failed test; `None` if the test passed. The message contains the name of the test, for the author.
 fn test_failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
     if test.differences(decision).is_empty() {
         return None;

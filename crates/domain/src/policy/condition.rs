@@ -1,7 +1,7 @@
-//! The conditions of rules: CEL expressions that are parsed and limited when the version is created.
+//! The conditions of rules: CEL expressions that are parsed and limited when a version is created.
 //!
-//! The CEL interpreter has no step budget. Therefore this module refuses all constructs that could be costly: long
-//! sources, deep or wide expressions, nested loops, and unknown names.
+//! The CEL interpreter has no limit on evaluation steps. This module therefore refuses all constructs that could be
+//! costly: long sources, deep or wide expressions, nested loops, and unknown names.
 
 mod parser_error_explanation;
 mod refusal;
@@ -29,13 +29,13 @@ pub(super) const MAX_SOURCE_BYTES: usize = 4 << 10;
 pub(super) const MAX_DEPTH: usize = 32;
 /// The maximum number of nodes of an expression, including the expansion of macros.
 pub(super) const MAX_NODES: usize = 500;
-/// The maximum number of macros that may enclose a macro.
+/// The maximum number of macros that may enclose a macro such as `exists`.
 pub(super) const MAX_MACRO_NESTING: usize = 1;
-/// The maximum number of tokens of a source. A longer source would exceed another limit as well.
+/// The maximum number of tokens of a source. A source with more tokens would exceed another limit anyway.
 const MAX_TOKENS: usize = 1_500;
 
-/// The functions that a condition may call, as `name(...)` and as `value.name(...)`. An unknown function would
-/// fail in every run, so it is refused.
+/// The functions that a condition may call as `name(...)`; `MEMBER_FUNCTIONS` lists those for `value.name(...)`. An
+/// unknown function is refused, because it would fail in every run.
 const GLOBAL_FUNCTIONS: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
 const MEMBER_FUNCTIONS: [&str; 15] = [
     "matches",
@@ -54,7 +54,7 @@ const MEMBER_FUNCTIONS: [&str; 15] = [
     "getSeconds",
     "getMilliseconds",
 ];
-/// The permitted operators, by their names in the parser.
+/// The permitted operators, by the names that the parser gives them.
 const OPERATORS: [&str; 19] = [
     "_?_:_",
     "_&&_",
@@ -77,23 +77,23 @@ const OPERATORS: [&str; 19] = [
     "@not_strictly_false",
 ];
 
-/// The operators and functions that return a number, text, time or list, and therefore never a boolean.
+/// The operators and functions whose result is a number, text, time or list, and therefore no boolean.
 const NON_BOOLEAN_FUNCTIONS: [&str; 13] =
     ["_-_", "_+_", "_*_", "_/_", "_%_", "-_", "size", "int", "uint", "double", "string", "timestamp", "duration"];
 
 /// The condition of a rule.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Condition {
-    /// The constant condition `always`.
+    /// The constant `always`, which holds in every run.
     Always,
-    /// The constant condition `never`.
+    /// The constant `never`, which holds in no run.
     Never,
     /// A CEL expression.
     Expression(Box<IdedExpr>),
 }
 
 impl Condition {
-    /// The names of the variables that the condition reads, including the loop variables of macros.
+    /// The names of all variables in the condition, including the loop variables of macros.
     pub(super) fn variables(&self) -> Vec<String> {
         match self {
             Self::Always | Self::Never => Vec::new(),
@@ -105,7 +105,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Compiles a source within all limits, and adds its patterns to the patterns of the bundle.
+    /// Compiles the source of a condition within all limits, and adds its patterns to those of the bundle.
     pub(super) fn compile(source: &str, patterns: &mut Patterns) -> Result<Self, ConditionRefusal> {
         match source.trim() {
             "always" => return Ok(Self::Always),
@@ -121,7 +121,7 @@ impl Condition {
         let expression = parsed.map_err(|errors| syntax(source, &errors))?;
         let mut walk = ExpressionWalk { source, patterns, nodes: 0, macro_variables: Vec::new() };
         walk.visit(&expression, 1, 0)?;
-        // The estimate assumes one step per byte for patterns, because existing versions use slow patterns on
+        // For patterns, this estimate assumes one step for each byte, because existing versions use slow patterns on
         // short texts.
         if cost::estimate_steps(&expression, DataSize::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
             return Err(ConditionRefusal::TooCostly);
@@ -131,7 +131,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Whether no evaluation can yield a boolean. Such a condition would fail, and thereby deny, in every run.
+    /// Whether no evaluation can yield a boolean. Such a condition would fail in every run, and thereby deny it.
     pub(super) fn is_never_boolean(&self) -> bool {
         match self {
             Self::Always | Self::Never => false,
@@ -148,13 +148,13 @@ impl Condition {
     }
 }
 
-/// Whether the form of an expression proves that it never yields a boolean. The depth of the expression bounds the
-/// recursion.
+/// Whether the form of an expression proves that it never yields a boolean. The recursion is bounded by the depth of
+/// the expression.
 fn is_never_boolean(node: &IdedExpr) -> bool {
     match &node.expr {
         Expr::Literal(LiteralValue::Boolean(_)) | Expr::Ident(_) => false,
         Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => true,
-        // The fields of records are texts and lists, but the fields of inputs can have any type.
+        // The fields of records such as `actor` are texts and lists. The fields of inputs can have any type.
         Expr::Select(select) => {
             !select.test && matches!(&select.operand.expr, Expr::Ident(name) if variables::is_record(name))
         }
@@ -164,8 +164,8 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
             ("_&&_" | "_||_", [left, right]) => is_never_boolean(left) && is_never_boolean(right),
             (name, _) => NON_BOOLEAN_FUNCTIONS.contains(&name) || name.starts_with("get"),
         },
-        // `map` and `filter` accumulate a list, `all` and `exists` start with a boolean, and `exists_one` ends
-        // with a comparison.
+        // The result of `map` and `filter` is a list, and that of `all` and `exists` a boolean, as their initial
+        // accumulators show. `exists_one` ends with a comparison.
         Expr::Comprehension(comprehension) => {
             let returns_accumulator = matches!(comprehension.result.expr, Expr::Ident(_));
             is_never_boolean(if returns_accumulator { &comprehension.accu_init } else { &comprehension.result })
@@ -186,8 +186,8 @@ fn syntax(source: &str, errors: &cel::ParseErrors) -> ConditionRefusal {
     ConditionRefusal::Syntax { line, column, explanation }
 }
 
-/// Limits the number of conditionals and tokens before parsing. The parser does not count its recursion into
-/// conditionals, and copies call arguments at every level.
+/// Limits the number of conditionals (`?:`) and of tokens before parsing. The parser does not count its recursion into
+/// conditionals, and copies the arguments of calls at every level.
 fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     let mut lexer = Lexer::new(source);
     let mut conditionals = 0_usize;
@@ -206,7 +206,7 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     Err(ConditionRefusal::TooManyNodes)
 }
 
-/// The operator between the clauses of a condition.
+/// The operator that connects the clauses of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LogicalOperator {
     /// All clauses must hold.
@@ -216,7 +216,7 @@ pub(super) enum LogicalOperator {
 }
 
 impl LogicalOperator {
-    /// The operator in CEL.
+    /// The operator as CEL spells it.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::And => "&&",
@@ -225,8 +225,8 @@ impl LogicalOperator {
     }
 }
 
-/// Splits a condition at its outermost `||`, or at its outermost `&&` if it has no `||`. Conditionals (`?:`) are
-/// not split.
+/// Splits a condition at its outermost `||` operators or, without any, at its outermost `&&` operators. Conditionals
+/// (`?:`) are not split.
 pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>) {
     let mut lexer = Lexer::new(source);
     let (mut depth, mut conjunctions, mut disjunctions) = (0_usize, Vec::new(), Vec::new());
@@ -259,13 +259,13 @@ pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>
     (operator, clauses.collect())
 }
 
-/// Whether the token ends the stream. A lexical error ends it too, because the parser reports the error with its
+/// Whether reading tokens ends here. A lexical error ends it too, because the parser reports that error with its
 /// position.
 fn is_end_token(kind: TokenKind) -> bool {
     kind == TokenKind::TokEnd || kind == TokenKind::TokError
 }
 
-/// The line and column of the first identifier with this name.
+/// The line and column of the first identifier with this name in the source.
 fn position(source: &str, name: &str) -> (usize, usize) {
     let mut lexer = Lexer::new(source);
     for _ in 0..MAX_TOKENS {
@@ -284,7 +284,7 @@ fn position(source: &str, name: &str) -> (usize, usize) {
     (1, 1)
 }
 
-/// A walk over an expression that checks all limits. It tracks the macro variables in scope.
+/// A walk over an expression that checks all limits. It tracks the loop variables of the macros around a node.
 struct ExpressionWalk<'e> {
     source: &'e str,
     patterns: &'e mut Patterns,
@@ -335,7 +335,7 @@ impl<'e> ExpressionWalk<'e> {
                 if macros > MAX_MACRO_NESTING {
                     return Err(ConditionRefusal::NestedMacros);
                 }
-                // A macro variable that shadows a root variable would make the field checks ambiguous.
+                // A loop variable with the name of a root variable would make the checks of fields ambiguous.
                 if comprehension.iter_var2.is_some() || variables::is_root_variable(&comprehension.iter_var) {
                     return Err(ConditionRefusal::Unsupported);
                 }
@@ -351,8 +351,8 @@ impl<'e> ExpressionWalk<'e> {
         }
     }
 
-    /// Checks a bare variable. A macro variable is allowed, and a root variable unless it is a record. Records
-    /// must be read field by field, so that the fields on which a rule depends are known.
+    /// Checks a variable that is read without a field. Loop variables are allowed, and root variables that are not
+    /// records. Records must be read field by field, so that the fields on which a rule depends are known.
     fn variable(&self, name: &str) -> Result<(), ConditionRefusal> {
         if name.starts_with('@') || self.macro_variables.contains(&name) {
             return Ok(());
@@ -367,7 +367,7 @@ impl<'e> ExpressionWalk<'e> {
         Ok(())
     }
 
-    /// The fields that may be selected from `operand`; `None` if any field is allowed.
+    /// The fields that a condition may select from `operand`; `None` if it may select any field.
     fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
         if let Expr::Ident(name) = &operand.expr {
             return if self.macro_variables.contains(&name.as_str()) {
@@ -376,7 +376,7 @@ impl<'e> ExpressionWalk<'e> {
                 variables::fields_of_variable(name)
             };
         }
-        // The field of a record is a text or a list, from which no field can be selected.
+        // The operand is a field of a record, that is, a text or a list. No field can be selected from it.
         let Expr::Select(select) = &operand.expr else { return None };
         self.is_record(&select.operand).then_some(&[])
     }
@@ -385,7 +385,7 @@ impl<'e> ExpressionWalk<'e> {
         matches!(&node.expr, Expr::Ident(name) if !self.macro_variables.contains(&name.as_str()) && variables::is_record(name))
     }
 
-    /// Visits the operand of a field selection. Only in this place may a record occur without a field.
+    /// Visits the operand of a field selection. A record may occur without a field only here.
     fn operand(&mut self, operand: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
         if self.is_record(operand) {
             self.nodes += 1;
@@ -412,7 +412,7 @@ impl<'e> ExpressionWalk<'e> {
         self.visit(key, depth + 1, macros)
     }
 
-    /// Compiles the pattern of a `matches` call. The pattern must be a literal, so that it is compiled once and
+    /// Compiles the pattern of a `matches` call. The pattern must be a literal, so that it is compiled only once and
     /// its cost is known.
     fn pattern(&mut self, arguments: &[IdedExpr]) -> Result<(), ConditionRefusal> {
         let [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] = arguments else {

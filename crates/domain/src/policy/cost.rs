@@ -1,8 +1,8 @@
-//! A static upper bound of the evaluation steps of an expression, for data of a given size.
+//! An upper bound of the evaluation steps of an expression for data of a given size, computed without evaluation.
 //!
 //! The estimate visits the expression once and rounds up. It assumes that each loop iterates over the largest
-//! collection, and that each text is the largest text. A step is approximately the visit of a node or the
-//! comparison of 32 bytes.
+//! collection, and that each text is the largest text. One step is approximately the visit of a node, or the comparison
+//! of 32 bytes.
 
 use super::pattern::Patterns;
 use cel::{
@@ -10,10 +10,10 @@ use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue},
 };
 
-/// The maximum estimated steps of a condition for data of the assumed size. It is checked when the version is
-/// created.
+/// The maximum estimated steps of a condition for data of the assumed size. A new version with a more costly condition
+/// is refused.
 pub(super) const MAX_ESTIMATED_STEPS: u64 = 500_000;
-/// The number of text bytes that are processed in one step.
+/// The number of text bytes that one step processes.
 const BYTES_PER_STEP: u64 = 32;
 
 /// The size of the data that an expression evaluates.
@@ -26,7 +26,7 @@ pub(super) struct DataSize {
 }
 
 impl DataSize {
-    /// The data size that is assumed when a version is created: a form with a hundred fields, or a page of text.
+    /// The data size that the check of a new version assumes: a form with a hundred fields, or a page of text.
     pub(super) const ASSUMED: Self = Self { values: 100, bytes: 4_096 };
 
     fn to_size(self) -> Size {
@@ -34,7 +34,7 @@ impl DataSize {
     }
 }
 
-/// The size of a value: the number of its loop iterations, and the cost to compare or copy it.
+/// The size of a value: the number of iterations of a loop over it, and the cost of comparing or copying it.
 #[derive(Clone, Copy)]
 struct Size {
     items: u64,
@@ -55,14 +55,14 @@ struct Estimate {
     size: Size,
 }
 
-/// The maximum steps to evaluate `expression` for data of this size. A search costs the weight of its pattern for
-/// each byte; an unknown pattern costs one step for each byte.
+/// The maximum number of steps to evaluate `expression` for data of this size. A search costs the weight of its pattern
+/// for each byte; an unknown pattern costs one step for each byte.
 pub(super) fn estimate_steps(expression: &IdedExpr, data: DataSize, patterns: &Patterns) -> u64 {
     Estimator { data: data.to_size(), patterns, loop_variables: Vec::new() }.estimate(expression).steps
 }
 
-/// Computes the estimate. INVARIANT: the recursion is bounded, because expressions are within the maximum depth of
-/// a condition.
+/// Computes the estimate. INVARIANT: the recursion is bounded, because expressions have at most the maximum depth of a
+/// condition.
 struct Estimator<'e> {
     data: Size,
     patterns: &'e Patterns,
@@ -100,8 +100,8 @@ impl<'e> Estimator<'e> {
         binding.map_or(self.data, |(_, size)| *size)
     }
 
-    /// Estimates a collection literal. Its construction copies the parts, and a loop can iterate over the
-    /// collection or over one of its parts.
+    /// Estimates a collection literal. Creating it copies its parts, and a loop can iterate over the collection or over
+    /// one of its parts.
     fn collection(&mut self, parts: &[&'e IdedExpr]) -> Estimate {
         let mut largest = 0_u64;
         let mut collection = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
@@ -140,7 +140,7 @@ impl<'e> Estimator<'e> {
         Estimate { steps: operand_steps.saturating_add(own_steps), size }
     }
 
-    /// The steps for each byte of the text in a `matches` call.
+    /// The steps that a `matches` call needs for each byte of its text.
     fn pattern_weight(&self, arguments: &[IdedExpr]) -> u64 {
         match arguments {
             [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => {
@@ -155,9 +155,8 @@ impl<'e> Estimator<'e> {
         let start = self.estimate(&comprehension.accu_init);
         // The accumulator is extended in place, so an iteration costs only the added item.
         self.loop_variables.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
-        // An item can be any collection of the data, but the items together have the weight of the whole range.
-        // Steps grow at most linearly with the weight, so calculating with the average weight is exact enough for
-        // the sum.
+        // Each item can itself be any collection of the data, but all items together have the weight of the whole
+        // range. The average weight suffices for the sum, because steps grow at most linearly with the weight.
         let weight = range.size.weight.div_ceil(range.size.items.max(1));
         let item = Size { items: range.size.items.max(self.data.items), weight };
         self.loop_variables.push((&comprehension.iter_var, item));

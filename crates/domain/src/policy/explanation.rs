@@ -1,11 +1,10 @@
 //! Explains a decision rule by rule: which clauses of each condition hold, do not hold, or cannot be evaluated.
 //!
-//! A condition is split only at its outermost operators, so that each clause is a complete expression of the
-//! source.
+//! A condition is split only at its outermost operators, so that each clause is a complete expression of the source.
 //!
-//! All rules together may use the steps of one decision, and all clauses together the same number again. Patterns
-//! are compiled once for the bundle, and the input is converted once for rules and once for clauses. Therefore an
-//! explanation takes about three times as long as its decision.
+//! All rules together may use the steps of one decision, and all clauses together the same number again. Patterns are
+//! compiled once for the bundle. The input is converted twice: once for rules, and once for clauses. An explanation
+//! therefore takes about three times as long as its decision.
 
 use super::{
     CompiledPolicy, Evaluator, Outcome, PolicyDecision, Rule,
@@ -23,19 +22,19 @@ use serde_json::Value;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionResult {
-    /// The condition is true.
+    /// The condition or clause is true.
     Yes,
-    /// The condition is false.
+    /// The condition or clause is false.
     No,
-    /// The condition cannot be evaluated.
+    /// The condition or clause cannot be evaluated.
     Failed,
 }
 
 impl ConditionResult {
-    /// Every result.
+    /// Every result, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Yes, Self::No, Self::Failed];
 
-    /// The wire form.
+    /// The wire form, such as `yes`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,25 +48,25 @@ impl ConditionResult {
 /// A clause of a condition, with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClauseExplanation {
-    /// The source of the clause.
+    /// The clause as the source of the condition spells it.
     pub source: String,
-    /// Whether the clause holds.
+    /// Whether the clause holds for the input.
     pub holds: ConditionResult,
     /// The name of the field that the clause reads and the input lacks, if the clause failed for this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_field: Option<String>,
 }
 
-/// A rule with the result of its condition.
+/// A rule, with the result of its condition and of each clause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RuleExplanation {
     /// The identifier of the rule.
     pub rule: String,
-    /// Whether the condition holds.
+    /// Whether the condition holds for the input.
     pub holds: ConditionResult,
-    /// The outcome of the rule if its condition holds.
+    /// The outcome that the rule has if its condition holds.
     pub outcome: Outcome,
-    /// The reason code of the rule.
+    /// The reason code that the rule gives to a decision.
     pub reason_code: String,
     /// The operator between the clauses, `&&` or `||`; `None` for a condition with a single clause.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,26 +78,26 @@ pub struct RuleExplanation {
 /// A decision with its explanation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DecisionExplanation {
-    /// The decision to explain.
+    /// The decision that is explained.
     pub decision: PolicyDecision,
     /// The rules, in bundle order.
     pub rules: Vec<RuleExplanation>,
 }
 
-/// The reason why a decision cannot be explained.
+/// The reason why no decision can be made and explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExplanationRefusal {
-    /// The bundle does not compile.
+    /// The bundle does not compile, because of these problems.
     Bundle(Vec<ContentProblem>),
     /// The input has an unknown field, or a value that has no canonical form.
     Input,
 }
 
 impl CompiledPolicy {
-    /// Decides for an input that has the form of a scenario's `input`, and explains the decision.
+    /// Decides for an input in the form of a scenario's `input`, and explains the decision.
     ///
     /// # Errors
-    /// If the content is not a valid bundle, or the input is invalid.
+    /// When the content is not a valid bundle, or the input is invalid.
     pub fn explain(content: &Value, input: &Value) -> Result<DecisionExplanation, ExplanationRefusal> {
         let policy = Self::compile(content).map_err(ExplanationRefusal::Bundle)?;
         // Serde would also accept a list in place of the struct, so the type is checked first.
@@ -134,9 +133,9 @@ fn explain_rule(rule: &Rule, holds: ConditionResult, source: &str, clauses: &mut
 }
 
 fn explain_clause(source: &str, clauses: &mut Evaluator<'_>) -> ClauseExplanation {
-    // The compilation of the rule has already added the patterns of its clauses.
+    // The patterns of the rule include those of its clauses, so compiling a clause adds none.
     let mut patterns = clauses.policy.patterns.clone();
-    // A clause of a valid condition always compiles, because each limit was checked for the whole condition.
+    // Each limit was checked for the whole condition, so each of its clauses compiles.
     let Ok(condition) = Condition::compile(source, &mut patterns) else {
         return ClauseExplanation { source: source.to_owned(), holds: ConditionResult::Failed, missing_field: None };
     };
@@ -229,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Without a shared limit, a bundle could take minutes: 200 rules with hundreds of clauses, each with the
-    /// steps of a decision.
+    /// 200 rules can have hundreds of clauses, each with the steps of a decision. Without a shared limit, an
+    /// explanation could take minutes.
     #[test]
     fn rules_and_clauses_share_the_steps_of_a_decision() {
         let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";

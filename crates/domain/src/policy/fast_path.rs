@@ -1,13 +1,13 @@
-//! The fast path for simple conditions. Such conditions compare data of the run with literals, combined with `&&`,
-//! `||` and `!`. They are evaluated without the CEL interpreter.
+//! The fast path for simple conditions, which are evaluated without the CEL interpreter. Such a condition compares data
+//! of the run with literals, and combines the comparisons with `&&`, `||` and `!`.
 //!
-//! Most rules have this form, and the interpreter needs a dozen allocations for each rule. The fast path returns a
-//! result only if both operands exist and have the same type. In all other cases (missing inputs, nulls, mixed
-//! number types) the interpreter evaluates the whole condition, so that CEL semantics remain authoritative. A test
-//! compares the results of both paths.
+//! Most rules have this form, and the interpreter makes a dozen allocations for each rule. The fast path returns a
+//! result only if both operands exist and have the same type. In all other cases (missing inputs, nulls, mixed number
+//! types), the interpreter evaluates the whole condition, so that CEL semantics remain authoritative. A test compares
+//! the results of the fast path and the interpreter.
 //!
-//! The source limits the work: one operand of each comparison is a literal, and a comparison ends with the shorter
-//! operand.
+//! The length of the source limits the work: one operand of each comparison is a literal, and a comparison ends with
+//! the shorter operand.
 
 use super::{PolicyInput, condition::Condition};
 use cel::{
@@ -84,7 +84,7 @@ impl Comparison {
         }
     }
 
-    /// The operator that is equivalent after the operands are exchanged.
+    /// The equivalent operator for exchanged operands.
     const fn swapped(self) -> Self {
         match self {
             Self::Equal => Self::Equal,
@@ -109,7 +109,7 @@ impl Comparison {
 }
 
 impl FastPath {
-    /// Converts a condition to its fast-path form; `None` if it has no such form.
+    /// Converts a condition to its fast-path form; `None` if the condition is not simple enough.
     pub(super) fn compile(condition: &Condition) -> Option<Self> {
         match condition {
             Condition::Always | Condition::Never => None,
@@ -186,8 +186,8 @@ impl FastPath {
 }
 
 impl FastPath {
-    /// Whether the fast path returns a result for every run: it compares only texts that are always present, and
-    /// only with text literals.
+    /// Whether the fast path returns a result for every run. This is the case if it compares only texts that every run
+    /// has, and only with text literals.
     pub(super) fn is_total(&self) -> bool {
         match self {
             Self::And(left, right) | Self::Or(left, right) => left.is_total() && right.is_total(),
@@ -217,7 +217,7 @@ fn parse_operand(node: &IdedExpr) -> Option<Operand> {
     let (mut fields, mut node) = (Vec::new(), node);
     loop {
         match &node.expr {
-            // `has(inputs.x)` is also represented as a selection, but only tests the field's presence.
+            // The test `has(inputs.x)` is also represented as a selection, but does not read the field's value.
             Expr::Select(select) if !select.test => {
                 fields.push(select.field.as_str());
                 node = &select.operand;
@@ -280,7 +280,7 @@ impl Operand {
         match value {
             Value::String(text) => Some(OperandValue::Text(text)),
             Value::Bool(truth) => Some(OperandValue::Bool(*truth)),
-            // The interpreter has three number types. Unsigned integers are left to the interpreter.
+            // The interpreter has three number types. Numbers beyond `i64` are left to it.
             Value::Number(number) => match number.as_i64() {
                 Some(whole) => Some(OperandValue::Int(whole)),
                 None if number.is_u64() => None,
@@ -309,7 +309,7 @@ impl BuiltinText {
 }
 
 impl OperandValue<'_> {
-    /// Compares the value with a literal of the same type; `None` if the types differ.
+    /// Compares the value with a literal; `None` if their types differ.
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
             (OperandValue::Text(value), Literal::Text(literal)) => Some(value.cmp(literal.as_str())),

@@ -1,7 +1,7 @@
-//! The regular expressions of `matches`. They are compiled with the bundle, for linear time and bounded memory. A
+//! The regular expressions of `matches` calls. They are compiled with the bundle, for linear time and bounded memory. A
 //! search costs the weight of its pattern for each byte ([0080](../../../../docs/decisions/0080-pattern-cost.md)).
 //!
-//! Patterns must be literals. Therefore text of callers is never compiled as a pattern, and decisions compile no
+//! Patterns must be literals. Text of callers is therefore never compiled as a pattern, and decisions compile no
 //! patterns.
 
 use super::condition::ConditionRefusal;
@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 pub(super) const MAX_PATTERN: usize = 256;
 /// The maximum number of distinct patterns of a bundle.
 pub(super) const MAX_PATTERNS: usize = 50;
-/// The maximum memory of a compiled pattern in bytes. The next constant limits its lazy DFA cache.
+/// The maximum memory of a compiled pattern, in bytes; `MAX_CACHE_BYTES` limits its lazy DFA cache.
 const MAX_COMPILED_BYTES: usize = 64 << 10;
 const MAX_CACHE_BYTES: usize = 256 << 10;
 
@@ -29,7 +29,7 @@ struct Pattern {
     weight: u64,
 }
 
-/// Compares the sources only, because equal sources compile to equal patterns.
+/// Compares only the sources, because equal sources compile to equal patterns.
 impl PartialEq for Patterns {
     fn eq(&self, other: &Self) -> bool {
         self.0.keys().eq(other.0.keys())
@@ -52,8 +52,7 @@ impl Patterns {
         Ok(())
     }
 
-    /// The steps of a search with this pattern for each byte of text. It is 1 for a pattern that
-    /// the bundle does not contain.
+    /// The steps of a search with this pattern for each byte of text; 1 for a pattern that the bundle does not contain.
     pub(super) fn weight(&self, pattern: &str) -> u64 {
         self.0.get(pattern).map_or(1, |compiled| compiled.weight)
     }
@@ -63,7 +62,7 @@ impl Patterns {
         self.0.len().saturating_mul(MAX_COMPILED_BYTES + MAX_CACHE_BYTES)
     }
 
-    /// Makes `text.matches(pattern)` available in an evaluation, if any rule uses patterns.
+    /// Makes the function `matches` available in an evaluation, if any rule uses patterns.
     pub(super) fn register(&self, context: &mut Context<'_, '_>) {
         if self.0.is_empty() {
             return;
@@ -73,8 +72,7 @@ impl Patterns {
             Some(compiled) => Ok(compiled.regex.is_match(&text)),
             None => Err(ExecutionError::function_error("matches", "this pattern was not compiled with the bundle")),
         };
-        // The result can be ignored: without the function, conditions that call it fail, and a failed condition
-        // denies.
+        // The result can be ignored. Without the function, conditions that call it fail, and a failed condition denies.
         let _ = context.add_function("matches", matches);
     }
 }

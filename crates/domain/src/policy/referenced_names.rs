@@ -1,4 +1,4 @@
-//! The names that a condition reads: the inputs that it requires, and the field names that a failure may report.
+//! The names that a condition reads: the inputs that it requires, and the fields that a failure may name.
 
 use super::condition::Condition;
 use cel::{
@@ -7,14 +7,14 @@ use cel::{
 };
 use std::collections::BTreeSet;
 
-/// The CEL variable that contains the inputs of a run.
+/// The CEL variable with the inputs of a run.
 const INPUTS: &str = "inputs";
 /// The maximum length of a field name that a failure reports, in bytes.
 const MAX_NAME: usize = 128;
 
 impl Condition {
-    /// The inputs that the condition reads, as `inputs.x` or `inputs["x"]`, and whose presence it does not test. A
-    /// test is `has(inputs.x)` or `"x" in inputs` anywhere in the condition.
+    /// The inputs that the condition reads, as `inputs.x` or `inputs["x"]`, without testing that they exist. A test is
+    /// `has(inputs.x)` or `"x" in inputs` anywhere in the condition.
     pub(super) fn required_inputs(&self) -> BTreeSet<String> {
         let Self::Expression(expression) = self else { return BTreeSet::new() };
         let (mut read_names, mut tested_names) = (BTreeSet::new(), BTreeSet::new());
@@ -40,8 +40,8 @@ impl Condition {
         read_names.into_iter().filter(|name| !tested_names.contains(name)).collect()
     }
 
-    /// Whether the source of the condition contains the name of a field. Only such names are reported, because
-    /// other names are data of a run.
+    /// Whether the source of the condition contains this field name. Only such names are reported, because other names
+    /// are data of a run.
     pub(super) fn mentions_field(&self, name: &str) -> bool {
         let Self::Expression(expression) = self else { return false };
         let mut is_mentioned = false;
@@ -74,7 +74,7 @@ fn text_literal(node: &IdedExpr) -> Option<String> {
     Some(text.inner().to_owned())
 }
 
-/// Visits every node of an expression. The depth of the expression bounds the recursion.
+/// Visits every node of an expression. The recursion is bounded by the depth of the expression.
 fn walk(node: &IdedExpr, visit: &mut impl FnMut(&IdedExpr)) {
     visit(node);
     match &node.expr {

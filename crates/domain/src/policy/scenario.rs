@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
-/// A policy input with the expected decision.
+/// A policy input, with the decision that the policy is expected to make.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -20,7 +20,7 @@ pub struct Scenario {
     expect: Expectation,
 }
 
-/// The expected parts of a decision. A part that is omitted is not compared.
+/// The expected parts of a decision. An omitted part is not compared.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expectation {
@@ -32,7 +32,7 @@ struct Expectation {
     matched_rules: Option<BTreeSet<String>>,
 }
 
-/// The variables of the policy input. An omitted variable is empty.
+/// The variables of the policy input, as a scenario spells them. An omitted variable is empty.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ScenarioInput {
@@ -73,10 +73,11 @@ struct Release {
 }
 
 impl ScenarioInput {
-    /// Converts the scenario to a policy input, and passes it to a function.
+    /// Converts the scenario's input to a policy input, and passes it to `decide`.
     pub(super) fn with_policy_input<T>(&self, decide: impl FnOnce(&PolicyInput<'_>) -> T) -> T {
         let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = self;
-        // `5` and `5.0` are equal inputs in JSON but have different CEL types, so numbers are normalized.
+        // `5` and `5.0` are equal in JSON, but have different types in CEL. Whole numbers are therefore normalized to
+        // integers.
         let mut inputs = inputs.clone();
         inputs.values_mut().for_each(number::normalize_whole_numbers);
         let input = PolicyInput {
@@ -108,13 +109,13 @@ impl ScenarioInput {
 /// A part of a decision that a scenario can compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecisionPart {
-    /// The outcome.
+    /// The outcome of the decision.
     Outcome,
-    /// The reason code.
+    /// The reason code of the decision.
     ReasonCode,
-    /// The obligations.
+    /// The obligations that the decision imposes.
     Obligations,
-    /// The matching rules.
+    /// The rules whose conditions hold.
     MatchedRules,
 }
 
@@ -134,11 +135,11 @@ impl DecisionPart {
 /// A part of a decision that differs from the expected part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// The part that differs.
+    /// The part of the decision that differs.
     pub part: DecisionPart,
-    /// The expected value, as text.
+    /// The expected value of the part, as text.
     pub expected: String,
-    /// The decided value, as text.
+    /// The value of the part in the decision, as text.
     pub decided: String,
 }
 
@@ -150,20 +151,20 @@ impl Scenario {
         Self::deserialize(value).ok()
     }
 
-    /// The name of the scenario.
+    /// The name by which messages about the scenario identify it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The policy's decision for the scenario.
+    /// The decision of a policy about the scenario's input.
     #[must_use]
     pub fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
         self.decide_within(policy, &mut { MAX_DECISION_STEPS })
     }
 
-    /// Decides within the remaining steps, and subtracts the used steps. `remaining_steps` becomes 0 when the limit is
-    /// exceeded.
+    /// Decides within the remaining steps, and subtracts the steps that it used. If the limit is exceeded,
+    /// `remaining_steps` becomes 0.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, remaining_steps: &mut u64) -> PolicyDecision {
         let (decision, remaining) = self.input.with_policy_input(|input| policy.decide_within(input, *remaining_steps));
         *remaining_steps = remaining;

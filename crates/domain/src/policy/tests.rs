@@ -210,7 +210,7 @@ fn limits_patterns_to_linear_time_and_count() {
     assert_eq!(compile(json!(rules(pattern::MAX_PATTERNS + 1))).unwrap_err()[0].code, "policy_pattern");
     let same_pattern = vec![rule("r", "inputs.a.matches('a+')", "allow"), rule("s", "inputs.a.matches('a+')", "allow")];
     assert!(compile(json!(same_pattern)).is_ok());
-    // A backtracking regex engine would not terminate in reasonable time.
+    // A backtracking regex engine would not finish this search in reasonable time.
     let hostile = json!({"text": format!("{}!", "a".repeat(20_000))});
     assert_eq!(holds("inputs.text.matches('^(a+)+$')", hostile), "no");
     assert_eq!(holds("inputs.text.matches('a')", json!({"text": 1})), "error");
@@ -219,23 +219,23 @@ fn limits_patterns_to_linear_time_and_count() {
 
 #[test]
 fn slow_pattern_exhausts_steps_of_decision() {
-    // Each byte visits 802 states, so 20,000 bytes take 8 million steps.
+    // The pattern visits 802 states for each byte, so 20,000 bytes exceed the steps of a decision.
     let slow = "inputs.text.matches('1[01]{0,400}[2-9a-z]')";
     assert_eq!(holds(slow, json!({"text": "01".repeat(500)})), "no");
     assert_eq!(holds(slow, json!({"text": "01".repeat(10_000)})), "error");
     let many_texts = "inputs.texts.exists(text, text.matches('1[01]{0,400}[2-9a-z]'))";
     assert_eq!(holds(many_texts, json!({"texts": vec!["01".repeat(50); 10]})), "no");
     assert_eq!(holds(many_texts, json!({"texts": vec!["01".repeat(50); 200]})), "error");
-    // An allow rule does not override a failed rule.
+    // A failed rule denies the run even if an allow rule matches.
     let rules = json!([rule("slow", slow, "deny"), rule("all", "always", "allow")]);
     let decision = decide(rules.clone(), json!({"text": "01".repeat(10_000)}));
     assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
-    // Patterns with low weight can search long texts.
+    // Patterns with low weight can search long texts within the steps.
     for light in ["^[01]{0,100}$", "2$", "[2-9]+@"] {
         assert_eq!(holds(&format!("inputs.text.matches('{light}')"), json!({"text": "01".repeat(500_000)})), "no");
     }
 
-    // The embedded tests of a bundle reach the same decision.
+    // The embedded tests of a bundle have the same limit and reach the same decision.
     let test =
         json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
     let offline = Scenario::parse(&test).unwrap().decide(&compile(rules).unwrap());
@@ -280,7 +280,7 @@ fn reports_all_bundle_problems_at_once() {
     assert_eq!(compile(json!(vec![rule("a", "always", "allow"); 201])).unwrap_err()[0].code, "out_of_bounds");
 }
 
-/// Compiles a new bundle and runs its tests.
+/// Compiles the content of a new bundle, and runs its tests.
 fn compile_and_test(content: &Value) -> Result<(), Vec<ContentProblem>> {
     CompiledPolicy::compile(content)?.run_tests(content)
 }
@@ -377,7 +377,7 @@ fn decision_names_failed_rules_and_absent_fields() {
     assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
     let expected = [failed("absent", Some("ticket")), failed("typed", None), failed("dynamic", None)];
     assert_eq!(decision.failed_rules, expected, "values of the caller are no names");
-    // If a matching rule denies, the decision reports no failed rules.
+    // The decision of a matching deny rule reports no failed rules.
     let mut with_denial = rules.as_array().unwrap().clone();
     with_denial.push(rule("no", "true", "deny"));
     assert!(decide(Value::Array(with_denial), inputs).failed_rules.is_empty());

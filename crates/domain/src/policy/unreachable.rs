@@ -1,10 +1,10 @@
 //! Finds rules that can never affect a decision, as far as the form of their conditions proves it.
 //!
-//! A rule is unreachable if decisions without it have the same outcome, reason and obligations, within the step
-//! limit. There are two cases. Either the condition of the rule never holds, or another rule takes precedence in
-//! [`CompiledPolicy::decide`] whenever it holds. A failed condition denies the run. Therefore a rule is not
-//! unreachable if its condition can fail in a run in which the other rule has no effect. Conditions are compared by
-//! form, so each report is certain, but not every unreachable rule is reported.
+//! A rule is unreachable if decisions without it have the same outcome, reason and obligations, within the step limit.
+//! Either its condition never holds, or another rule takes precedence in [`CompiledPolicy::decide`] whenever it holds.
+//! A failed condition denies the run. A rule is therefore not unreachable if its condition can fail in a run in which
+//! the other rule has no effect. Conditions are compared by form only, so each report is certain, but not every
+//! unreachable rule is reported.
 
 use super::{CompiledPolicy, Outcome, Rule, condition::Condition, fast_path::FastPath};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub enum Unreachable {
 }
 
 impl CompiledPolicy {
-    /// The identifier of each rule in bundle order, with the reason if the rule is unreachable.
+    /// The identifier of each rule in bundle order, with a reason if the rule is unreachable.
     #[must_use]
     pub fn unreachable_rules(&self) -> Vec<(&str, Option<Unreachable>)> {
         let results = self.rules.iter().enumerate().map(|(index, rule)| {
@@ -40,11 +40,11 @@ impl CompiledPolicy {
 }
 
 impl Rule {
-    /// Whether this rule adds nothing to a decision in which the other rule matches.
+    /// Whether this rule adds nothing to a decision for which the other rule matches too.
     fn yields_to(&self, other: &Self, is_earlier: bool) -> bool {
         match other.outcome.cmp(&self.outcome) {
             Ordering::Greater => true,
-            // If the outcomes are equal, the earlier rule determines the reason, and the obligations of both are
+            // With equal outcomes, the earlier rule determines the reason, and the obligations of both rules are
             // combined.
             Ordering::Equal => {
                 is_earlier && self.obligations.iter().all(|obligation| other.obligations.contains(obligation))
@@ -53,7 +53,8 @@ impl Rule {
         }
     }
 
-    /// Whether the other rule has an effect in every run in which this rule holds or fails.
+    /// Whether the other rule has an effect in every run in which this rule holds or fails, because it then matches or
+    /// fails too.
     fn is_covered_by(&self, other: &Self) -> bool {
         // Equal conditions hold and fail in the same runs.
         self.condition == other.condition
@@ -75,7 +76,7 @@ impl Condition {
         }
     }
 
-    /// Whether the evaluation of the condition succeeds for every run.
+    /// Whether evaluating the condition succeeds in every run.
     fn never_fails(&self) -> bool {
         self.is_constantly(true)
             || self.is_constantly(false)
@@ -112,7 +113,7 @@ mod tests {
         CompiledPolicy::compile(&json!({ "rules": rules.collect::<Vec<Value>>() })).unwrap()
     }
 
-    /// The result for each rule: the identifier of the shadowing rule, `unreachable`, or an empty text.
+    /// The result for each rule: the identifier of the rule that shadows it, `unreachable`, or an empty text.
     fn unreachable_results(rules: &[RuleSpec]) -> Vec<String> {
         let describe = |(_, reason): (&str, Option<Unreachable>)| match reason {
             Some(Unreachable::Unreachable) => "unreachable".to_owned(),

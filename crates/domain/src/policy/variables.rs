@@ -16,18 +16,18 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// The maximum steps of a decision over all its conditions. When the steps are used up, the remaining conditions
-/// count as failed.
+/// The maximum number of steps of a decision, for all its conditions together. When they are used up, the remaining
+/// conditions count as failed.
 pub const MAX_DECISION_STEPS: u64 = 2_000_000;
 
 const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
 const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
 const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
 
-/// The names of the root variables, for messages.
+/// The names of all root variables, for messages.
 pub(super) const ROOT_VARIABLE_NAMES: &str = "actor, workload, release, inputs, environment, lane and now";
 
-/// Whether the name is the name of a root variable.
+/// Whether the name is that of a root variable.
 pub(super) fn is_root_variable(name: &str) -> bool {
     is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
 }
@@ -37,7 +37,7 @@ pub(super) fn is_record(name: &str) -> bool {
     matches!(name, "actor" | "workload" | "release")
 }
 
-/// The fields that a variable has: an empty list for a text or a time; `None` if any field may exist.
+/// The fields of a variable: an empty list for a text or a time; `None` if the variable may have any field.
 pub(super) fn fields_of_variable(name: &str) -> Option<&'static [&'static str]> {
     match name {
         "actor" => Some(&ACTOR),
@@ -48,7 +48,7 @@ pub(super) fn fields_of_variable(name: &str) -> Option<&'static [&'static str]> 
     }
 }
 
-/// The CEL standard library without optional values. It is built once and shared by all policies.
+/// The CEL standard library without optional values. It is created once, and all policies share it.
 static STANDARD: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::default().with_optional_support(false).with_stdlib()));
 
@@ -62,7 +62,7 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    /// Converts the values of the variables that the conditions read.
+    /// Converts the values of those variables that the conditions read.
     pub(super) fn new(input: &PolicyInput<'_>, names: &BTreeSet<String>, patterns: &Patterns, steps: u64) -> Self {
         let mut data = DataSize::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
@@ -89,7 +89,7 @@ impl Evaluation {
                 "lane" => text(input.lane, &mut data),
                 "now" => cel::Value::Timestamp(now_value(input)),
                 "inputs" => object(input.inputs, &mut data),
-                // The name of a loop variable, whose value the loop itself sets.
+                // This is the name of a loop variable, whose value the loop itself sets.
                 _ => continue,
             };
             context.add_variable_from_value(name.as_str(), value);
@@ -97,15 +97,15 @@ impl Evaluation {
         Self { context, patterns: patterns.clone(), data, steps_left: steps, is_exhausted: false }
     }
 
-    /// The remaining steps; zero after an expression exceeded them.
+    /// The steps that remain; zero after an expression exceeded them.
     pub(super) const fn steps_left(&self) -> u64 {
         if self.is_exhausted { 0 } else { self.steps_left }
     }
 
-    /// Evaluates whether the expression holds.
+    /// Evaluates whether the expression is true.
     ///
     /// # Errors
-    /// If the expression fails, is not boolean, or exceeds the remaining steps.
+    /// When the expression fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn try_evaluate(&mut self, expression: &IdedExpr) -> Result<bool, EvaluationError> {
         let Some(remaining) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
         else {
@@ -124,7 +124,7 @@ impl Evaluation {
 /// The reason why an expression yields no boolean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum EvaluationError {
-    /// The expression reads a field with this name, which the input does not have.
+    /// The expression reads a field with this name that the input does not have.
     MissingField(String),
     /// The types do not match, a function failed, or the steps are used up.
     Other,
@@ -163,8 +163,8 @@ fn object(members: &Map<String, Value>, data: &mut DataSize) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(map) })
 }
 
-/// Converts a JSON value. Whole numbers become `int`, so that arithmetic with integer literals works, and larger
-/// ones become `uint`.
+/// Converts a JSON value to a CEL value. Whole numbers become `int`, so that arithmetic with integer literals works;
+/// numbers that are too large for it become `uint`.
 fn value(json: &Value, data: &mut DataSize) -> cel::Value {
     match json {
         Value::Null => cel::Value::Null,

@@ -1,7 +1,7 @@
 //! Prompt composition: combines a template with the bodies of the assets that it includes.
 //!
-//! Composition parses each body once, and rendering never parses values. Therefore neither a body nor a value can
-//! become a token of the template that contains it.
+//! Composition parses each body once, and rendering does not parse values. A body or a value can therefore not become a
+//! token of the template that contains it.
 
 use super::{
     IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableType,
@@ -14,8 +14,8 @@ use crate::asset::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The body of an asset that a template can include. The body of a prompt template is its text with its own
-/// variables; the body of a skill is literal text.
+/// The body of an asset that a template can include. The body of a prompt template is its text, with its own variables.
+/// The body of a skill is literal text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IncludedBody {
     parts: Vec<Part>,
@@ -25,15 +25,15 @@ pub struct IncludedBody {
 /// The reason why an asset cannot be included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IncludeRefusal {
-    /// The kind of the asset has no body, or its content is malformed.
+    /// Assets of this kind have no body, or the content is malformed.
     NotComposable,
-    /// The body itself contains a reference to an asset.
+    /// The body itself includes another asset.
     Nested,
 }
 
 impl IncludeRefusal {
-    /// Converts this refusal to a refusal of the template. `offset` is the start of the token that includes the
-    /// asset.
+    /// Converts the refusal to a refusal of the including template. `offset` is the start of the token that includes
+    /// the asset.
     #[must_use]
     pub const fn to_prompt_refusal(self, offset: usize) -> PromptRefusal {
         match self {
@@ -47,7 +47,7 @@ impl IncludedBody {
     /// Extracts the body from the content of a version.
     ///
     /// # Errors
-    /// Returns a refusal when the content has no body, or when the body includes another asset.
+    /// Returns a refusal when the content has no body, or the body includes another asset.
     pub fn of(kind: AssetKind, content: &Value) -> Result<Self, IncludeRefusal> {
         let (parts, bytes) = match kind {
             AssetKind::PromptTemplate => {
@@ -93,30 +93,30 @@ impl IncludedBody {
     }
 }
 
-/// A part of a composed template. An offset is the position of a token in the template that contains the part.
+/// A part of a composed template. Offsets are positions of tokens in the template that contains the part.
 #[derive(Clone, PartialEq, Debug)]
 enum Part {
     Literal(String),
-    /// An argument with a declared type.
+    /// An argument that must have this type.
     Argument {
         name: String,
         kind: VariableType,
         offset: usize,
     },
-    /// A placeholder in the legacy form. It accepts any type, even if a variable with its name declares a type, so
-    /// that old templates render as before (spec: prompt template grammar).
+    /// A placeholder in the legacy form. It accepts a value of any type, even if a variable of its name declares a
+    /// type, so that old templates render as before.
     Placeholder {
         name: String,
         offset: usize,
     },
-    /// The body of an included asset, by its index in the list of bodies.
+    /// The body of an included asset, as an index in the list of bodies.
     Body {
         index: usize,
         offset: usize,
     },
 }
 
-/// A template with the bodies of all included assets.
+/// A prompt template with the bodies of all included assets, ready to render.
 #[derive(Clone, Debug)]
 pub struct ComposedPrompt {
     parts: Vec<Part>,
@@ -124,12 +124,12 @@ pub struct ComposedPrompt {
     response_schema: ResponseSchema,
 }
 
-/// How model responses are validated.
+/// How the responses of models to the prompt are validated.
 #[derive(Clone, Debug)]
 enum ResponseSchema {
-    /// The template has no schema, so every response is accepted.
+    /// The template has no `output_schema`, so every response is accepted.
     Unchecked,
-    /// The response must satisfy the compiled schema.
+    /// The response must match this schema.
     Compiled(EmbeddedSchema),
     /// The schema does not compile, so every response is rejected.
     Invalid,
@@ -146,11 +146,10 @@ impl ResponseSchema {
 }
 
 impl PromptTemplate {
-    /// Inserts the bodies of the included assets. `body` returns the body for a reference, or `None` if the asset
-    /// has no body.
+    /// Inserts the bodies of the included assets. `body` returns the body for a reference, or `None` if there is none.
     ///
     /// # Errors
-    /// Returns a refusal when a body is missing or the total length exceeds the limit.
+    /// Returns a refusal when a body is missing, or the total length exceeds the limit.
     pub fn compose(
         self,
         body: impl Fn(&IncludedAsset) -> Option<IncludedBody>,
@@ -175,8 +174,8 @@ impl PromptTemplate {
     }
 }
 
-/// Converts segments to parts, and merges adjacent literals. Commands remain in the text, because they are
-/// instructions for the model.
+/// Converts segments to parts, and merges adjacent literals. A command remains in the text, because it is an
+/// instruction for the model.
 fn build_parts(
     segments: Vec<TemplateSegment>,
     variables: &[Variable],
@@ -195,7 +194,7 @@ fn build_parts(
         match segment {
             TemplateSegment::Literal(text) => push_text(&mut parts, &text),
             TemplateSegment::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
-            // Parsing has checked that every variable is declared, so the default type is never used.
+            // Parsing has checked that every variable is declared, so the default type does not apply here.
             TemplateSegment::Argument { name, offset } => {
                 let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableType::String);
                 parts.push(Part::Argument { name, kind, offset });
@@ -232,10 +231,10 @@ impl ComposedPrompt {
         Ok(renderer.text)
     }
 
-    /// Checks a model response against the `output_schema` of the template, if it has one.
+    /// Checks a model response against the `output_schema` of the template, if there is one.
     ///
     /// # Errors
-    /// Returns a rejection when the response does not satisfy the schema, or is too large to be checked.
+    /// Returns a rejection when the response does not match the schema, or is too large to be checked.
     pub fn check_response(&self, response: &str) -> Result<(), SchemaRejection> {
         match &self.response_schema {
             ResponseSchema::Unchecked => Ok(()),
@@ -244,7 +243,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// The compiled `output_schema` of the template, if it has a valid one.
+    /// The compiled `output_schema` of the template, if it has one that compiles.
     #[must_use]
     pub const fn response_schema(&self) -> Option<&EmbeddedSchema> {
         match &self.response_schema {
@@ -259,7 +258,7 @@ impl ComposedPrompt {
         self.bodies.iter().map(IncludedBody::bytes).fold(0, usize::saturating_add)
     }
 
-    /// The estimated memory of the compiled schema, in bytes.
+    /// The estimated memory of the compiled `output_schema`, in bytes.
     #[must_use]
     pub fn compiled_response_schema_bytes(&self) -> usize {
         match &self.response_schema {
@@ -268,7 +267,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// The maximum length of the rendered prompt in bytes, if each argument has at most `max_argument_bytes`.
+    /// The maximum length of the rendered prompt, in bytes, if each argument has at most `max_argument_bytes`.
     #[must_use]
     pub fn max_rendered_bytes(&self, max_argument_bytes: usize) -> usize {
         let argument_bytes = |part: &Part| match part {
@@ -312,7 +311,7 @@ impl Renderer<'_> {
             }
             Part::Argument { name, kind, offset } => (name, Some(*kind), error_offset(offset)),
             Part::Placeholder { name, offset } => (name, None, error_offset(offset)),
-            // A body never contains another body.
+            // A body contains no other body.
             Part::Body { .. } => return Ok(()),
         };
         let value = self.arguments.get(name).filter(|value| !value.is_null());
@@ -329,7 +328,7 @@ impl Renderer<'_> {
         self.check_length(offset)
     }
 
-    /// Checks the length limit of the rendered text, because a short template can repeat a long value many times.
+    /// Checks the length of the text rendered so far, because a short template can repeat a long value many times.
     const fn check_length(&self, offset: usize) -> Result<(), PromptRefusal> {
         if self.text.len() > MAX_RENDERED_BYTES { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
     }

@@ -1,8 +1,8 @@
 //! The tokens of a prompt template, which are scanned in one pass from left to right.
 //!
-//! After `@asset-ref:`, `!command:` and `$arg:`, the token must be complete. The scanner also refuses text that readers
-//! could mistake for a token: other case, confusable letters, or invisible characters. Such text would otherwise reach
-//! the model as literal text.
+//! After `@asset-ref:`, `!command:` and `$arg:`, a complete token must follow. The scanner also refuses text that
+//! readers could mistake for a token: with other case, confusable letters, or invisible characters. Otherwise such text
+//! would reach the model as literal text.
 
 use super::{IncludedAsset, PromptRefusal};
 use crate::slug::Slug;
@@ -17,33 +17,33 @@ pub const MAX_NAME_CHARS: usize = 63;
 /// The maximum length of a version label, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
-/// A segment of a template.
+/// A segment of a template: literal text or a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TemplateSegment {
-    /// Literal text.
+    /// Text that is rendered unchanged.
     Literal(String),
-    /// A reference to an asset: `@asset-ref:slug` or `@asset-ref:slug@label`.
+    /// A reference to an asset, written `@asset-ref:slug` or `@asset-ref:slug@label`.
     Asset {
         /// The referenced asset.
         reference: IncludedAsset,
         /// The start of the token, in bytes.
         offset: usize,
     },
-    /// A command: `!command:slug`.
+    /// A command, written `!command:slug`.
     Command {
         /// The slug of the command.
         slug: Slug,
         /// The start of the token, in bytes.
         offset: usize,
     },
-    /// An argument: `$arg:name`.
+    /// An argument, written `$arg:name`.
     Argument {
         /// The name of the variable.
         name: String,
         /// The start of the token, in bytes.
         offset: usize,
     },
-    /// An argument in the legacy form: `{{name}}`.
+    /// An argument in the legacy form, written `{{name}}`.
     Placeholder {
         /// The name of the variable.
         name: String,
@@ -52,18 +52,18 @@ pub enum TemplateSegment {
     },
 }
 
-/// The result of a scan at a character that may start a token.
+/// The result of scanning at a character with which a token may start.
 enum TokenScan {
-    /// No token starts here, so the character is literal.
+    /// No token starts here, so the character is literal text.
     Literal,
-    /// A token and its end offset.
+    /// A token, with the byte offset of its end.
     Token(TemplateSegment, usize),
 }
 
-/// Splits a template into segments.
+/// Splits the text of a template into segments.
 ///
 /// # Errors
-/// Returns a refusal when a token is malformed or the template has too many tokens.
+/// Returns a refusal when a token is malformed, or the template has too many tokens.
 pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
     let mut segments = Vec::new();
     let mut tokens = 0_usize;
@@ -100,7 +100,7 @@ pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
     Ok(segments)
 }
 
-/// Whether a text contains the start of an asset reference, including disguised and malformed ones.
+/// Whether a text contains the start of an asset reference, even a disguised or malformed one.
 #[must_use]
 pub fn contains_asset_reference(text: &str) -> bool {
     text.match_indices('@').any(|(offset, _)| match scan_keyword(text, offset + 1, "asset-ref:") {
@@ -137,7 +137,7 @@ fn scan_asset(text: &str, offset: usize, start: usize) -> Option<(TemplateSegmen
         return Some((TemplateSegment::Asset { reference: IncludedAsset { slug, label: None }, offset }, end));
     }
     let run = matching_prefix(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    // Full stops after a label end the sentence. Therefore a label in a template cannot end with a full stop.
+    // Full stops after a label end the sentence, so a label in a template cannot end with a full stop.
     let label = run.trim_end_matches('.');
     if label.is_empty() || label.len() > MAX_LABEL_CHARS {
         return None;
@@ -160,8 +160,8 @@ fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
     (is_valid_start && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
 }
 
-/// Scans `{{name}}` with optional spaces. Double braces around any other text remain literal, for compatibility
-/// with older templates. Nested placeholders, and names with invisible characters, are refused.
+/// Scans `{{name}}`, with optional spaces inside the braces. Double braces around any other text remain literal, for
+/// compatibility with older templates. Nested placeholders, and names with invisible characters, are refused.
 fn scan_placeholder(text: &str, offset: usize) -> Result<TokenScan, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset };
     let Some(body) = text.get(offset..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Literal) };
@@ -180,7 +180,7 @@ fn scan_placeholder(text: &str, offset: usize) -> Result<TokenScan, PromptRefusa
     if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Literal) }
 }
 
-/// Whether the text is `name}}` with invisible characters, so that readers would mistake it for a placeholder.
+/// Whether the text is `name}}` with invisible characters in it, so that readers would mistake it for a placeholder.
 fn is_disguised_placeholder(inner: &str) -> bool {
     let mut has_hidden = false;
     let mut length = 0_usize;
@@ -199,11 +199,11 @@ fn is_disguised_placeholder(inner: &str) -> bool {
     false
 }
 
-/// The result of a scan for a keyword after the first character of a token.
+/// The result of scanning for a keyword after the first character of a token.
 enum Keyword {
-    /// The text starts with the keyword, which ends at this offset.
+    /// The text starts with the keyword. The keyword ends at this offset.
     Exact(usize),
-    /// The text looks like the keyword, but has other case, similar letters, or invisible characters in between.
+    /// The text looks like the keyword, but has other case, confusable letters, or invisible characters in between.
     Confusable,
     /// The text does not look like the keyword.
     Absent,
@@ -217,9 +217,9 @@ fn scan_keyword(text: &str, start: usize, keyword: &str) -> Keyword {
     if is_confusable(rest, keyword) { Keyword::Confusable } else { Keyword::Absent }
 }
 
-/// Whether the start of a text looks like an ASCII word. The upper-case form is compared too, because some letters
-/// are confusable in only one case. The comparison stops at the first difference, because a token could start at
-/// every byte.
+/// Whether the start of a text looks like this ASCII word. The upper-case form is compared too, because some letters
+/// are confusable in one case only. The comparison stops at the first difference, because it may be repeated at every
+/// byte.
 fn is_confusable(text: &str, keyword: &str) -> bool {
     let visible = || text.chars().filter(|character| !is_invisible(*character));
     starts_confusably(visible(), keyword) || starts_confusably(visible().flat_map(char::to_uppercase), keyword)
@@ -230,7 +230,7 @@ fn starts_confusably(letters: impl Iterator<Item = char>, keyword: &str) -> bool
     keyword.chars().flat_map(fold_letter).all(|letter| folded.next() == Some(letter))
 }
 
-/// The letters with which a letter can be confused: its skeleton in Unicode Technical Standard 39.
+/// The letters with which a letter can be confused; Unicode Technical Standard 39 calls them its skeleton.
 fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
     let confusable_letters =
@@ -238,7 +238,8 @@ fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     ascii.into_iter().chain(confusable_letters)
 }
 
-/// Maps ASCII letters to lower case, and confusable ASCII letters to the same letters.
+/// Maps ASCII letters to lower case. Letters that can be confused with each other, such as `m` and `rn`, map to the
+/// same letters.
 fn fold_letter(letter: char) -> impl Iterator<Item = char> {
     let (first, second) = match letter.to_ascii_lowercase() {
         'm' => ('r', Some('n')),
@@ -248,10 +249,11 @@ fn fold_letter(letter: char) -> impl Iterator<Item = char> {
     iter::once(first).chain(second)
 }
 
-/// Whether a token may end here. Punctuation or space may follow, but no character that could belong to its name.
+/// Whether a token may end at this offset. Punctuation or space may follow, but no character that could belong to its
+/// name.
 fn is_token_end(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
-    // A combining mark would change the last letter of the name, and so make it another name.
+    // A combining mark would change the last letter, so that the token names something else.
     next.is_none_or(|character| {
         !character.is_alphanumeric() && character != '_' && !is_invisible(character) && !is_combining_mark(character)
     })

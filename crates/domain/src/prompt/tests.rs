@@ -126,7 +126,7 @@ fn limits_rendered_length_and_included_assets() {
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
     let text: String = (0..=MAX_INCLUDED_ASSETS).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
     assert_eq!(template(&text).unwrap_err().code(), "prompt_too_large");
-    // Repeated references include one asset, but its text counts at each occurrence.
+    // Repeated references count as one included asset, but its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
     let body = |_: &IncludedAsset| IncludedBody::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
     let repeated = template(&"@asset-ref:big ".repeat(10_000)).unwrap().compose(body).unwrap();
@@ -148,7 +148,7 @@ fn rejects_responses_that_violate_the_output_schema() {
     assert!(without_schema.check_response("anything").is_ok() && without_schema.compiled_response_schema_bytes() == 0);
     let with_object_schema = composed(Some(json!({"type": "object", "required": ["a"]})));
     assert!(with_object_schema.check_response("{\"a\": 1}").is_ok());
-    // Parsers differ in whether they use the first or the last of two equal names, so such a response is rejected.
+    // Some parsers use the first of two equal names and others the last, so such a response is rejected.
     for response in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
         assert_eq!(with_object_schema.check_response(response), mismatch, "{response}");
     }
@@ -159,7 +159,7 @@ fn rejects_responses_that_violate_the_output_schema() {
             && with_pattern.compiled_response_schema_bytes()
                 > with_object_schema.compiled_response_schema_bytes() + (64 << 10)
     );
-    // If the schema does not compile, every response is rejected.
+    // A schema that does not compile rejects every response.
     assert!(composed(Some(json!({"type": "sting"}))).check_response("1") == mismatch);
 }
 

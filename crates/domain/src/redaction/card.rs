@@ -4,13 +4,13 @@ use super::match_start::Position;
 
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
-/// The groups in which the digits are printed on cards or commonly written.
+/// The lengths of the digit groups in which card numbers are printed or commonly written.
 const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
 
-/// The end of a card number that starts at this position, if any.
+/// The end of the card number that starts at this position, if any.
 pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
-    // Digits after a decimal point are the fraction of a number.
+    // Digits after a full stop are the fraction of a decimal number, not a card number.
     if !position.starts_word() || position.previous_char() == Some('.') {
         return None;
     }
@@ -42,8 +42,8 @@ fn is_card(digits: &str) -> bool {
     (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
 }
 
-/// Whether cards are issued in the range of this number. One in ten numbers passes the Luhn check. Therefore the
-/// ranges exclude years and timestamps in milliseconds.
+/// Whether cards are issued in the range of this number. The ranges exclude years and timestamps in milliseconds,
+/// because one in ten numbers passes the Luhn check by chance.
 fn is_issued(digits: &str) -> bool {
     match digits.as_bytes() {
         [b'4' | b'5' | b'6', ..] | [b'3', b'0' | b'4'..=b'9', ..] | [b'8', b'1' | b'2', ..] => true,

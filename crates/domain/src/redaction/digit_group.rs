@@ -1,4 +1,4 @@
-//! Groups of digits in a text, and the separators between them.
+//! Groups of digits in a text, with the separators between them.
 
 use super::match_start::Position;
 use crate::text::is_hidden;
@@ -9,13 +9,13 @@ pub(super) const SEPARATORS: [char; 14] = [
     '\u{22c5}', '\u{30fb}', '\u{ff65}',
 ];
 
-/// The maximum number of characters between two groups of a number. Eight characters are enough for a line break
-/// with indentation and direction marks. The limit bounds the lookahead.
+/// The maximum number of characters between two groups of a number. Eight characters suffice for a line break with
+/// indentation and direction marks. The limit bounds the lookahead.
 const MAX_GAP_CHARS: usize = 8;
 
-/// Whether a character may separate the groups of a card number or an IBAN, in any mix: space, line break, tab,
-/// hyphen, dot, or an invisible character. Invisible characters are those of the Unicode general category Cf, and
-/// the blank Braille pattern.
+/// Whether a character may separate the groups of a card number or an IBAN, in any mixture: a space, line break, tab,
+/// hyphen, dot, or an invisible character. Invisible characters are those of the Unicode category Cf, and the blank
+/// Braille pattern.
 fn is_separator(character: char) -> bool {
     SEPARATORS.contains(&character)
         || character.is_whitespace()
@@ -30,12 +30,12 @@ fn is_separator(character: char) -> bool {
 pub(super) struct DigitGroup<'t> {
     /// The digits of the run.
     pub(super) digits: &'t str,
-    /// The end of the run in the text, in bytes.
+    /// The byte offset of the run's end in the text.
     pub(super) end: usize,
 }
 
 impl<'t> Position<'t> {
-    /// The end of the separators at an offset. There must be 1 to [`MAX_GAP_CHARS`] separators, in any mix.
+    /// The end of the separators that start at an offset; `None` unless there are 1 to [`MAX_GAP_CHARS`] separators.
     pub(super) fn skip_separators(self, offset: usize) -> Option<usize> {
         let rest = self.rest_at(offset)?;
         let separators = || rest.chars().take_while(|character| is_separator(*character));
@@ -44,8 +44,8 @@ impl<'t> Position<'t> {
         (bytes > 0 && is_short).then_some(offset + bytes)
     }
 
-    /// The digits at an offset. The run is cut after `limit + 1` digits, so that callers can recognize a longer
-    /// run.
+    /// The digits that start at an offset. The run is cut after `limit + 1` digits, so that callers can recognize a run
+    /// that is too long.
     pub(super) fn digits(self, offset: usize, limit: usize) -> Option<DigitGroup<'t>> {
         let rest = self.rest_at(offset)?;
         let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();

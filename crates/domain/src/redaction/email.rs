@@ -1,9 +1,9 @@
-//! Email addresses, which are matched in both directions from the `@` sign.
+//! Email addresses. A match is extended in both directions from an `@` sign.
 
 use std::ops::Range;
 
-/// Reports the addresses in a text, in order. Each character is read at most twice, because an address never
-/// extends across a second `@` sign.
+/// Reports the addresses in a text, in text order. Each character is read at most twice, because an address ends before
+/// the next `@` sign.
 pub(super) fn find(text: &str, mut report: impl FnMut(Range<usize>)) {
     let mut searched_end = 0;
     for (sign, _) in text.match_indices('@') {
@@ -15,7 +15,7 @@ pub(super) fn find(text: &str, mut report: impl FnMut(Range<usize>)) {
     }
 }
 
-/// The start of the local part with which this text ends, if any.
+/// The start of the local part (before the `@`) that ends this text, if any.
 fn local_part_start(text: &str) -> Option<usize> {
     let is_outside = |character: char| !is_local(character);
     let local = text.rsplit(is_outside).next()?;
@@ -23,13 +23,12 @@ fn local_part_start(text: &str) -> Option<usize> {
     (!trimmed.is_empty()).then(|| text.len() - trimmed.len())
 }
 
-/// Whether a character commonly occurs in a local part. The standard permits further characters.
+/// Whether a character commonly occurs in a local part. The standard permits more characters.
 fn is_local(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '+' | '%' | '\'' | '&' | '~')
 }
 
-/// The end of the domain with which this text starts, if any. The last label must have the form of a top-level
-/// domain.
+/// The end of the domain that starts this text, if any. Its last label must have the form of a top-level domain.
 fn domain_end(text: &str) -> Option<usize> {
     let mut latest = None;
     let mut label = Label::default();
@@ -53,12 +52,12 @@ fn domain_end(text: &str) -> Option<usize> {
     latest
 }
 
-/// The domain label that is currently read.
+/// The label of a domain that is being read.
 #[derive(Default)]
 struct Label {
     length: usize,
     non_letters: usize,
-    /// The number of characters that match the prefix `xn--`, which marks a label with non-ASCII letters.
+    /// How many characters match the prefix `xn--` so far. This prefix marks a label with non-ASCII letters.
     punycode_prefix: usize,
 }
 

@@ -7,7 +7,7 @@ const MAX_LEN: usize = 34;
 /// The number of characters in a printed group; the last group may be shorter.
 const GROUP_LEN: usize = 4;
 
-/// The end of an IBAN that starts at this position, if any. The IBAN may be written in groups of four.
+/// The end of the IBAN that starts at this position, if any. The IBAN may be written in groups of four.
 pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     let head = position.rest().as_bytes();
     let [country, letter, check, digit, ..] = head else { return None };
@@ -31,7 +31,7 @@ pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     }
 }
 
-/// The letters and digits that start at an offset, at most `limit`.
+/// The letters and digits that start at an offset, but at most `limit`.
 fn alphanumerics(position: Position<'_>, offset: usize, limit: usize) -> Option<&str> {
     let rest = position.advance_to(offset).rest();
     let length = rest.bytes().take(limit).take_while(u8::is_ascii_alphanumeric).count();

@@ -1,4 +1,4 @@
-//! IP addresses, validated by the parser of the standard library.
+//! IP addresses, which the parser of the standard library validates.
 
 use super::match_start::Position;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const MAX_V4_LEN: usize = "255.255.255.255".len();
 const MAX_V6_LEN: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
-/// The end of an IP address that starts at this position, if any.
+/// The end of the IP address that starts at this position, if any.
 pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     match_v6(position).or_else(|| match_v4(position))
 }
 
 fn match_v4(position: Position<'_>) -> Option<usize> {
-    // Digits after a full stop are a part of a longer token, such as a version number.
+    // Digits after a full stop belong to a longer token, such as a version number.
     if !position.starts_word() || position.previous_char() == Some('.') {
         return None;
     }
@@ -22,8 +22,8 @@ fn match_v4(position: Position<'_>) -> Option<usize> {
 
 fn match_v6(position: Position<'_>) -> Option<usize> {
     let is_separate = match position.next_char() {
-        // Paths in programming languages also contain double colons, and some of their names consist of
-        // hexadecimal digits.
+        // Paths in programming languages also contain double colons, and some names in them consist of hexadecimal
+        // digits. An address may therefore start with a colon only after white space or certain punctuation.
         Some(':') => position.previous_char().is_none_or(|previous| {
             previous.is_whitespace() || matches!(previous, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
         }),
@@ -34,7 +34,7 @@ fn match_v6(position: Position<'_>) -> Option<usize> {
     }
     let end = address_end(position, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
     let address = text(position, end);
-    // `::` alone is a valid address, but does not identify anyone.
+    // `::` alone is a valid address, but it belongs to no host and identifies no person.
     let has_digits = address.bytes().any(|byte| byte.is_ascii_hexdigit());
     (has_digits && address.parse::<Ipv6Addr>().is_ok()).then_some(end)
 }
@@ -43,8 +43,8 @@ fn text(position: Position<'_>, end: usize) -> &str {
     position.rest().get(..end.saturating_sub(position.offset())).unwrap_or_default()
 }
 
-/// The end of a run of matching characters, without a punctuation character that ends the sentence. Returns `None`
-/// if the run is too long, continues with letters, or ends in a character that ends no sentence.
+/// Finds the end of the address that starts at this position, without a final `.` or `:` that ends the sentence. `None`
+/// if the address is too long or continues with letters, or if its final `.` or `:` does not end a sentence.
 fn address_end(position: Position<'_>, max_length: usize, is_address_byte: impl Fn(u8) -> bool) -> Option<usize> {
     let length = position.rest().bytes().take(max_length + 2).take_while(|byte| is_address_byte(*byte)).count();
     let end = position.offset() + length;
@@ -52,7 +52,7 @@ fn address_end(position: Position<'_>, max_length: usize, is_address_byte: impl 
     if !position.ends_word(end) || (run.ends_with(['.', ':']) && !position.ends_sentence(end)) {
         return None;
     }
-    // Two colons at the end are a part of the address.
+    // Two colons at the end belong to the address.
     let trimmed = match run.strip_suffix('.').or_else(|| run.strip_suffix(':')) {
         Some(trimmed) if !trimmed.ends_with(':') => trimmed,
         Some(_) | None => run,

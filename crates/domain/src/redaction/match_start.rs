@@ -1,6 +1,6 @@
 //! Positions in a text, and whether a match may start or end there.
 
-/// Whether a character belongs to a word. Ideographs, kana and Hangul do not, because these scripts use no spaces
+/// Whether a character belongs to a word. Ideographs, kana and Hangul do not, because their scripts use no spaces
 /// between words. Source: Unicode 16, `Scripts.txt`.
 fn is_word_char(character: char) -> bool {
     let is_unspaced = matches!(character,
@@ -39,7 +39,7 @@ impl<'t> Position<'t> {
         self.offset
     }
 
-    /// The character before the position.
+    /// The character before the position; `None` at the start of the text.
     pub(super) const fn previous_char(self) -> Option<char> {
         self.previous
     }
@@ -60,18 +60,18 @@ impl<'t> Position<'t> {
         }
     }
 
-    /// A later position in the same text.
+    /// The position at a later offset of the same text.
     pub(super) fn advance_to(self, offset: usize) -> Self {
         let previous = self.text.get(..offset).and_then(|text| text.chars().next_back());
         Self { offset, previous, ..self }
     }
 
-    /// The position after a match, whose mask ends with a bracket.
+    /// The position after a match. Its previous character is the closing bracket of the mask that replaces the match.
     pub(super) const fn after_mask(self, end: usize) -> Self {
         Self { offset: end, previous: Some(']'), ..self }
     }
 
-    /// Whether a match may start here: at the start of a word, or at a character with which some pattern starts.
+    /// Whether a match may start here: at the start of a word, or at a character with which some patterns start.
     pub(super) fn may_start_match(self) -> bool {
         match self.next_char() {
             Some('+' | '(' | ':') => true,
@@ -85,23 +85,23 @@ impl<'t> Position<'t> {
         !self.previous.is_some_and(is_word_char)
     }
 
-    /// The text from an offset on; `None` outside the text.
+    /// The text from an offset on; `None` for an offset outside of the text.
     pub(super) fn rest_at(self, offset: usize) -> Option<&'t str> {
         self.text.get(offset..)
     }
 
-    /// The character at an offset.
+    /// The character at an offset; `None` at the end of the text.
     pub(super) fn char_at(self, offset: usize) -> Option<char> {
         self.rest_at(offset).and_then(|rest| rest.chars().next())
     }
 
-    /// Whether no word character follows the offset.
+    /// Whether no word character follows at the offset.
     pub(super) fn ends_word(self, end: usize) -> bool {
         !self.char_at(end).is_some_and(is_word_char)
     }
 
-    /// Whether a sentence may end before the offset: the text ends there, or a space or closing punctuation
-    /// follows. The opening bracket of a mask does not count.
+    /// Whether a sentence may end before the offset: the text ends there, or a space or closing punctuation follows.
+    /// The opening bracket of a mask is no closing punctuation.
     pub(super) fn ends_sentence(self, end: usize) -> bool {
         let may_follow = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
         self.char_at(end).is_none_or(|next| next.is_whitespace() || may_follow(next))

@@ -1,33 +1,34 @@
-//! National identifiers of persons. The schemes have a distinctive form and, except for the first two, a check
+//! National identifiers of persons. Each scheme has a distinctive form and, except for the first two schemes, a check
 //! digit.
 
 use super::{digit_group::SEPARATORS, match_start::Position};
 
-/// A scheme of national identifiers.
+/// A scheme by which a state identifies persons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NationalId {
     /// The social security number of the United States, such as `078-05-1120`. Separators are required, because
     /// the number has no check digit.
     UsSsn,
-    /// The national insurance number of the United Kingdom, `AB 12 34 56 C`, with restricted prefixes and a suffix
-    /// from A to D.
+    /// The national insurance number of the United Kingdom, such as `AB 12 34 56 C`. Prefixes are restricted, and the
+    /// suffix is a letter from A to D.
     UkNino,
-    /// The tax identification number of Germany, `65 929 970 489` (ISO 7064, MOD 11,10).
+    /// The tax identification number of Germany, such as `65 929 970 489`; its check digit follows ISO 7064, MOD 11,10.
     DeSteuerId,
-    /// The social security number of France, `2 55 08 14 168 025 38` (check digits: 97 minus the remainder modulo
-    /// 97).
+    /// The social security number of France, such as `2 55 08 14 168 025 38`. The check digits are 97 minus the
+    /// remainder modulo 97.
     FrInsee,
-    /// The identity document of Spain, `12345678Z` (check letter: the remainder modulo 23).
+    /// The number of the Spanish identity document, such as `12345678Z`. The check letter encodes the remainder modulo
+    /// 23.
     EsDni,
-    /// The identity number of foreigners in Spain, `X1234567L` (check letter as for the identity document).
+    /// The identity number of foreigners in Spain, such as `X1234567L`. Its check letter follows the same rule.
     EsNie,
 }
 
 impl NationalId {
-    /// Every scheme.
+    /// Every scheme, in the order of declaration.
     pub const ALL: [Self; 6] = [Self::UsSsn, Self::UkNino, Self::DeSteuerId, Self::FrInsee, Self::EsDni, Self::EsNie];
 
-    /// The name of the scheme in settings.
+    /// The name of the scheme in settings, such as `us_ssn`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl NationalId {
         Self::ALL.into_iter().find(|scheme| scheme.as_str() == text)
     }
 
-    /// The end of an identifier of this scheme that starts at this position, if any.
+    /// The end of the identifier of this scheme that starts at this position, if any.
     pub(super) fn match_end(self, position: Position<'_>) -> Option<usize> {
         if !position.starts_word() {
             return None;
@@ -68,7 +69,7 @@ impl NationalId {
         }
     }
 
-    /// Whether letters and digits that have the form of the scheme are a valid identifier.
+    /// Whether letters and digits in the form of the scheme are a valid identifier.
     fn is_valid(self, characters: &str) -> bool {
         match self {
             Self::UsSsn => is_us_ssn(characters),
@@ -81,7 +82,8 @@ impl NationalId {
     }
 }
 
-/// The letters and digits that match a form, in upper case and without separators, and the end of the match.
+/// Matches the text at this position against a [`NationalId::form`]. Returns the letters and digits, in upper case and
+/// without separators, and the end of the match.
 fn match_form(position: Position<'_>, form: &str) -> Option<(String, usize)> {
     let (mut characters, mut end) = (String::with_capacity(form.len()), position.offset());
     for form_char in form.chars() {
@@ -111,14 +113,15 @@ fn match_form(position: Position<'_>, form: &str) -> Option<(String, usize)> {
     Some((characters, end))
 }
 
-/// Whether the digits are valid; some areas, groups and serial numbers are never issued.
+/// Whether a US social security number can be issued. Some areas, groups and serial numbers are never issued.
 fn is_us_ssn(digits: &str) -> bool {
     let part = |start: usize, end: usize| digits.get(start..end).unwrap_or_default();
     let area = part(0, 3);
     !matches!(area, "" | "000" | "666") && !area.starts_with('9') && part(3, 5) != "00" && part(5, 9) != "0000"
 }
 
-/// Whether the prefix is valid; some letters and prefixes are never issued.
+/// Whether a UK national insurance number has a prefix that can be issued, and a valid suffix. Some letters and
+/// prefixes are never issued.
 fn is_uk_nino(characters: &str) -> bool {
     let Some(prefix) = characters.get(..2) else { return false };
     let is_never_issued = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
@@ -128,8 +131,7 @@ fn is_uk_nino(characters: &str) -> bool {
         && characters.ends_with(['A', 'B', 'C', 'D'])
 }
 
-/// Whether the digits are valid. Among the first ten digits, one digit occurs two or three times, and each other
-/// digit at most once.
+/// Whether the number is valid. Among its first ten digits, one occurs two or three times, and each other at most once.
 fn is_de_steuer_id(digits: &str) -> bool {
     let values: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(10)).collect();
     let [leading @ .., check] = values.as_slice() else { return false };
@@ -144,8 +146,7 @@ fn is_de_steuer_id(digits: &str) -> bool {
     values.first() != Some(&0) && matches!(repeated.as_slice(), [2 | 3]) && (11 - product) % 10 == *check
 }
 
-/// Whether the number and its check digits are valid. The departments of Corsica, `2A` and `2B`, count as 19 and
-/// 18.
+/// Whether the number matches its check digits. The departments of Corsica, `2A` and `2B`, count as 19 and 18.
 fn is_fr_insee(characters: &str) -> bool {
     let (Some(number), Some(check_digits)) = (characters.get(..13), characters.get(13..)) else { return false };
     let Some(month) = number.get(3..5).and_then(|month| month.parse::<u32>().ok()) else { return false };
@@ -154,20 +155,21 @@ fn is_fr_insee(characters: &str) -> bool {
         Some("2B") => number.replacen("2B", "18", 1),
         Some(_) | None => number.to_owned(),
     };
-    // Months above twelve encode an unknown month of birth.
+    // Some months above twelve are valid, because they encode that the month of birth is unknown.
     let is_person = number.starts_with(['1', '2', '3', '4', '7', '8']) && matches!(month, 1..=12 | 20..=42 | 50..=99);
     let (Ok(number), Ok(check_digits)) = (digits.parse::<u64>(), check_digits.parse::<u64>()) else { return false };
     is_person && 97 - number % 97 == check_digits
 }
 
-/// Whether the letter encodes the remainder of the digits modulo 23.
+/// Whether the letter encodes the remainder of the number modulo 23.
 fn is_es_dni(characters: &str) -> bool {
     let Some((digits, letter)) = characters.split_at_checked(8) else { return false };
     let remainder = digits.parse::<usize>().ok().map(|number| number % 23);
     remainder.and_then(|remainder| "TRWAGMYFPDXBNJZSQVHLCKE".get(remainder..=remainder)) == Some(letter)
 }
 
-/// Whether the number is valid. Its first letter represents a digit, after which the rules of the DNI apply.
+/// Whether an identity number of a foreigner in Spain is valid. Its first letter stands for a digit. With this digit,
+/// the number must satisfy the rule of the identity document.
 fn is_es_nie(characters: &str) -> bool {
     let first_digit = match characters.get(..1) {
         Some("X") => "0",

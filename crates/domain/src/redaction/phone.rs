@@ -1,11 +1,11 @@
-//! Phone numbers in a distinctive notation: with an international prefix, a trunk prefix, or in the format of the
+//! Phone numbers in a distinctive notation: with an international prefix, with a trunk prefix, or in the format of the
 //! North American Numbering Plan.
 
 use super::{card, digit_group::SEPARATORS, match_start::Position, normalization::normalize};
 use std::ops::RangeInclusive;
 
-/// The number of digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are
-/// more likely to be signed integers.
+/// The number of digits of an international number with its country code (ITU-T E.164). Shorter numbers exist, but a
+/// sign with fewer digits is more likely an integer.
 const INTERNATIONAL_DIGITS: RangeInclusive<usize> = 8..=15;
 /// The number of digits of a national number with its trunk prefix.
 const NATIONAL_DIGITS: RangeInclusive<usize> = 9..=12;
@@ -19,15 +19,15 @@ const MAX_NAMED_BYTES: usize = 60;
 /// The maximum number of digit groups in a phone number.
 const MAX_GROUPS: usize = 8;
 
-/// The end of a phone number that starts at this position, if any.
+/// The end of the phone number that starts at this position, if any.
 pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     match position.next_char()? {
         '+' => match_international(position, position.offset() + 1),
         '(' => match_national(position, position.offset()),
-        // Digits after these characters are fractions, parts of dates, or parts of longer numbers.
+        // After these characters, digits belong to fractions, dates or longer numbers.
         _ if !position.starts_word() || matches!(position.previous_char(), Some('-' | '.' | '/' | ',')) => None,
         '0' if position.rest().starts_with("00") => match_international(position, position.offset() + 2),
-        // The first group excludes most numbers in a text, so that no further group must be read.
+        // Reading the first group suffices to exclude most numbers in a text.
         '0'..='9' => match position.digits(position.offset(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
             "1" => match_national(position, position.offset()),
@@ -38,14 +38,14 @@ pub(super) fn match_end(position: Position<'_>) -> Option<usize> {
     }
 }
 
-/// Whether the key of an object member indicates that the value is a phone number.
+/// Whether the key of an object member indicates that its value is a phone number.
 pub(super) fn names_phone(key: &str) -> bool {
     let letters: String = key.chars().filter(|letter| letter.is_alphabetic()).flat_map(char::to_lowercase).collect();
     matches!(letters.as_str(), "tel" | "cell" | "fax")
         || ["phone", "mobile", "telefon"].iter().any(|name| letters.contains(name))
 }
 
-/// Whether a text consists only of the digits of a phone number and separators.
+/// Whether a text consists only of the digits and separators of a phone number.
 pub(super) fn is_bare_number(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
     let text = normalize(text);
@@ -79,20 +79,20 @@ fn is_trunk(number: &DigitGroups) -> bool {
     number.digits.starts_with('0') && !number.digits.starts_with("00")
 }
 
-/// The digit groups of a number that were read so far.
+/// The digit groups of a number, as far as they were read.
 #[derive(Default)]
 struct DigitGroups {
     digits: String,
     lengths: Vec<usize>,
-    /// The separator that all groups after the second group must use.
+    /// The separator after the second group, which all later groups must use too.
     separator: Option<Separator>,
     separators: usize,
-    /// Whether the separators differ, as in `01-02-2024 10`, which is a date and an hour.
+    /// Whether the groups use different separators, as in `01-02-2024 10`, which is a date and an hour.
     is_inconsistent: bool,
 }
 
-/// The end of the longest phone number that starts at this position, if any. Reading stops at inconsistent
-/// separators. It also stops where a card number starts, so that no part of a card number remains unmasked.
+/// The end of the longest phone number that starts at this position, if any. Reading stops where the separators become
+/// inconsistent. It also stops before a card number, so that no part of a card number remains unmasked.
 fn longest_match(position: Position<'_>, start: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
     let (mut groups, mut latest) = (DigitGroups::default(), None);
     let mut is_open = position.char_at(start) == Some('(');
@@ -104,7 +104,7 @@ fn longest_match(position: Position<'_>, start: usize, is_number: impl Fn(&Digit
         }
         groups.digits.push_str(group.digits);
         groups.lengths.push(group.digits.len());
-        // A single digit at the end is more likely to be a separate number.
+        // A single digit at the end is more likely a separate number.
         let is_tail = groups.lengths.len() > 2 && group.digits.len() == 1;
         if !is_open && !is_tail && position.ends_word(group.end) && is_number(&groups) {
             latest = Some(group.end);
@@ -141,11 +141,11 @@ enum Separator {
     Opening,
     /// A closing parenthesis.
     Closing,
-    /// A space, hyphen, dot or slash.
+    /// This space, hyphen, dot or slash.
     Sign(char),
 }
 
-/// The separator after a digit group, and the start of the next group.
+/// The separator after a digit group, with the start of the next group.
 fn read_separator(position: Position<'_>, start: usize) -> Option<(Separator, usize)> {
     let sign = |offset: usize| {
         let next = position.char_at(offset)?;

@@ -8,7 +8,7 @@ fn redact(text: &str) -> String {
     Redactor::default().redact_text(text).text
 }
 
-/// Checks each text against its expected redaction.
+/// Asserts the expected redaction of each text.
 fn assert_all(cases: &[(&str, &str)]) {
     for (text, expected) in cases {
         assert_eq!(redact(text), *expected, "{text}");
@@ -82,7 +82,7 @@ fn masks_ip_addresses() {
         ("It is 8.8.8.8. And (1.1.1.1), \"9.9.9.9\"", "It is [ip]. And ([ip]), \"[ip]\""),
         ("[2001:db8::1]:443 fe80::1%eth0 2001:db8::/32 ::1", "[[ip]]:443 [ip]%eth0 [ip]/32 [ip]"),
         ("::ffff:192.0.2.1 is 2001:0db8:0000:0000:0000:ff00:0042:8329: see", "[ip] is [ip]: see"),
-        // A version with four numbers cannot be distinguished from an IP address.
+        // A version of four numbers has the same form as an IP address.
         ("version 1.2.3.4", "version [ip]"),
     ]);
     assert_untouched(&[
@@ -196,7 +196,7 @@ fn normalizes_dots_hidden_characters_and_digits() {
         ("４111111111111111\u{200b}4111111111111111", "[card]\u{200b}[card]"),
         ("4\u{0}111\u{1}1111\u{1b}\u{7f}11111111, 4111\u{80}1111\u{c}11111111", "[card], [card]"),
         ("078-05\u{8}-1120 ada\u{1f}@exam\u{9f}ple.com 10.\u{2}0.0.1", "[national_id] [email] [ip]"),
-        // A hidden character may also separate a match from its surrounding text.
+        // A hidden character may also stand between a match and the text beside it.
         ("x\u{200b}4111111111111111\u{200b}x", "x\u{200b}[card]\u{200b}x"),
     ]);
     assert_untouched(&[
@@ -252,7 +252,7 @@ fn accepts_mixed_separators_in_cards_and_ibans() {
     ]);
 }
 
-/// Chinese, Japanese and Korean use no spaces between words and numbers.
+/// Chinese, Japanese and Korean write no spaces between words and numbers.
 #[test]
 fn unspaced_scripts_are_word_boundaries() {
     assert_all(&[
@@ -323,7 +323,7 @@ fn masks_keys_and_keeps_every_member() {
     assert_eq!(value, expected);
 }
 
-/// Parts of patterns, so that generated texts contain many texts that almost match.
+/// Generates fragments of patterns, so that their combinations contain many texts that almost match.
 fn fragment() -> impl Strategy<Value = String> {
     let fragments = [
         "4111111111111111",
@@ -365,7 +365,7 @@ fn fragment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A mask must not turn the unmasked text beside it into a match.
+/// A mask must not turn the text beside it into a match.
 #[test]
 fn masks_create_no_adjacent_matches() {
     assert_all(&[
@@ -401,7 +401,7 @@ proptest! {
         prop_assert!(redacted_again.counts.is_empty());
     }
 
-    /// The text between the masks occurs in the original text, in the same order.
+    /// The unmasked text between the masks occurs in the original text, in the same order.
     #[test]
     fn keeps_the_text_between_masks(fragments in prop::collection::vec(fragment(), 0..14)) {
         let text = fragments.concat().replace('[', "(");

@@ -6,8 +6,8 @@ use crate::{
     workload::{Status, interface::RolloutConfig},
 };
 
-/// The minimum number of runs on a lane before an advance. A smaller sample size of the workload lowers this
-/// number.
+/// The minimum number of ended runs on a lane before an advance. If the workload configures a smaller sample size, that
+/// size is the minimum.
 const MIN_RUNS: u32 = 5;
 
 /// The reason why the rollout controller does not advance after the soak.
@@ -19,18 +19,18 @@ pub enum HoldReason {
     TooFewRuns,
     /// The error rate of the runs on the lane since the soak started is too high.
     ErrorRate,
-    /// Verdicts or requirements that the next lane needs are missing.
+    /// The next lane is blocked by missing verdicts or unmet requirements.
     GateBlocked,
-    /// The workload is suspended or retired, so that its runs are not meaningful.
+    /// The workload is suspended or retired, so its lane receives no runs to judge.
     WorkloadStopped,
 }
 
 impl HoldReason {
-    /// Every reason.
+    /// Every reason, in the order of declaration.
     pub const ALL: [Self; 5] =
         [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked, Self::WorkloadStopped];
 
-    /// The wire form.
+    /// The wire form, such as `rollback_recommended`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl HoldReason {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hold| hold.as_str() == text)
@@ -54,29 +54,29 @@ impl HoldReason {
 pub enum NextLaneGates {
     /// The gates permit the next lane, or there is no next lane.
     Open,
-    /// Verdicts or requirements are missing.
+    /// Verdicts are missing, or requirements are unmet.
     Blocked,
 }
 
-/// The soak status of a rollout's current lane.
+/// How far the soak of a rollout's current lane has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SoakStatus {
-    /// The remaining soak time in whole seconds, rounded up, by the clock of the database.
+    /// The remaining soak in whole seconds, rounded up, by the clock of the database.
     pub soak_seconds_left: u64,
-    /// The latest runs of the release on the lane that were accepted and have ended since the soak started.
+    /// The latest runs of the release on the lane that were accepted since the soak started and have ended.
     pub runs: EndedRuns,
 }
 
-/// The data from which the rollout controller decides.
+/// The observations from which the rollout controller decides whether to advance.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdvanceInputs {
     /// The soak status of the current lane.
     pub soak_status: SoakStatus,
-    /// The rollback recommendation, which is based on all runs of the release.
+    /// The rollback recommendation for the release, based on its latest runs on all lanes.
     pub recommendation: RollbackRecommendation,
     /// Whether the gates permit the rollout to take its next lane.
     pub next_lane_gates: NextLaneGates,
-    /// The status of the workload.
+    /// Whether the workload accepts runs.
     pub workload_status: Status,
     /// The number of runs on the lane that must have ended before an advance.
     pub required_runs: u32,
@@ -103,14 +103,14 @@ impl AdvanceInputs {
 }
 
 impl Rollout {
-    /// Whether the rollout controller must advance the rollout now.
+    /// Whether the rollout controller should advance the rollout now.
     #[must_use]
     pub fn is_due(&self, inputs: &AdvanceInputs) -> bool {
         self.is_automatic() && inputs.soak_status.soak_seconds_left == 0 && self.hold_reason(inputs).is_none()
     }
 
-    /// The reason why the rollout controller holds. `None` if no reason applies, the lane still soaks, or the
-    /// rollout is manual.
+    /// The reason why the rollout controller does not advance. `None` if no reason applies, the lane still soaks, or a
+    /// person advances the rollout.
     #[must_use]
     pub fn hold_reason(&self, inputs: &AdvanceInputs) -> Option<HoldReason> {
         if !self.is_automatic() || inputs.soak_status.soak_seconds_left > 0 {
@@ -170,7 +170,7 @@ mod tests {
             (advance_inputs(1, 5, 0, false), false, None),
             (advance_inputs(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
             (advance_inputs(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
-            // An error rate that equals the threshold is acceptable.
+            // The error rate may equal the threshold.
             (advance_inputs(0, 10, 3, false), true, None),
             (advance_inputs(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (

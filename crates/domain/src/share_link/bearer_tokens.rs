@@ -1,4 +1,4 @@
-//! Bearer tokens. A token is shown once, and only its hash is stored.
+//! Bearer tokens of share links and runs. A token is shown once, and only its hash is stored.
 
 use crate::id::TenantId;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -10,11 +10,11 @@ use uuid::Uuid;
 const SHARE_TOKEN_PREFIX: &str = "fws_";
 /// The prefix of every result token.
 const RESULT_TOKEN_PREFIX: &str = "fwr_";
-/// The length of a tenant identifier in a token, in hexadecimal digits.
+/// The length of the tenant identifier in a share token, in hexadecimal digits.
 const TENANT_HEX_DIGITS: usize = 32;
 
-/// The SHA-256 hash of a token, for storage and lookup. A token has 256 random bits, so the hash cannot be
-/// inverted and needs no salt.
+/// The SHA-256 hash of a token, under which the token is stored and found. A token has 256 random bits, so its hash
+/// cannot be inverted and needs no salt.
 #[derive(Clone, Copy)]
 pub struct TokenHash([u8; 32]);
 
@@ -36,7 +36,7 @@ impl TokenHash {
     }
 }
 
-/// Compares in constant time.
+/// Compares hashes in constant time.
 impl PartialEq for TokenHash {
     fn eq(&self, other: &Self) -> bool {
         blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
@@ -45,15 +45,15 @@ impl PartialEq for TokenHash {
 
 impl Eq for TokenHash {}
 
-/// Omits the hash. It is not secret, but does not belong in logs.
+/// Omits the hash. It is not secret, but logs need not contain it.
 impl fmt::Debug for TokenHash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TokenHash(…)")
     }
 }
 
-/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It contains the tenant, because
-/// the bearer of a token may send no other identification.
+/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It contains the tenant, because a
+/// request with a token may contain no other identification.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShareToken {
     tenant: TenantId,
@@ -70,7 +70,7 @@ impl ShareToken {
         }
     }
 
-    /// Parses a token; `None` for a text that is invalid or not in canonical form.
+    /// Parses a share token; `None` for a text that is not a token in canonical form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (tenant, rest) = text.strip_prefix(SHARE_TOKEN_PREFIX)?.split_at_checked(TENANT_HEX_DIGITS)?;
@@ -79,7 +79,7 @@ impl ShareToken {
         Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
     }
 
-    /// The tenant that the token contains.
+    /// The tenant whose share link the token opens.
     #[must_use]
     pub const fn tenant(&self) -> TenantId {
         self.tenant
@@ -91,7 +91,7 @@ impl ShareToken {
         TokenHash::digest_of(&self.text)
     }
 
-    /// The token in plain text, for the single response that shows it.
+    /// The token in plain text, for the only response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.text
@@ -115,7 +115,7 @@ impl ResultToken {
         Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
     }
 
-    /// The hash of a text that a client sent. The hash of an invalid token matches no stored hash.
+    /// The hash of a text that a client sent as a result token. The hash of an invalid token equals no stored hash.
     #[must_use]
     pub fn hash_of(text: &str) -> TokenHash {
         TokenHash::digest_of(text)
@@ -127,7 +127,7 @@ impl ResultToken {
         TokenHash::digest_of(&self.0)
     }
 
-    /// The token in plain text, for the single response that shows it.
+    /// The token in plain text, for the only response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(ShareToken::parse(text), Some(token.clone()));
         assert_eq!(ShareToken::parse(text).unwrap().tenant(), TenantId::from(TENANT_ID));
         let last = text.len() - 1;
-        // The last character encodes only four bits. Another character with the same four bits is not canonical.
+        // The last character encodes only four bits. Characters with the same four bits would decode to the same token,
+        // so only one of them is canonical.
         let other_end = format!("{}t", &text[..last]);
         for invalid in [
             "",

@@ -5,9 +5,9 @@ use crate::id::TenantId;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::fmt;
 
-/// The common part of the origins of all logs of an installation. The log of a tenant has the origin
-/// `<base>/<tenant id>`, which is also the name of its keys. Therefore a checkpoint of one tenant cannot be used
-/// for the log of another tenant.
+/// The common part of the origins of all logs of an installation. The log of a tenant has the origin `<base>/<tenant
+/// id>`, which is also the name of its keys. A checkpoint of one tenant can therefore not be used for the log of
+/// another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogOriginBase(String);
 
@@ -17,13 +17,13 @@ pub struct LogOriginBase(String);
 pub struct LogOriginRefusal;
 
 impl LogOriginBase {
-    /// The maximum length in bytes. Together with a tenant identifier, the base must fit into the name of a key.
+    /// The maximum length of a base, in bytes. With a tenant identifier, it must fit into the name of a key.
     const MAX_BYTES: usize = 200;
 
-    /// Parses the base of the origins.
+    /// Parses the base of log origins.
     ///
     /// # Errors
-    /// If the text cannot be a part of the name of a key.
+    /// When the text cannot be a part of the name of a key.
     pub fn parse(text: &str) -> Result<Self, LogOriginRefusal> {
         let is_valid = is_key_name(text)
             && text.len() <= Self::MAX_BYTES
@@ -32,7 +32,7 @@ impl LogOriginBase {
         if is_valid { Ok(Self(text.to_owned())) } else { Err(LogOriginRefusal) }
     }
 
-    /// The origin of the log of a tenant.
+    /// The origin of this tenant's log: `<base>/<tenant id>`.
     #[must_use]
     pub fn origin_of_tenant(&self, tenant: TenantId) -> String {
         format!("{}/{tenant}", self.0)
@@ -46,7 +46,7 @@ pub struct Checkpoint {
     pub origin: String,
     /// The number of leaves of the tree.
     pub size: u64,
-    /// The root hash of the tree.
+    /// The root hash of the tree over these leaves.
     pub root: TreeHash,
 }
 
@@ -59,7 +59,7 @@ impl Checkpoint {
     /// Parses the text of a signed note. Extension lines are ignored.
     ///
     /// # Errors
-    /// If the text has another form.
+    /// When the text does not have the form of a checkpoint.
     pub fn parse(text: &str) -> Result<Self, CheckpointRefusal> {
         let text = text.strip_suffix('\n').ok_or(CheckpointRefusal)?;
         let mut lines = text.split('\n');
@@ -79,7 +79,7 @@ impl Checkpoint {
 }
 
 impl fmt::Display for Checkpoint {
-    /// Writes the text that is signed.
+    /// Writes the text that the log and its witnesses sign.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, size, root } = self;
         write!(formatter, "{origin}\n{size}\n{}\n", BASE64_STANDARD.encode(root.as_bytes()))

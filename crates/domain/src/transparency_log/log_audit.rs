@@ -1,5 +1,5 @@
-//! The audit of a whole log. It compares each entry with its own hash, and all entries with a checkpoint that was
-//! kept outside the database. It also compares the entries with the stored tiles, which locate a change.
+//! The audit of a whole log. It compares each entry with its own hash, and all entries with a checkpoint that was kept
+//! outside the database. To locate a change, it also compares the entries with the stored tiles.
 
 use super::{Checkpoint, FullTile, StoredEntry, TILE_HASHES, TileCoordinate, TreeEdge, TreeHash};
 use crate::audit::leaf_hash;
@@ -7,22 +7,22 @@ use crate::audit::leaf_hash;
 /// The kind of defect in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogDefectCause {
-    /// An index has no entry, or the entry has no bytes.
+    /// The index has no entry, or its entry has no bytes.
     Missing,
     /// The bytes of the entry do not match its recorded hash.
     Bytes,
-    /// The log ends before the checkpoint or before its own recorded size.
+    /// The log ends before the checkpoint does, or before its own recorded size.
     Truncated,
     /// The checkpoint covers a different entry at this index: an entry was edited, inserted, removed or swapped.
     Changed,
-    /// The checkpoint covers a different entry in this range. The stored tiles do not locate it exactly.
+    /// The checkpoint covers a different entry somewhere in this range; the stored tiles do not show where.
     Unlocated,
     /// The log matches the checkpoint, but a stored tile has a different hash for this entry.
     Tile,
 }
 
 impl LogDefectCause {
-    /// The sentence that describes the defect to people.
+    /// A sentence that describes the defect to people.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -36,12 +36,12 @@ impl LogDefectCause {
     }
 }
 
-/// The first defect of a log.
+/// The first defect of a log, as far as the audit can locate it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogDefect {
-    /// The lowest index that the defect can have.
+    /// The lowest index at which the defect can be.
     pub first: u64,
-    /// The highest index that the defect can have. It equals `first` if the defect is located exactly.
+    /// The highest index at which the defect can be. It equals `first` if the defect is located exactly.
     pub last: u64,
     /// The kind of the defect.
     pub cause: LogDefectCause,
@@ -59,20 +59,20 @@ pub struct LogAudit {
     checkpoint: Option<Checkpoint>,
     /// The tree over the entries that were checked so far.
     log: TreeEdge,
-    /// The tree over the stored tiles that were compared so far, up to the last tile that the checkpoint covers in
-    /// full.
+    /// The tree over the stored tiles that were compared so far. It ends with the last tile that the checkpoint covers
+    /// completely.
     stored: TreeEdge,
     /// The leaf hashes of the entries after the last full tile.
     open: Vec<TreeHash>,
-    /// The leaf hashes of the log after the last full tile that the checkpoint covers. The next field has the same
-    /// leaves from a stored tile.
+    /// The leaf hashes of the log after the last tile that the checkpoint covers completely. `stored_tail` has the
+    /// hashes of the same leaves from a stored tile.
     tail: Vec<TreeHash>,
     stored_tail: Option<Vec<TreeHash>>,
-    /// The root of the log at the size of the checkpoint, once the audit has reached that size.
+    /// The root of the log at the size of the checkpoint; `None` until the audit reaches that size.
     root: Option<TreeHash>,
     /// The first index at which a stored tile differs from the log.
     difference: Option<u64>,
-    /// The first index whose full tile is not stored.
+    /// The first index whose full tile is missing in the store.
     first_unstored: Option<u64>,
     entry_defect: Option<LogDefect>,
 }
@@ -103,7 +103,7 @@ impl LogAudit {
         self.log.size()
     }
 
-    /// Checks the next entry, and returns whether the audit can continue.
+    /// Checks the next entry; returns whether the audit can continue.
     pub fn check_entry(&mut self, entry: &StoredEntry) -> bool {
         let index = self.next_index();
         let Some(body) = entry.body.as_ref().filter(|_| entry.index == index) else {
@@ -124,14 +124,14 @@ impl LogAudit {
         true
     }
 
-    /// The tile that the last entries have filled. The caller must pass the stored tile to [`Self::compare_tile`].
+    /// The tile that the last entries filled, if any. The caller must pass the stored tile to [`Self::compare_tile`].
     #[must_use]
     pub fn filled_tile(&self) -> Option<TileCoordinate> {
         (self.open.len() == TILE_HASHES).then(|| self.open_tile()).flatten()
     }
 
-    /// The tile that contains the last entries, even if it is not full. It is compared at the end; `None` if no
-    /// entries remain to be compared.
+    /// The tile that contains the last entries, even if it is not full. It is compared at the end of the audit. `None`
+    /// if no entry remains to be compared.
     #[must_use]
     pub fn open_tile(&self) -> Option<TileCoordinate> {
         let hashes = u64::try_from(TILE_HASHES).ok()?;
@@ -139,8 +139,8 @@ impl LogAudit {
         Some(TileCoordinate { level: 0, index: last / hashes })
     }
 
-    /// Compares the last entries with their stored tile, if it exists. The hashes of the tile need no
-    /// verification, because they only locate the defect of a log that does not match its checkpoint.
+    /// Compares the last entries with their stored tile, if there is one. The hashes of the tile need not be verified,
+    /// because they only locate the defect of a log that does not match its checkpoint.
     pub fn compare_tile(&mut self, tile: Option<&FullTile>) {
         let start = self.log.size().saturating_sub(length(&self.open));
         let is_full = self.open.len() == TILE_HASHES;
@@ -160,8 +160,8 @@ impl LogAudit {
         self.open.clear();
     }
 
-    /// Ends the audit, and returns the first defect. `log_size` is the number of entries that the database
-    /// records, and `edge` its stored right edge.
+    /// Ends the audit, and returns the first defect. `log_size` is the number of entries that the database records, and
+    /// `edge` is the right edge that it stores.
     #[must_use]
     pub fn finish(self, log_size: u64, edge: &TreeEdge) -> Option<LogDefect> {
         let checked_size = self.log.size();
@@ -173,8 +173,8 @@ impl LogAudit {
             return entry_defect.or(tile);
         };
         match self.root {
-            // The audit ended before the checkpoint. An earlier entry may also have been changed, which only the
-            // stored tiles can show.
+            // The log ends before the checkpoint. An earlier entry may also have been changed, but then only the stored
+            // tiles show it.
             None => {
                 let end = entry_defect.map_or(checked_size, |entry_defect| entry_defect.first);
                 let earlier = self.difference.filter(|index| *index < end);
@@ -187,7 +187,7 @@ impl LogAudit {
         }
     }
 
-    /// Locates the difference between the log and its checkpoint, if the log is as long as the checkpoint.
+    /// Locates the difference between the log and its checkpoint, for a log that reaches the size of the checkpoint.
     fn locate(&self, checkpoint: &Checkpoint, edge: &TreeEdge) -> LogDefect {
         let start = self.stored.size();
         let edge_tail = edge.level(0).get(..self.tail.len()).filter(|_| {
@@ -220,7 +220,7 @@ fn length(hashes: &[TreeHash]) -> u64 {
     u64::try_from(hashes.len()).unwrap_or(u64::MAX)
 }
 
-/// The index of the first leaf hash that differs. `start` is the index of the first leaf hash in both lists.
+/// The index of the first leaf hash that differs between both lists, whose first hashes have the index `start`.
 fn first_difference(start: u64, log: &[TreeHash], stored: &[TreeHash]) -> Option<u64> {
     (start..).zip(log.iter().zip(stored)).find(|(_, (log, stored))| log != stored).map(|(index, _)| index)
 }

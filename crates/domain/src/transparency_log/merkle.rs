@@ -49,7 +49,7 @@ impl TreeHash {
         Some(Self(bytes))
     }
 
-    /// The bytes of the hash.
+    /// The 32 bytes of the hash.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -62,7 +62,7 @@ impl fmt::Display for TreeHash {
     }
 }
 
-/// The hash of an inner node: SHA-256 over the byte 1 and the hashes of the two children.
+/// The hash of an inner node: SHA-256 over the byte 1 and the hashes of its two children.
 #[must_use]
 pub fn node_hash(left: TreeHash, right: TreeHash) -> TreeHash {
     let mut hasher = Sha256::new();
@@ -72,8 +72,7 @@ pub fn node_hash(left: TreeHash, right: TreeHash) -> TreeHash {
     TreeHash(hasher.finalize().into())
 }
 
-/// The root hash over complete subtrees, which are given from left to right with decreasing sizes; `None` without
-/// subtrees.
+/// The root hash over complete subtrees, given from left to right with decreasing sizes; `None` without subtrees.
 pub(super) fn fold_subtrees(subtrees: impl DoubleEndedIterator<Item = TreeHash>) -> Option<TreeHash> {
     subtrees.rev().reduce(|right, left| node_hash(left, right))
 }
@@ -83,23 +82,23 @@ pub(super) fn fold_subtrees(subtrees: impl DoubleEndedIterator<Item = TreeHash>)
 pub struct InclusionClaim {
     /// The index of the leaf, from 0.
     pub index: u64,
-    /// The hash of the leaf.
+    /// The hash of the leaf that the tree should contain.
     pub leaf: TreeHash,
     /// The number of leaves of the tree.
     pub tree_size: u64,
-    /// The root hash of the tree.
+    /// The root hash that the tree should have.
     pub root: TreeHash,
 }
 
 impl InclusionClaim {
-    /// Whether the proof proves the claim (RFC 9162, 2.1.3.2).
+    /// Whether the proof shows that the claim is true (RFC 9162, 2.1.3.2).
     #[must_use]
     pub fn is_proved_by(&self, proof: &[TreeHash]) -> bool {
         self.root_from(proof) == Some(self.root)
     }
 
-    /// The root hash that follows from the leaf and the proof; `None` if the length of the proof does not match
-    /// index and size.
+    /// The root hash that follows from the leaf and the proof; `None` if the length of the proof does not match the
+    /// index and the tree size.
     #[must_use]
     pub fn root_from(&self, proof: &[TreeHash]) -> Option<TreeHash> {
         if self.index >= self.tree_size {
@@ -112,7 +111,7 @@ impl InclusionClaim {
             }
             if node & 1 == 1 || node == last {
                 hash = node_hash(*sibling, hash);
-                // A node without a right sibling is also the node of the next level.
+                // A node without a right sibling moves up unchanged to the next level.
                 while node & 1 == 0 && node != 0 {
                     node >>= 1;
                     last >>= 1;
@@ -141,7 +140,7 @@ pub struct ConsistencyClaim {
 }
 
 impl ConsistencyClaim {
-    /// Whether the proof proves the claim (RFC 9162, 2.1.4.2). The empty tree is a prefix of every tree.
+    /// Whether the proof shows that the claim is true (RFC 9162, 2.1.4.2). The empty tree is a prefix of every tree.
     #[must_use]
     pub fn is_proved_by(&self, proof: &[TreeHash]) -> bool {
         let Self { from_size, from_root, to_size, to_root } = *self;
@@ -151,7 +150,7 @@ impl ConsistencyClaim {
         if from_size >= to_size {
             return from_size == to_size && proof.is_empty() && from_root == to_root;
         }
-        // If the earlier tree is a complete subtree of the later tree, the proof omits its root hash.
+        // If the earlier tree is a complete subtree of the later tree, the proof omits the earlier root hash.
         let first = from_size.is_power_of_two().then_some(from_root);
         let mut hashes = first.into_iter().chain(proof.iter().copied());
         let Some(first) = hashes.next() else { return false };

@@ -1,5 +1,5 @@
-//! The generation of proofs from tiles: selects the tiles that a proof needs, and derives the hashes of the proof
-//! from them.
+//! The generation of proofs from tiles: selects the tiles that a proof needs, and computes the hashes of the proof from
+//! them.
 
 use super::{
     TreeHash,
@@ -8,18 +8,18 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// Returns the hashes of a full or partial tile; `None` if the tile is missing.
+/// A function that returns the hashes of a full or partial tile; `None` if it does not have the tile.
 pub type TileReader<'t> = dyn Fn(TileCoordinate) -> Option<&'t [TreeHash]> + 't;
 
-/// A range of leaves whose root hash is a part of a proof. INVARIANT: the range is not empty, and its complete
-/// subtrees are aligned.
+/// A range of leaves whose root hash is a part of a proof. INVARIANT: the range is not empty, and its complete subtrees
+/// are aligned in tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct LeafRange {
     start: u64,
     end: u64,
 }
 
-/// The position of a complete subtree in a tile: `count` hashes of the tile, starting at `offset`.
+/// The position of a complete subtree: `count` hashes of a tile, starting at `offset`.
 struct SubtreePosition {
     tile: TileCoordinate,
     offset: usize,
@@ -55,15 +55,14 @@ impl LeafRange {
     }
 }
 
-/// The ranges of leaves whose root hashes form a proof, before the tiles are read.
+/// The plan of a proof: the ranges of leaves whose root hashes form it. No tile is read yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProofPlan {
     ranges: Vec<LeafRange>,
 }
 
 impl ProofPlan {
-    /// Plans the proof that a leaf is a part of a tree (RFC 6962, 2.1.1); `None` if the tree has no leaf with this
-    /// index.
+    /// Plans the proof that a tree contains a leaf (RFC 6962, 2.1.1); `None` if the tree has no leaf with this index.
     #[must_use]
     pub fn inclusion(index: u64, tree_size: u64) -> Option<Self> {
         if index >= tree_size {
@@ -84,8 +83,8 @@ impl ProofPlan {
         Some(Self { ranges })
     }
 
-    /// Plans the proof that a tree is a prefix of a later tree (RFC 6962, 2.1.2); `None` if the tree is larger
-    /// than the later tree. The proof is empty for equal sizes and for the empty tree.
+    /// Plans the proof that a tree is a prefix of a later tree (RFC 6962, 2.1.2); `None` if the later tree is smaller.
+    /// The proof is empty for equal sizes, and for the empty tree.
     #[must_use]
     pub fn consistency(from_size: u64, to_size: u64) -> Option<Self> {
         if from_size > to_size {
@@ -105,7 +104,7 @@ impl ProofPlan {
                 start = middle;
             }
         }
-        // The verifier knows the root hash of the earlier tree, so the proof omits a subtree that equals the
+        // The verifier knows the root hash of the earlier tree. The proof therefore omits a subtree that equals the
         // earlier tree.
         if start != 0 {
             ranges.push(LeafRange { start, end });
@@ -114,7 +113,8 @@ impl ProofPlan {
         Some(Self { ranges })
     }
 
-    /// Plans the root hash of a tree of this size. The result is a single hash, or no hash for the empty tree.
+    /// Plans the root hash of a tree of this size. The hashes of the plan are this single hash, or none for the empty
+    /// tree.
     #[must_use]
     pub fn root(tree_size: u64) -> Self {
         let all_leaves = LeafRange { start: 0, end: tree_size };
@@ -135,7 +135,7 @@ impl ProofPlan {
 }
 
 /// The size of the left subtree of a tree with at least two leaves: the largest power of two that is smaller than
-/// the size.
+/// `size`.
 const fn split(size: u64) -> u64 {
     1 << (size - 1).ilog2()
 }

@@ -6,16 +6,16 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The maximum length of a note, in bytes.
+/// The maximum length of a signed note, in bytes.
 const MAX_NOTE_BYTES: usize = 64 << 10;
-/// The maximum number of signatures of a note. The specification requires at least 16.
+/// The maximum number of signatures of a note. The specification requires a limit of at least 16.
 const MAX_SIGNATURES: usize = 64;
 /// The start of each signature line: an em dash and a space.
 const SIGNATURE_PREFIX: &str = "\u{2014} ";
 /// The signature type of Ed25519. Encoded keys start with this byte.
 const ED25519: u8 = 1;
 
-/// Whether a name is allowed in signature lines and in encoded keys.
+/// Whether a name is allowed as the name of a key in signature lines and encoded keys.
 pub(super) fn is_key_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && !name.contains('+') && !name.contains(|c: char| c.is_whitespace())
 }
@@ -34,7 +34,7 @@ fn key_id(name: &str, encoded_key: &[u8]) -> [u8; 4] {
 /// The reason why a text is not a verifier key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VerifierKeyRefusal {
-    /// The text does not consist of a name, a key identifier and a key.
+    /// The text does not consist of a name, a key identifier and a key, separated by `+`.
     #[error("a verifier key has the form `<name>+<key id in hex>+<base64>`")]
     Form,
     /// The key identifier does not match the name and the key.
@@ -45,8 +45,7 @@ pub enum VerifierKeyRefusal {
     Key,
 }
 
-/// A named Ed25519 public key of one signature type, with the text form `<name>+<key id>+<base64 of type and
-/// key>`.
+/// A named Ed25519 public key of one signature type. Its text form is `<name>+<key id>+<base64 of type and key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct EncodedKey {
     name: String,
@@ -89,12 +88,12 @@ impl EncodedKey {
         line.name == self.name && line.key_id == self.id
     }
 
-    /// Whether the signature of the message was made with this key.
+    /// Whether this key made the signature of the message.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
     }
 
-    /// Creates a signature line of this key.
+    /// Creates the signature line for a signature by this key.
     pub(super) fn line(&self, signature: Vec<u8>) -> NoteSignature {
         NoteSignature { name: self.name.clone(), key_id: self.id, signature }
     }
@@ -111,45 +110,44 @@ fn encode_key(signature_type: u8, key: &[u8; 32]) -> Vec<u8> {
     std::iter::once(signature_type).chain(*key).collect()
 }
 
-/// A named public key of a log, with the text form `<name>+<key id>+<base64 key>`.
+/// The named public key of a log. Its text form is `<name>+<key id>+<base64 key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifierKey(EncodedKey);
 
 impl VerifierKey {
-    /// Creates a named public key; `None` if the name is not allowed in notes, or the key is weak or not a valid
-    /// point.
+    /// Creates a named public key; `None` if the name is not allowed in notes, or the key is weak or invalid.
     #[must_use]
     pub fn new(name: &str, public_key: &[u8; 32]) -> Option<Self> {
         EncodedKey::new(name, ED25519, public_key).map(Self)
     }
 
-    /// Parses the text form.
+    /// Parses the text form of a verifier key.
     ///
     /// # Errors
-    /// If the text has another form, or the key identifier does not match the name and the key.
+    /// When the text has another form, or the key identifier does not match the name and the key.
     pub fn parse(text: &str) -> Result<Self, VerifierKeyRefusal> {
         EncodedKey::parse(text, ED25519).map(Self)
     }
 
-    /// The name of the key.
+    /// The name under which the key signs.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// The raw public key.
+    /// The 32 bytes of the public key.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
         self.0.key.to_bytes()
     }
 
-    /// The key identifier in hex.
+    /// The identifier of the key, in hexadecimal digits.
     #[must_use]
     pub fn id_hex(&self) -> String {
         self.0.id_hex()
     }
 
-    /// Whether the signature of the message was made with this key.
+    /// Whether this key made the signature of the message.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.0.verifies(message, signature)
@@ -162,7 +160,7 @@ impl fmt::Display for VerifierKey {
     }
 }
 
-/// An Ed25519 private key. Its memory is overwritten after use, and it has no text form.
+/// An Ed25519 private key that signs notes. Its memory is overwritten after use, and it has no text form.
 #[derive(Clone)]
 pub struct NoteSigningKey(SigningKey);
 
@@ -173,8 +171,8 @@ impl NoteSigningKey {
         Self(SigningKey::from_bytes(seed))
     }
 
-    /// Parses the base64 form of the 32 bytes; `None` for any other text. White space around the text is ignored,
-    /// because files usually end with a line feed.
+    /// Parses the base64 form of a private key's 32 bytes; `None` for any other text. White space around the text is
+    /// ignored, because key files usually end with a line feed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).ok()?);
@@ -188,7 +186,7 @@ impl NoteSigningKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// Signs a message.
+    /// Signs a message; the signature is deterministic.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         ed25519_dalek::Signer::sign(&self.0, message).to_bytes()
@@ -204,8 +202,8 @@ impl fmt::Debug for NoteSigningKey {
 /// The reason why a text is not a signed note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoteRefusal {
-    /// The text is too long, has control characters or an incomplete line, or has no signature lines after an
-    /// empty line.
+    /// The text is too long, has control characters or an incomplete line, or has no signature lines after an empty
+    /// line.
     #[error("a signed note has a text, an empty line and signature lines")]
     Form,
     /// A signature line is malformed.
@@ -234,10 +232,10 @@ impl NoteSignature {
         key.0.line(signature.to_vec())
     }
 
-    /// Parses the signature lines that a witness returns. The signatures are not verified.
+    /// Parses the signature lines that a witness returns, without verifying the signatures.
     ///
     /// # Errors
-    /// If a line is malformed, or there are too many lines.
+    /// When a line is malformed, or there are too many lines.
     pub fn parse_lines(text: &str) -> Result<Vec<Self>, NoteRefusal> {
         let lines = text.strip_suffix('\n').unwrap_or(text);
         let parsed: Vec<Self> =
@@ -246,8 +244,8 @@ impl NoteSignature {
     }
 }
 
-/// A text with signatures. INVARIANT: the text ends with a line feed, and line feeds are its only control
-/// characters.
+/// A text with signature lines. INVARIANT: the text ends with a line feed, and has no other control characters than
+/// line feeds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedNote {
     text: String,
@@ -255,22 +253,23 @@ pub struct SignedNote {
 }
 
 impl SignedNote {
-    /// Combines a text and its signatures; `None` if there are no signatures or the text cannot be signed.
+    /// Combines a text with its signature lines; `None` if there are no lines, or the text has a form that cannot be
+    /// signed.
     #[must_use]
     pub fn new(text: String, signatures: Vec<NoteSignature>) -> Option<Self> {
         (is_text(&text) && !signatures.is_empty()).then_some(Self { text, signatures })
     }
 
-    /// Parses a note. The signatures are not verified.
+    /// Parses a note without verifying its signatures.
     ///
     /// # Errors
-    /// If the bytes are not a signed note.
+    /// When the bytes are not a signed note.
     pub fn parse(note: &[u8]) -> Result<Self, NoteRefusal> {
         if note.len() > MAX_NOTE_BYTES {
             return Err(NoteRefusal::Form);
         }
         let note = std::str::from_utf8(note).map_err(|_| NoteRefusal::Form)?;
-        // The text may contain empty lines. The signatures follow the last empty line.
+        // The text itself may contain empty lines, so the signatures follow the last empty line.
         let separator = note.rfind("\n\n").ok_or(NoteRefusal::Form)?;
         let (text, lines) = (note.get(..=separator), note.get(separator + 2..));
         let (Some(text), Some(lines)) = (text, lines) else { return Err(NoteRefusal::Form) };
@@ -288,7 +287,7 @@ impl SignedNote {
         self
     }
 
-    /// The signed text.
+    /// The text that the signatures cover.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -300,8 +299,8 @@ impl SignedNote {
         &self.signatures
     }
 
-    /// Whether the note has a valid signature by this key, and no invalid signature under the key's name and
-    /// identifier.
+    /// Whether the note has a valid signature by this key. The note must have no invalid signature under the name and
+    /// identifier of the key.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
         let mut own_lines = self.signatures.iter().filter(|line| key.0.is_named_by(line)).peekable();

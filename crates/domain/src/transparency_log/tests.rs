@@ -1,4 +1,4 @@
-//! Tests of the tree, the tiles and the notes against published vectors, a naive model and a third-party
+//! Tests of the tree, the tiles and the notes. They compare with published vectors, a naive model and a third-party
 //! implementation.
 
 mod log_audit;

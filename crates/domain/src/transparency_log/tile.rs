@@ -1,12 +1,11 @@
-//! Tiles: groups of 256 adjacent hashes of one level of a tree. C2SP `tlog-tiles` defines their names and their
-//! bytes.
+//! Tiles: groups of 256 adjacent hashes of one level of a tree. C2SP `tlog-tiles` defines their names and bytes.
 
 use super::{TreeHash, merkle::fold_subtrees};
 use std::fmt::Write as _;
 
 /// The number of hashes in a full tile.
 pub const TILE_HASHES: usize = 256;
-/// The highest level of a tile. A tree with tiles above it would have 256^8 leaves, which exceeds 64 bits.
+/// The highest level of a tile. A tree with tiles on the next level would have 256^8 leaves, which exceeds 64 bits.
 const MAX_LEVEL: u8 = 7;
 /// The maximum number of three-digit groups in the path of a tile index.
 const MAX_INDEX_GROUPS: usize = 7;
@@ -21,8 +20,8 @@ pub struct TileCoordinate {
 }
 
 impl TileCoordinate {
-    /// The number of hashes that this tile has in a tree of the given size: 256 for a full tile, 0 for a missing
-    /// tile.
+    /// The number of hashes that this tile has in a tree of this size: 256 for a full tile, 0 for a tile outside of the
+    /// tree.
     #[must_use]
     pub fn width_in(self, tree_size: u64) -> usize {
         let level_size = tree_size.checked_shr(8 * u32::from(self.level)).unwrap_or(0);
@@ -30,8 +29,8 @@ impl TileCoordinate {
         usize::try_from(level_size.saturating_sub(preceding)).unwrap_or(TILE_HASHES).min(TILE_HASHES)
     }
 
-    /// The tile that contains the root hash of this tile, and the position of that hash in it; `None` at the
-    /// highest level.
+    /// The tile that contains the root hash of this tile, with the position of that hash in it; `None` at the highest
+    /// level.
     #[must_use]
     pub fn parent(self) -> Option<(Self, usize)> {
         let level = self.level.checked_add(1).filter(|level| *level <= MAX_LEVEL)?;
@@ -39,7 +38,7 @@ impl TileCoordinate {
         Some((Self { level, index: self.index / TILE_HASHES as u64 }, position))
     }
 
-    /// The index in groups of three digits. All groups but the last start with `x`: 1234067 is written
+    /// The index as a path of three-digit groups. All groups but the last start with `x`: 1234067 becomes
     /// `x001/x234/067`.
     #[must_use]
     pub fn index_path(self) -> String {
@@ -58,21 +57,21 @@ impl TileCoordinate {
 #[error("a tile has the path `<level>/<index>` or `<level>/<index>.p/<width>`")]
 pub struct TileRefusal;
 
-/// A reader's request for a full tile, or for the first hashes of a tile.
+/// The request of a reader for a full tile, or for the first hashes of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TileRequest {
     /// The position of the tile.
     pub coordinate: TileCoordinate,
-    /// The number of hashes, from 1 to 256.
+    /// The number of requested hashes, from 1 to 256.
     pub width: usize,
 }
 
 impl TileRequest {
-    /// Parses the part of a path after `tile/`. Only the spelling of the specification is accepted, so that each
-    /// tile has exactly one address.
+    /// Parses the part of a path after `tile/`. Only the spelling of the specification is accepted, so that each tile
+    /// has exactly one address.
     ///
     /// # Errors
-    /// If the text is not the path of a tile.
+    /// When the text is not the path of a tile.
     pub fn parse(level: &str, index: &str) -> Result<Self, TileRefusal> {
         let level: u8 = parse_number(level).filter(|level| *level <= MAX_LEVEL).ok_or(TileRefusal)?;
         let (digits, width) = match index.split_once(".p/") {
@@ -99,7 +98,7 @@ impl TileRequest {
         if coordinate.index_path() == digits { Ok(Self { coordinate, width }) } else { Err(TileRefusal) }
     }
 
-    /// The part of the path after `tile/`.
+    /// The path of the tile after `tile/`, as the specification spells it.
     #[must_use]
     pub fn path(&self) -> String {
         let mut path = format!("{}/{}", self.coordinate.level, self.coordinate.index_path());
@@ -118,7 +117,7 @@ fn parse_number<T: std::str::FromStr>(text: &str) -> Option<T> {
     if is_decimal && is_canonical { text.parse().ok() } else { None }
 }
 
-/// A full tile. INVARIANT: the tile has 256 hashes.
+/// A tile with all its hashes. INVARIANT: the tile has 256 hashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FullTile {
     /// The position of the tile.
@@ -148,13 +147,13 @@ impl FullTile {
         &self.hashes
     }
 
-    /// The bytes to store, which are the concatenated hashes.
+    /// The bytes to store: the concatenated hashes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         tile_bytes(&self.hashes)
     }
 
-    /// The root hash over the tile's hashes, which is a hash of the next level.
+    /// The root hash over the hashes of the tile. The tile's parent contains it.
     #[must_use]
     pub fn root(&self) -> TreeHash {
         subtree_root(&self.hashes)
@@ -172,7 +171,7 @@ pub(super) fn tile_hashes(bytes: &[u8]) -> Option<Vec<TreeHash>> {
     if chunks.remainder().is_empty() { chunks.map(TreeHash::from_slice).collect() } else { None }
 }
 
-/// The root hash over subtrees of equal size; the root hash of the empty tree if there are none.
+/// The root hash over subtrees of equal size; without subtrees, the root hash of the empty tree.
 pub(super) fn subtree_root(hashes: &[TreeHash]) -> TreeHash {
     match hashes {
         [] => TreeHash::of_empty_tree(),

@@ -1,5 +1,4 @@
-//! The right edge of a tree: the hashes in its partial tiles. The edge is sufficient to append leaves and to
-//! compute the root.
+//! The right edge of a tree: the hashes in its partial tiles. They suffice to append leaves and to compute the root.
 
 use super::{
     TreeHash,
@@ -8,15 +7,15 @@ use super::{
 };
 
 /// The hashes in the partial tiles, one tile for each level. INVARIANT: each level has at most 255 hashes, and the
-/// highest level has at least one. Therefore the numbers of hashes are the digits of the tree's size in base 256.
+/// highest level has at least one. The numbers of hashes are thus the digits of the tree's size in base 256.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TreeEdge {
     levels: Vec<Vec<TreeHash>>,
 }
 
 impl TreeEdge {
-    /// Restores the edge of a tree with this size from the bytes of its partial tiles, lowest level first. `None`
-    /// if the lengths do not match the size.
+    /// Restores the edge of a tree of this size from the bytes of its partial tiles, lowest level first. `None` if the
+    /// lengths do not match the size.
     #[must_use]
     pub fn restore(size: u64, levels: &[Vec<u8>]) -> Option<Self> {
         let levels: Vec<Vec<TreeHash>> = levels.iter().map(|bytes| tile_hashes(bytes)).collect::<Option<_>>()?;
@@ -42,12 +41,12 @@ impl TreeEdge {
             .fold(0, |size: u64, level| size.saturating_mul(TILE_HASHES as u64).saturating_add(level.len() as u64))
     }
 
-    /// Appends a leaf, and returns the tiles that become full, lowest level first.
+    /// Appends a leaf; returns the tiles that it fills, lowest level first.
     #[must_use]
     pub fn append(&mut self, leaf: TreeHash) -> Vec<FullTile> {
         let mut filled = Vec::new();
         let mut hash = leaf;
-        // The number of hashes that the whole tree had on this level before the leaf was appended.
+        // The number of hashes that the whole tree had on this level before the leaf.
         let mut level_size = self.size();
         let mut level: u8 = 0;
         loop {
@@ -69,10 +68,10 @@ impl TreeEdge {
         }
     }
 
-    /// The root hash of the tree.
+    /// The root hash of the whole tree, computed from the edge.
     #[must_use]
     pub fn root(&self) -> TreeHash {
-        // A level with k hashes contains one complete subtree for each bit that is set in k, largest first.
+        // A level with k hashes has one complete subtree for each bit that is set in k, the largest first.
         let subtrees = self.levels.iter().rev().flat_map(|level| {
             let mut remaining = level.as_slice();
             let mut roots = Vec::new();
@@ -87,13 +86,13 @@ impl TreeEdge {
         fold_subtrees(subtrees.into_iter()).unwrap_or_else(TreeHash::of_empty_tree)
     }
 
-    /// The hashes in the partial tile of a level.
+    /// The hashes in the partial tile of this level.
     #[must_use]
     pub fn level(&self, level: u8) -> &[TreeHash] {
         self.levels.get(usize::from(level)).map_or(&[], Vec::as_slice)
     }
 
-    /// The hashes of the tile at this position, if it is a partial tile; `None` for any other tile.
+    /// The hashes of the tile at this position if it is a partial tile of the edge; `None` for any other tile.
     #[must_use]
     pub fn tile(&self, coordinate: TileCoordinate) -> Option<&[TreeHash]> {
         let width = coordinate.width_in(self.size());

@@ -1,7 +1,7 @@
 //! The bundle plan of a use case: a checked value with exactly six members.
 //!
-//! Callers and models write plans, so each new plan is fully checked. Problems name the member and never contain
-//! its value.
+//! Callers and models write plans, so every new plan is checked completely. A problem names the member, but does not
+//! contain its value.
 
 mod plan_inputs;
 
@@ -23,19 +23,19 @@ use plan_inputs::{argument_type, declared_inputs, read_inputs};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The maximum length of a name, in characters.
+/// The maximum length of a use case's name, in characters.
 pub const MAX_NAME_CHARS: usize = 200;
-/// The maximum length of a summary, in characters.
+/// The maximum length of a use case's summary, in characters.
 pub const MAX_SUMMARY_CHARS: usize = 2_000;
 /// The maximum number of connections in a plan.
 pub const MAX_CONNECTIONS: usize = 20;
 /// The maximum length of a plan as JSON, in bytes.
 pub const MAX_PLAN_BYTES: usize = 256 << 10;
-/// The text that replaces the name of a connection which the reader may not see. No connection may have this name.
+/// The text that replaces the name of a connection that the reader may not see. No connection can have this name.
 pub const REDACTED_CONNECTION: &str = "[redacted]";
 
 const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
-/// The paths of the members, as problems report them.
+/// The paths of the plan's members, as problems report them.
 const MEMBER_PATHS: [&str; 6] = [
     "bundle.name",
     "bundle.summary",
@@ -52,13 +52,13 @@ pub struct BundleProblem {
     pub path: String,
     /// The stable code of the problem.
     pub code: &'static str,
-    /// The description for people.
+    /// The description of the problem, for people.
     pub message: String,
 }
 
 impl BundleProblem {
-    /// The path of the plan's member that contains the problem. Unlike the full path, it contains no name that the
-    /// author chose.
+    /// The path of the plan's member in which the problem is. Unlike the full path, it contains no name that the author
+    /// chose.
     #[must_use]
     pub fn member_path(&self) -> &'static str {
         let is_below = |path: &&&str| {
@@ -71,15 +71,15 @@ impl BundleProblem {
 /// The reason why a plan is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BundleRefusal {
-    /// The plan has these problems.
+    /// The plan is not valid, because of these problems.
     #[error("the bundle is invalid")]
     Invalid(Vec<BundleProblem>),
-    /// The plan was generated for a reader who may not see its references, so the references are redacted.
+    /// The plan was generated for a reader that may not see its references, and they are redacted.
     #[error("the bundle has redacted references")]
     Redacted,
 }
 
-/// A valid bundle plan.
+/// A bundle plan that passed all checks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BundlePlan {
     name: String,
@@ -93,9 +93,8 @@ pub struct BundlePlan {
 }
 
 impl BundlePlan {
-    /// Checks a plan: its members, the rules of flows, the prompt grammar, and the names. The plan must not
-    /// contain references to other assets, commands, markup, or secrets. A form must be able to ask for all inputs
-    /// of the plan.
+    /// Checks a plan: its members, the rules of flows, the grammar of prompts, and the names. The plan must not contain
+    /// references to other assets, commands, markup, or secrets. A form must be able to ask for all its inputs.
     ///
     /// # Errors
     /// Returns every problem, or an error if the plan is redacted.
@@ -135,15 +134,14 @@ impl BundlePlan {
             })
         };
         plan().ok_or_else(|| {
-            // Each missing part has already reported its problem. This fallback ensures that a refusal always has
-            // a problem.
+            // Each missing part has already reported a problem. This one ensures that a refusal always has a problem.
             problems.push("bundle", "invalid", "the bundle is invalid");
             BundleRefusal::Invalid(problems.0)
         })
     }
 
-    /// Parses a stored plan. The plan was checked when it was created, so stricter new rules do not apply. `None`
-    /// if a member is missing or malformed.
+    /// Parses a stored plan. It passed the checks when it was created, so rules that became stricter since do not
+    /// apply. `None` if a member is missing or malformed.
     #[must_use]
     pub fn from_stored(document: &Value) -> Option<Self> {
         let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -177,25 +175,25 @@ impl BundlePlan {
         &self.summary
     }
 
-    /// The slug of the model policy.
+    /// The slug of the model policy that the use case uses.
     #[must_use]
     pub const fn model_policy_ref(&self) -> &Slug {
         &self.model_policy_ref
     }
 
-    /// The distinct names of the needed connections.
+    /// The distinct names of the connections that the use case needs.
     #[must_use]
     pub fn connections(&self) -> &[String] {
         &self.connections
     }
 
-    /// The identifier and the type of each step, in the order of the plan.
+    /// The identifier and type of each step of the flow, in the order of the plan.
     #[must_use]
     pub fn steps(&self) -> &[(String, String)] {
         &self.steps
     }
 
-    /// The inputs of the flow, which a run must provide.
+    /// The inputs that a run of the flow must provide.
     #[must_use]
     pub fn inputs(&self) -> &[PlanInput] {
         &self.inputs
@@ -214,7 +212,7 @@ impl BundlePlan {
         })
     }
 
-    /// The plan as JSON with redacted connections, for a reader who may not see them.
+    /// The plan as JSON in which the names of connections are redacted, for a reader that may not see them.
     #[must_use]
     pub fn to_redacted_document(&self) -> Value {
         let mut document = self.to_document();
@@ -224,27 +222,27 @@ impl BundlePlan {
         document
     }
 
-    /// The content of the flow version that publication creates.
+    /// The content of the flow that publication creates.
     #[must_use]
     pub fn flow_content(&self) -> Value {
         flow_content(&self.flow, &self.inputs)
     }
 
-    /// The content of the prompt template version that publication creates.
+    /// The content of the prompt template that publication creates.
     #[must_use]
     pub fn prompt_content(&self) -> Value {
         prompt_content(&self.template, &self.flow, &self.inputs)
     }
 }
 
-/// Whether the plan contains the text that replaces a redacted name.
+/// Whether a reference of the plan is the text that replaces redacted names.
 fn is_redacted(members: &Map<String, Value>) -> bool {
     let names = members.get("connections").and_then(Value::as_array).into_iter().flatten();
     names.chain(members.get("model_policy_ref")).any(|name| name.as_str() == Some(REDACTED_CONNECTION))
 }
 
-/// Converts the flow to the content of a version. If the flow has no trigger, a trigger is added that declares the
-/// inputs which the flow and the prompt read.
+/// Converts the flow of a plan to the content of a version. A flow without a trigger receives one that declares the
+/// inputs that the flow and the prompt read.
 fn flow_content(flow: &Value, inputs: &[PlanInput]) -> Value {
     let mut content = flow.clone();
     if let Value::Object(members) = &mut content
@@ -263,7 +261,7 @@ fn prompt_content(template: &str, flow: &Value, inputs: &[PlanInput]) -> Value {
     json!({ "system_prompt": template, "variables": names.iter().map(variable).collect::<Vec<_>>() })
 }
 
-/// The identifier and the type of each step.
+/// The identifier and type of each step of a flow.
 fn steps_of(flow: &Value) -> Vec<(String, String)> {
     let text_of = |step: &Value, name: &str| step.get(name).and_then(Value::as_str).map(str::to_owned);
     let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
@@ -286,7 +284,7 @@ fn any_text(value: &Value, predicate: &impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// The problems that were found so far.
+/// The problems found so far.
 #[derive(Default)]
 struct Problems(Vec<BundleProblem>);
 
@@ -295,7 +293,7 @@ impl Problems {
         self.0.push(BundleProblem { path: path.to_owned(), code, message: message.to_owned() });
     }
 
-    /// Returns the members of an object that must have exactly these names, and reports the differences.
+    /// Returns the members of an object, which must have exactly these names. Differences are reported as problems.
     fn members<'v>(&mut self, value: &'v Value, path: &str, member_names: &[&str]) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.push(path, "invalid", "must be an object");
@@ -404,7 +402,7 @@ impl Problems {
         }
     }
 
-    /// Reads the flow, and returns it with the identifier and type of each step, and with its inputs.
+    /// Reads the flow. Returns it with the identifier and type of each step, and with its inputs.
     #[expect(clippy::type_complexity, reason = "three parts of one flow")]
     fn flow(
         &mut self,
@@ -434,7 +432,7 @@ impl Problems {
         Some((flow.clone(), steps_of(flow), inputs))
     }
 
-    /// Reports inputs for which a form cannot ask, because publication creates a workload with a form.
+    /// Reports inputs for which no form can ask, because publication creates a workload with a form.
     fn refuse_inputs(&mut self, inputs: &[PlanInput], are_declared: bool) -> Option<()> {
         const PATH: &str = "bundle.flow";
         let problem_count = self.0.len();

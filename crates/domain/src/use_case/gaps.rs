@@ -1,26 +1,26 @@
-//! Gaps: for each reference of a plan, whether its target exists, and who can create it otherwise.
+//! Gaps: for each reference of a plan, whether its target exists, and who can create it if not.
 
 use super::bundle::BundlePlan;
 use crate::connection::ConnectionWithExpiry;
 
-/// Whether the target of a reference exists, and who can create it otherwise.
+/// Whether the target of a reference exists, and who can create it if not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GapKind {
-    /// The asset or connection exists and is reused.
+    /// The asset or connection exists, and the use case reuses it.
     Reused,
-    /// Publication creates the asset, or the caller may create the connection.
+    /// The target does not exist. Publication creates the asset, or the caller may create the connection.
     MintFresh,
-    /// The caller may not create the connection. Publication requests it from the platform team.
+    /// The connection is not usable, and the caller may not create it. Publication requests it from the platform team.
     NeedsAccess,
-    /// An administrator must resolve the reference, because the caller may not see it.
+    /// The caller may not see the target, so an administrator must resolve the reference.
     NeedsAdmin,
 }
 
 impl GapKind {
-    /// Every value.
+    /// Every kind, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Reused, Self::MintFresh, Self::NeedsAccess, Self::NeedsAdmin];
 
-    /// The wire form.
+    /// The wire form, such as `reused`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,28 +31,28 @@ impl GapKind {
         }
     }
 
-    /// Parses the wire form.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 
-/// The gap of a single reference.
+/// One reference of a plan, with the way to resolve it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The kind of the gap.
+    /// How the reference can be resolved.
     pub kind: GapKind,
-    /// The slug or the name of the target; `None` if the plan names none, or if the caller may not see it.
+    /// The slug or name of the target; `None` if the plan names none, or the caller may not see it.
     pub reference: Option<String>,
 }
 
 /// The gaps of all references of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// The gap of the model policy.
+    /// The gap of the reference to a model policy.
     pub model_policy: Gap,
-    /// The gap of the policy bundle.
+    /// The gap of the policy bundle, which the plan does not name.
     pub policy_bundle: Gap,
     /// The gaps of the connections, in the order of the plan.
     pub connections: Vec<Gap>,
@@ -71,7 +71,7 @@ pub enum ConnectionAccess {
     Manage,
 }
 
-/// The gaps of the connections that a plan names, in the order of the plan.
+/// The gap of each connection that a plan names, in the order of the plan.
 #[must_use]
 pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionWithExpiry], access: ConnectionAccess) -> Vec<Gap> {
     let gap = |name: &String| {

@@ -3,15 +3,14 @@
 use super::bundle::BundlePlan;
 use serde_json::{Value, json};
 
-/// A member that differs between two plans.
+/// A member of the plan that differs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanChange {
-    /// The path of the member, such as `name` or `flow.steps.answer`. The path of a step contains the step's
-    /// identifier.
+    /// The path of the member, such as `name` or `flow.steps.answer`; `answer` is the identifier of a step.
     pub path: String,
-    /// The value in the earlier plan; `None` if the member was added.
+    /// The value in the earlier plan; `None` if the later plan added the member.
     pub before: Option<Value>,
-    /// The value in the later plan; `None` if the member was removed.
+    /// The value in the later plan; `None` if the later plan omits the member.
     pub after: Option<Value>,
 }
 
@@ -24,7 +23,7 @@ pub struct PlanChanges {
     pub unchanged_steps: Vec<String>,
 }
 
-/// Compares two plans. Steps are matched by their identifiers, so a step that only moved counts as unchanged.
+/// Compares two plans. Steps are compared by their identifiers, so a step that was only moved counts as unchanged.
 #[must_use]
 pub fn plan_changes(before: &BundlePlan, after: &BundlePlan) -> PlanChanges {
     let (old, new) = (before.to_document(), after.to_document());
@@ -88,7 +87,7 @@ impl PlanChanges {
     }
 }
 
-/// The steps of a flow with their identifiers.
+/// The steps of a flow, each with its identifier.
 fn steps(flow: Option<&Value>) -> Vec<(String, &Value)> {
     let steps = flow.and_then(|flow| flow.get("steps")).and_then(Value::as_array).into_iter().flatten();
     steps.filter_map(|step| Some((step.get("id")?.as_str()?.to_owned(), step))).collect()

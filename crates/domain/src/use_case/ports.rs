@@ -1,4 +1,4 @@
-//! The port of the store of use cases.
+//! The store port of use cases.
 
 use super::{Publication, Refinement, UseCase, UseCaseStatus, UseCaseSummary};
 use crate::{
@@ -12,11 +12,11 @@ use async_trait::async_trait;
 /// The filter of a list of use cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UseCaseFilter {
-    /// Include only use cases of this workspace.
+    /// Only use cases of this workspace.
     pub workspace: WorkspaceId,
-    /// Include only use cases with this status.
+    /// Only use cases with this status.
     pub status: Option<UseCaseStatus>,
-    /// Include only use cases that wait for access and whose connections are all usable now.
+    /// Only use cases that await access although all their connections are usable now.
     pub is_activation_ready: bool,
 }
 
@@ -25,16 +25,16 @@ pub struct UseCaseFilter {
 pub struct RefinementKey {
     /// The key that the client chose.
     pub key: String,
-    /// The digest of the request body.
+    /// The digest of the request body. A repeated key with another body is a conflict.
     pub body_digest: [u8; 32],
 }
 
-/// An earlier refinement that used the same key.
+/// An earlier refinement that used a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RefinementWithSameKey {
     /// The use case that was refined.
     pub predecessor_id: UseCaseId,
-    /// The use case that the refinement created.
+    /// The use case that refines it.
     pub successor_id: UseCaseId,
     /// The digest of the request body.
     pub body_digest: [u8; 32],
@@ -45,14 +45,14 @@ pub struct RefinementWithSameKey {
 pub struct WorkloadOrigin {
     /// The use case that created the workload.
     pub use_case_id: UseCaseId,
-    /// The status of the use case.
+    /// The current status of that use case.
     pub status: UseCaseStatus,
 }
 
-/// Stores use cases.
+/// Stores use cases, their publications and their refinements.
 #[async_trait]
 pub trait UseCaseStore: Send + Sync {
-    /// Finds a use case.
+    /// Finds a use case by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError>;
     /// Lists a page of use cases, newest first.
     async fn list(
@@ -67,38 +67,38 @@ pub trait UseCaseStore: Send + Sync {
         scope: TenantScope,
         workload: WorkloadId,
     ) -> Result<Option<WorkloadOrigin>, StoreError>;
-    /// Finds the refinement that used a key.
+    /// Finds the refinement in the workspace that used a key.
     async fn find_refinement(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,
         key: &str,
     ) -> Result<Option<RefinementWithSameKey>, StoreError>;
-    /// Stores a new use case.
+    /// Stores a new use case as a draft.
     async fn commit_new(
         &self,
         scope: TenantScope,
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a changed status, and withdraws the pending access requests of the use case. Fails with `Stale` if
-    /// the use case changed since the decision.
+    /// Stores a changed status, and withdraws the pending access requests of the use case. Fails with `Stale` if the
+    /// use case changed since the decision.
     async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a publication: the use case, its access requests and the resources that it creates. Fails with
-    /// `Stale` if the use case changed since the decision, or if a reused asset is no longer active.
+    /// Stores a publication: the use case, its access requests and the created resources. Fails with `Stale` if the use
+    /// case changed since the decision, or a reused asset is no longer active.
     async fn commit_publication(
         &self,
         scope: TenantScope,
         change: Change<Publication>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a refinement with its key. Fails with `Stale` if the use case changed since the decision, or if the
-    /// key was used.
+    /// Stores a refinement with its key. Fails with `Stale` if the use case changed since the decision, or the key was
+    /// used.
     async fn commit_refinement(
         &self,
         scope: TenantScope,

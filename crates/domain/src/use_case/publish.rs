@@ -1,4 +1,4 @@
-//! Publication: creates the assets, the workload and the release draft of a use case.
+//! Publication of a use case: creates its assets, workload and release draft.
 
 use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
 use crate::{
@@ -17,9 +17,9 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The environment of the release draft.
+/// The environment for which publication creates the release draft.
 const ENVIRONMENT: &str = "dev";
-/// The maximum length of the part of a slug that is derived from the name.
+/// The maximum length of the part of a slug that comes from the name of the use case.
 const MAX_NAME_PART_CHARS: usize = 32;
 
 /// The content of the policy bundle that publication creates. It allows runs in `dev` and denies them elsewhere.
@@ -35,34 +35,34 @@ pub fn default_policy_content() -> Value {
 /// The fresh identifiers that a publication needs.
 #[derive(Clone, Debug)]
 pub struct PublicationIds {
-    /// The identifiers of the flow and its version.
+    /// The identifiers of the flow and of its first version.
     pub flow: (AssetId, AssetVersionId),
-    /// The identifiers of the prompt template and its version.
+    /// The identifiers of the prompt template and of its first version.
     pub prompt: (AssetId, AssetVersionId),
-    /// The identifiers of the policy bundle and its version.
+    /// The identifiers of the policy bundle and of its first version.
     pub policy: (AssetId, AssetVersionId),
-    /// The identifier of the workload.
+    /// The identifier that the created workload receives.
     pub workload: WorkloadId,
-    /// The identifier of the release.
+    /// The identifier of the release draft.
     pub release: ReleaseId,
-    /// The identifiers of the bindings, one for each bound asset.
+    /// The identifiers of the bindings, one for each asset that the release binds.
     pub bindings: [BindingId; 4],
     /// The identifiers of access requests, one for each connection of the plan.
     pub requests: Vec<AccessRequestId>,
 }
 
-/// The data on which a publication depends: the reused assets, the connections, and the caller's permission.
+/// The data on which a publication depends: the reused assets, the connections, and the permissions of the caller.
 #[derive(Clone, Debug)]
 pub struct PublicationContext {
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
-    /// The owner of the new resources.
+    /// The owner of the created resources.
     pub owner_ref: OwnerRef,
     /// The version of the model policy that the plan names.
     pub model_policy: BindableVersion,
-    /// The policy bundle of the workspace, if the workspace has exactly one active policy bundle.
+    /// The active policy bundle of the workspace; `None` unless the workspace has exactly one.
     pub policy_bundle: Option<BindableVersion>,
-    /// The connections that the plan names.
+    /// Those connections of the workspace that the plan names.
     pub connections: Vec<ConnectionWithExpiry>,
     /// Whether the caller may create connections.
     pub may_create_connections: bool,
@@ -71,34 +71,34 @@ pub struct PublicationContext {
 /// The resources that a publication creates.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CreatedResources {
-    /// The new assets with their first versions.
+    /// The created assets with their first versions.
     pub assets: Vec<(Asset, NewVersion)>,
-    /// The workload with a form for the inputs.
+    /// The workload, with a form for the inputs of the flow.
     pub workload: Workload,
-    /// The release draft.
+    /// The draft of a release that binds the assets.
     pub release: Release,
-    /// The reused assets, which must still be active at the commit.
+    /// The assets that the release binds but the publication did not create. They must still be active at the commit.
     pub reused_assets: Vec<AssetId>,
 }
 
-/// A use case after its publication, with all that the commit stores.
+/// The result of a publication, with all that its commit stores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Publication {
     /// The use case after the publication.
     pub use_case: UseCase,
-    /// The access requests for the missing connections.
+    /// The access requests for connections that the caller may not create.
     pub requests: Vec<AccessRequest>,
     /// The resources that the publication creates; `None` if an earlier publication created them.
     pub created: Option<Box<CreatedResources>>,
 }
 
 impl UseCase {
-    /// Publishes a draft. If all connections are usable, the use case becomes active. Otherwise it waits for
-    /// access, and the missing connections are requested from the platform team. A use case that was published
-    /// before keeps its resources.
+    /// Publishes a draft. If all connections are usable, the use case becomes active. Otherwise it awaits access, and
+    /// the missing connections are requested from the platform team. A use case that was published before keeps its
+    /// resources.
     ///
     /// # Errors
-    /// If the use case is not a draft, or the caller may create a missing connection.
+    /// When the use case is not a draft, or the caller itself may create a missing connection.
     pub fn publish(
         &self,
         ids: PublicationIds,
@@ -151,8 +151,8 @@ impl UseCase {
         context: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<CreatedResources, UseCaseRefusal> {
-        // A checked new plan never fails here. An earlier version of the server may have accepted a plan that no
-        // form can ask for.
+        // Plans that pass the current checks do not fail here. An older server may have accepted a plan with inputs for
+        // which no form can ask.
         let not_publishable = UseCaseRefusal::PlanNotPublishable;
         let create_asset = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
             let content = VersionContent::from(Canonical::of(content).ok()?);
@@ -202,7 +202,7 @@ impl UseCase {
         Ok(CreatedResources { assets, workload, release, reused_assets })
     }
 
-    /// Creates the workload with a form for the inputs of the flow; `None` if a form cannot ask for the inputs.
+    /// Creates the workload with a form for the inputs of the flow; `None` if no form can ask for these inputs.
     fn workload(&self, workload_id: WorkloadId, context: &PublicationContext, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
@@ -225,7 +225,7 @@ impl UseCase {
         Some(workload)
     }
 
-    /// A slug from the words of the name and the end of the use case's identifier, which makes the slug unique.
+    /// A slug from the words of the use case's name and the end of its identifier, which makes the slug unique.
     fn slug(&self, part: &str) -> Option<Slug> {
         let mut name_part = String::new();
         for character in self.plan.name().chars().map(|character| character.to_ascii_lowercase()) {
@@ -236,7 +236,7 @@ impl UseCase {
             }
         }
         let name_part = name_part.trim_end_matches('-');
-        // Slugs of built-in workloads are reserved, so a conflicting or empty name is replaced.
+        // Slugs of built-in workloads are reserved. A name that leads to such a slug, or an empty name, is replaced.
         let is_reserved = name_part.is_empty()
             || format!("{name_part}-").starts_with(ASSISTANT_SLUG_PREFIX)
             || generator::is_reserved_slug(name_part);

@@ -1,4 +1,5 @@
-//! Tests of the state machine of use cases against a model: a table of the permitted operations in each status.
+//! Tests of the state machine of use cases against a model, which is a table of the permitted operations in each
+//! status.
 
 use super::{
     bundle::{BundlePlan, tests::plan},
@@ -54,7 +55,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..20)
 }
 
-/// The state of a history: the current use case, its predecessors, the connections and the access requests.
+/// The state of a history: the current use case, its archived predecessors, the connections and the access requests.
 struct History {
     current: UseCase,
     archived: Vec<UseCase>,
@@ -151,7 +152,7 @@ impl History {
                 assert_eq!(publication.use_case.status, expected);
                 let missing = CONNECTIONS.iter().filter(|name| !self.is_connection_usable(name)).count();
                 assert_eq!(publication.requests.len(), missing);
-                // Only the first publication creates the resources; later publications keep them.
+                // Only the first publication creates resources; later publications keep them.
                 assert_eq!(publication.created.is_some(), before.pieces.is_none());
                 assert!(before.workload_id.is_none() || publication.use_case.workload_id == before.workload_id);
                 if let Some(created) = &publication.created {
@@ -277,11 +278,11 @@ impl History {
     }
 
     fn check(&self) {
-        // Exactly one use case of the chain is current. All others are archived and name their successor.
+        // Exactly one use case of the chain is current. All others are archived, and each of them names its successor.
         assert!(
             self.archived.iter().all(|item| item.status == UseCaseStatus::Archived && item.superseded_by.is_some())
         );
-        // Access requests are pending only while the use case waits for access.
+        // Access requests are pending only while the use case awaits access.
         let is_pending = self.requests.iter().any(|item| item.status == AccessRequestStatus::Pending);
         assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);
         assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
@@ -313,7 +314,7 @@ fn connection(name: &str) -> NewConnection {
     }
 }
 
-/// The number of histories in the short form and in the long form of the test.
+/// The number of histories that the test runs in its short form and in its long form.
 const HISTORIES: [u32; 2] = [2_000, 1_000_000];
 
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
@@ -321,8 +322,8 @@ fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Runs histories that a seed determines. On failure, the test prints the shrunk history, and the seed reproduces
-/// it.
+/// Runs random histories that a seed determines. After a failure, the test prints the shrunk history, and the seed
+/// reproduces it.
 fn run_histories(seed: u64, worker: u32, count: u32) {
     let mut bytes = [0_u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

@@ -1,7 +1,7 @@
 //! The configuration of a workload's user interface: input form, theme, access mode and rollback thresholds.
 //!
-//! A configuration is stored as the client sent it, without defaults. The methods apply the defaults. Parsing
-//! reports all problems at once.
+//! A configuration is stored as the client sent it, without defaults; the methods apply the defaults. Parsing reports
+//! all problems at once.
 
 mod field;
 mod input_schema;
@@ -19,12 +19,12 @@ use problem::Problems;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-/// The maximum number of input fields.
+/// The maximum number of input fields of a form.
 pub const MAX_FIELDS: usize = 50;
-/// The maximum length of a description, in characters.
+/// The maximum length of the interface's description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
-/// The maximum size of a configuration as JSON, in bytes. The limit matters because lists of workloads include it
-/// in each row.
+/// The maximum size of a configuration as JSON, in bytes. It is limited, because each row of a list of workloads
+/// contains the configuration.
 pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 /// The default number of latest executions that a rollback recommendation evaluates.
 const DEFAULT_SAMPLE_SIZE: u32 = 20;
@@ -40,10 +40,10 @@ macro_rules! wire_enum {
         }
 
         impl $name {
-            /// The wire forms of all variants, in order.
+            /// The wire forms of all variants, in the order of declaration.
             pub const SPELLINGS: &[&str] = &[$($text,)*];
 
-            /// The wire form.
+            /// The wire form of the variant.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -51,7 +51,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// Parses the wire form.
+            /// Parses the wire form; `None` for any other text.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
@@ -65,23 +65,23 @@ macro_rules! wire_enum {
 use wire_enum;
 
 wire_enum! {
-    /// How the interface is presented to people.
+    /// How the portal presents the interface to people.
     PresentationMode {
-        /// A form with fields and a button.
+        /// A form with input fields and a button.
         Form = "form",
-        /// A conversation.
+        /// A conversation with several turns.
         Chat = "chat",
-        /// A block of another page.
+        /// A block that another page embeds.
         Block = "block",
     }
 }
 
 wire_enum! {
-    /// How the answer of a run is displayed.
+    /// How the portal displays the answer of a run.
     OutputDisplay {
         /// Plain text in a panel.
         Text = "text",
-        /// JSON as a tree.
+        /// JSON, displayed as a tree.
         Json = "json",
         /// A rendered Markdown document.
         Markdown = "markdown",
@@ -91,43 +91,43 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The callers that the interface admits.
+    /// Which callers the interface admits.
     AccessMode {
         /// Authenticated callers with the permission to run the workload, and holders of a share link.
         Authenticated = "authenticated",
-        /// All callers, subject to the rate limit.
+        /// All callers; a rate limit applies.
         Public = "public",
         /// Holders of a share link only.
         LinkShared = "link_shared",
     }
 }
 
-/// The thresholds for rollback recommendations.
+/// The thresholds from which rollback recommendations are computed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RolloutConfig {
-    /// The number of latest executions to evaluate, 1 to 1000.
+    /// The number of latest runs to evaluate, 1 to 1000; `None` selects the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample_size: Option<u32>,
-    /// The maximum acceptable error rate, 0 to 1.
+    /// The maximum acceptable error rate, 0 to 1; `None` selects the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_threshold: Option<Number>,
 }
 
 impl RolloutConfig {
-    /// The number of latest executions to evaluate.
+    /// The number of latest runs to evaluate, or its default.
     #[must_use]
     pub fn sample_size(&self) -> u32 {
         self.sample_size.unwrap_or(DEFAULT_SAMPLE_SIZE)
     }
 
-    /// The maximum acceptable error rate.
+    /// The maximum acceptable error rate, 0 to 1, or its default.
     #[must_use]
     pub fn error_threshold(&self) -> f64 {
         self.error_threshold.as_ref().and_then(Number::as_f64).unwrap_or(DEFAULT_ERROR_THRESHOLD)
     }
 }
 
-/// The configuration of a workload's user interface (specification: interface_config; contract: section 3).
+/// The configuration of a workload's user interface, as the client sent it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InterfaceConfig {
     presentation_mode: PresentationMode,
@@ -159,13 +159,13 @@ impl InterfaceConfig {
         findings.into_result(config)
     }
 
-    /// How the interface is presented to people.
+    /// How the portal presents the interface to people.
     #[must_use]
     pub const fn presentation_mode(&self) -> PresentationMode {
         self.presentation_mode
     }
 
-    /// The description for people; empty by default.
+    /// The description of the interface, for people; empty by default.
     #[must_use]
     pub fn description(&self) -> &str {
         self.description.as_deref().unwrap_or_default()
@@ -177,19 +177,19 @@ impl InterfaceConfig {
         self.input_fields.as_deref().unwrap_or_default()
     }
 
-    /// How the answer is displayed; text by default.
+    /// How the portal displays the answer of a run; as text by default.
     #[must_use]
     pub fn output_display(&self) -> OutputDisplay {
         self.output_display.unwrap_or(OutputDisplay::Text)
     }
 
-    /// The callers that the interface admits; authenticated callers by default.
+    /// Which callers the interface admits; authenticated callers by default.
     #[must_use]
     pub fn access_mode(&self) -> AccessMode {
         self.access_mode.unwrap_or(AccessMode::Authenticated)
     }
 
-    /// The thresholds for rollback recommendations, or their defaults.
+    /// The thresholds of rollback recommendations; omitted ones have their defaults.
     #[must_use]
     pub fn rollout_config(&self) -> RolloutConfig {
         self.rollout_config.clone().unwrap_or_default()
@@ -209,7 +209,7 @@ impl InterfaceConfig {
         }
     }
 
-    /// The CSS variables that the theme sets, with their values.
+    /// The CSS variables that the theme sets, each with its value.
     pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.theme.iter().flat_map(Theme::css_variables)
     }
@@ -222,10 +222,10 @@ impl InterfaceConfig {
         fields.sum::<usize>().saturating_add(self.description().len()).saturating_add(theme)
     }
 
-    /// The configuration as JSON.
+    /// The configuration as JSON, without defaults.
     #[must_use]
     pub fn to_document(&self) -> Value {
-        // Serialization cannot fail, because the configuration consists of strings, numbers and lists.
+        // Serialization cannot fail, because the configuration consists of strings, booleans, numbers and lists.
         serde_json::to_value(self).unwrap_or_default()
     }
 }

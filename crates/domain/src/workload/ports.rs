@@ -1,4 +1,4 @@
-//! The port of the workload store.
+//! The store port of workloads.
 
 use super::{Status, Workload, interface::PresentationMode};
 use crate::{
@@ -15,36 +15,35 @@ use async_trait::async_trait;
 /// The filter of a list of workloads.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadFilter {
-    /// Include only workloads of this workspace.
+    /// Only workloads of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Include only workloads with this status.
+    /// Only workloads with this status.
     pub status: Option<Status>,
-    /// Include only workloads within the caller's visible scopes; `None` includes the whole tenant.
+    /// Only workloads within the scopes that the caller sees; `None` for the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// The filter of a list of runtime interfaces: workloads that can be executed and have an interface.
+/// The filter of a list of runtime interfaces: workloads that accept runs and have an interface.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFilter {
-    /// Include only interfaces of this workspace.
+    /// Only interfaces of workloads in this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Include only interfaces with this presentation mode.
+    /// Only interfaces with this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
-    /// Include only interfaces with this owner.
+    /// Only interfaces of workloads with this owner.
     pub owner: Option<OwnerRef>,
-    /// Include only interfaces whose name or description contains, for each of these words, a word that starts
-    /// with it.
+    /// Only interfaces that match each of these words: the name or description contains a word that starts with it.
     pub words: Option<WordSet>,
-    /// Include only interfaces within the caller's visible scopes; `None` includes the whole tenant.
+    /// Only interfaces within the scopes that the caller sees; `None` for the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// Stores workloads.
+/// Stores workloads with their interface configurations.
 #[async_trait]
 pub trait WorkloadStore: Send + Sync {
-    /// Finds a workload.
+    /// Finds a workload by its identifier; `None` if the tenant does not have it.
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
-    /// Finds a workload by slug.
+    /// Finds a workload by its slug; `None` if the tenant does not have it.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
     /// Lists the environments in which a release of the workload holds a lane, ordered by name.
     async fn serving_environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
@@ -62,13 +61,13 @@ pub trait WorkloadStore: Send + Sync {
         filter: &WorkloadFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError>;
-    /// Stores a new workload.
+    /// Stores a new workload; [`CommitError::Conflict`] when its slug is taken.
     async fn commit_new(
         &self,
         scope: TenantScope,
         change: Change<Workload>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a changed workload.
+    /// Stores a changed workload; [`CommitError::Stale`] when the workload changed since the decision.
     async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError>;
 }

@@ -1,7 +1,7 @@
-//! Exhaustive exploration: all states that two approved releases can reach, and the states that three approved
-//! releases can reach in a few operations.
+//! Exhaustive exploration. It covers all states that two approved releases can reach, and the states that three
+//! approved releases can reach in a few operations.
 //!
-//! This exploration includes no verdicts; the random histories cover them.
+//! It includes no verdicts, because the random histories cover these.
 
 use crate::{
     in_memory_store::{Fixtures, InMemoryStore, StaleDecision},
@@ -14,21 +14,21 @@ use crate::{
 use fairway_domain::release::{StateName, review::Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A release's state, its rollout status with the remaining lanes, the release that it superseded, and whether it
-/// is approved.
+/// A release as a part of a state's key: its state, the status and remaining lanes of its rollout, the release that it
+/// superseded, and whether it is approved.
 type ReleaseKey = (&'static str, Option<(u8, Vec<LaneIndex>)>, Option<ReleaseIndex>, bool);
 
-/// The part of a state that determines all later transitions. States with equal keys behave in the same way.
+/// The part of a state that determines all later transitions. States with equal keys behave alike.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct StateKey {
     releases: Vec<ReleaseKey>,
     holders: [Option<ReleaseIndex>; 3],
-    /// The former holders of each lane in order, and the releases that were rolled back from the lane.
+    /// For each lane, its former holders in order, and the releases that were rolled back from it.
     former_holders: [(Vec<ReleaseIndex>, BTreeSet<ReleaseIndex>); 3],
 }
 
 impl StateKey {
-    /// The canonical key of a model. It is the minimum over all permutations of the releases, because releases are
+    /// The canonical key of a model: the minimum over all permutations of the releases, because releases are
     /// interchangeable.
     fn canonical(model: &Model) -> Option<Self> {
         permutations(model.releases.len()).iter().map(|new_indexes| Self::with_order(model, new_indexes)).min()
@@ -37,7 +37,8 @@ impl StateKey {
     fn with_order(model: &Model, new_indexes: &[ReleaseIndex]) -> Self {
         let new_index = |number: Option<ReleaseIndex>| number.map(|number| new_indexes[number]);
         let release = |(number, record): (ReleaseIndex, &ReleaseRecord)| {
-            // Completed lanes do not affect later transitions, and neither does the plan of a finished rollout.
+            // Lanes that the rollout has completed do not affect later transitions; neither does the plan of an ended
+            // rollout.
             let remaining = |rollout: &RolloutRecord| {
                 if rollout.status == RolloutRecord::IN_PROGRESS { &rollout.plan[rollout.index..] } else { &[] }.to_vec()
             };
@@ -49,7 +50,7 @@ impl StateKey {
         };
         let is_retired = |number: &ReleaseIndex| model.releases[*number].state == StateName::Retired;
         let former_of_lane = |lane: LaneIndex| {
-            // Retired releases are left out, because a rollback never targets them.
+            // Retired releases are omitted, because no rollback targets them.
             let former_holders = model
                 .former_holders(lane)
                 .into_iter()
@@ -77,7 +78,7 @@ fn permutations(count: usize) -> Vec<Vec<ReleaseIndex>> {
     orders
 }
 
-/// The sequences that extend `sequence` by one number below `count` which it does not contain.
+/// All sequences that extend `sequence` by one number below `count` that it does not contain.
 fn extensions(sequence: &[usize], count: usize) -> Vec<Vec<usize>> {
     let missing = (0..count).filter(|number| !sequence.contains(number));
     missing.map(|number| [sequence, &[number]].concat()).collect()
@@ -164,8 +165,8 @@ fn print_counts(releases: usize, counts: &ExplorationCounts) {
     println!("{releases} releases: {states} states, {transitions} transitions, {refusals} refusals, depth {max_depth}");
 }
 
-/// All states of two releases. The short form uses a single plan, because each further plan multiplies the number
-/// of states.
+/// Explores all states of two releases. The short form uses a single plan, because each further plan multiplies the
+/// number of states.
 #[test]
 fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, min_states) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };

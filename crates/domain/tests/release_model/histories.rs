@@ -1,4 +1,4 @@
-//! Tests with random histories that seeds determine: 20,000 histories by default, a million in the long form.
+//! Tests with random histories, each determined by a seed: 20,000 histories by default, and a million in the long form.
 
 use crate::{
     env_variable,
@@ -20,7 +20,7 @@ const LONG_HISTORIES: u64 = 1_000_000;
 /// Runs a history in the store and in the model.
 ///
 /// # Errors
-/// Describes the first difference between the two.
+/// Describes the first difference between the store and the model.
 fn run_history(history: &History, fixtures: &Fixtures) -> Result<(), String> {
     let mut store = fixtures.store_with_drafts(&history.target_lanes);
     let mut model = Model::new(&history.target_lanes);
@@ -70,8 +70,8 @@ fn run_step(step: &Step, store: &mut InMemoryStore, model: &mut Model, fixtures:
     }
 }
 
-/// Runs `count` histories on all processors. Returns the number of requests, and the failed history with the
-/// lowest seed.
+/// Runs `count` histories on all processors. Returns the number of requests, and of the failed histories the one with
+/// the lowest seed.
 fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     let (next_index, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     let run_next = || {
@@ -109,7 +109,7 @@ fn random_histories_conform_to_the_model() {
     assert!(requests >= count * 12, "{requests} requests in {count} histories");
 }
 
-/// Without rollbacks, each release that takes all lanes supersedes the release that was activated before it.
+/// If there are no rollbacks, each release that takes all lanes supersedes the release that was activated before it.
 #[test]
 fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     const RELEASES: usize = 5;
@@ -117,7 +117,7 @@ fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     let targets = [None; RELEASES];
     let (mut store, mut model) = (fixtures.store_with_drafts(&targets), Model::new(&targets));
     let verdict = fairway_domain::release::review::Verdict::Approved;
-    // The releases are activated in another order than they were created.
+    // The releases are activated in another order than that of their creation.
     for release in [2, 0, 4, 1, 3] {
         let operations = [Operation::Submit(release), Operation::Review(release, verdict), Operation::Approve(release)];
         for operation in operations.into_iter().chain([Operation::Activate(release, LaneSelection::All)]) {

@@ -19,18 +19,18 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The commit is refused, because the state changed after the decision.
+/// The refusal of a commit, because the state changed after its decision.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct StaleDecision;
 
-/// A store with the state of one history.
+/// An in-memory store with the state of one history.
 #[derive(Clone)]
 pub(crate) struct InMemoryStore {
     pub(crate) state: StoredState,
 }
 
-/// The stamp and the asset versions that all histories share. They are created once, because their creation takes
-/// longer than a decision.
+/// The stamp and the asset versions that all histories share. They are created once, because creating them takes longer
+/// than a decision.
 pub(crate) struct Fixtures {
     stamp: Stamp,
     policy_version: BindableVersion,
@@ -106,7 +106,7 @@ impl InMemoryStore {
     /// Decides an operation, commits it in the store, and applies it to the model.
     ///
     /// # Errors
-    /// Describes the difference between the store and the model.
+    /// Describes the first difference between the store and the model.
     pub(crate) fn execute(
         &mut self,
         model: &mut Model,

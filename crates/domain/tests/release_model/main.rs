@@ -1,5 +1,5 @@
-//! Model-based tests of the state machine of releases, lanes and rollouts: exhaustive exploration of small cases,
-//! and random histories that seeds determine.
+//! Model-based tests of the state machine of releases, lanes and rollouts. They explore small cases exhaustively, and
+//! run random histories that seeds determine.
 
 #[cfg(test)]
 mod exhaustive;
@@ -14,7 +14,7 @@ mod long_form;
 #[path = "model.rs"]
 mod model;
 
-/// The value of an environment variable, such as `FAIRWAY_TEST_SEED` with the first seed.
+/// The value of an environment variable; `FAIRWAY_TEST_SEED` contains the first seed.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn env_variable(name: &str) -> Option<String> {

@@ -1,5 +1,5 @@
-//! A reference model of releases, lanes and rollouts. Its rules are taken from the documentation and not from the
-//! code under test. Therefore a difference shows a defect in the model or in the code.
+//! A reference model of releases, lanes and rollouts. Its rules come from the documentation and not from the code under
+//! test. A difference therefore shows a defect in the model or in the code.
 //!
 //! The tests of the stores include this file by its path. A shared library such as the testkit would add its
 //! dependencies to the tests of the domain.
@@ -23,7 +23,7 @@ pub(crate) type ReleaseIndex = usize;
 pub(crate) type LaneIndex = usize;
 pub(crate) const LANES: [LaneIndex; 3] = [0, 1, 2];
 
-/// A refusal: its code and, only for `invalid_transition`, the current state and the valid next states.
+/// A refusal, as its code. Only `invalid_transition` also has the current state and the valid next states.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: &'static str,
@@ -36,12 +36,12 @@ impl Refusal {
     }
 }
 
-/// The rollout of a release.
+/// The rollout of a release in the model.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RolloutRecord {
     pub(crate) plan: Vec<LaneIndex>,
     pub(crate) index: usize,
-    /// The status: 0 is in progress, 1 is completed, 2 is rolled back.
+    /// The status of the rollout: 0 is in progress, 1 is completed, 2 is rolled back.
     pub(crate) status: u8,
 }
 
@@ -59,7 +59,7 @@ impl RolloutRecord {
     }
 }
 
-/// A release of the model.
+/// A release in the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleaseRecord {
     pub(crate) state: StateName,
@@ -67,14 +67,14 @@ pub(crate) struct ReleaseRecord {
     pub(crate) target_lane: Option<LaneIndex>,
     pub(crate) rollout: Option<RolloutRecord>,
     pub(crate) supersedes: Option<ReleaseIndex>,
-    /// Counts the changes of the bindings. A verdict applies to one edition of the bindings.
+    /// The number of changes of the bindings. A verdict applies only to the edition that it reviewed.
     bindings_edition: u32,
     verdicts: Vec<(Verdict, u32)>,
     /// The revision of the release, which increments with each change.
     pub(crate) revision: i64,
 }
 
-/// A reassignment of a lane.
+/// The reassignment of a lane from one holder to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneMove {
     pub(crate) lane: LaneIndex,
@@ -84,19 +84,20 @@ pub(crate) struct LaneMove {
     pub(crate) revision: i64,
 }
 
-/// The model of all releases of one workload in one environment, and of the lanes that they hold.
+/// The model of all releases of one workload in one environment, with the lanes that they hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) releases: Vec<ReleaseRecord>,
     pub(crate) holders: [Option<ReleaseIndex>; 3],
     /// The reassignments of lanes, oldest first.
     pub(crate) lane_moves: Vec<LaneMove>,
-    /// The revision of the deployment, which increments when a holder or a soaking lane changes.
+    /// The revision of the deployment. It increments when a lane changes its holder, or the set of soaking lanes
+    /// changes.
     pub(crate) deployment_revision: i64,
 }
 
-/// The revisions and states on which a decision depends. The decision is stale if one of them changes before the
-/// commit.
+/// The revisions and states on which a decision depends. If one of them changes before the commit, the decision is
+/// stale.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct DecisionBasis {
     release_revision: i64,
@@ -114,7 +115,7 @@ impl Model {
             supersedes: None,
             bindings_edition: 0,
             verdicts: Vec::new(),
-            // The first revision is the creation of the draft, the second its binding.
+            // Creating the draft is the first revision, and its binding is the second.
             revision: 2,
         };
         Self {
@@ -125,10 +126,10 @@ impl Model {
         }
     }
 
-    /// Applies an operation.
+    /// Applies an operation to the model.
     ///
     /// # Errors
-    /// Returns the refusal. The model is then unchanged.
+    /// Returns the refusal of the operation; the model is then unchanged.
     pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
         let before = (self.holders, self.soaking_lanes());
         match operation {
@@ -148,7 +149,7 @@ impl Model {
         Ok(())
     }
 
-    /// The current revisions and states on which a decision of this operation depends. The decision is stale once
+    /// The current revisions and states on which a decision about this operation depends. The decision is stale once
     /// they differ.
     pub(crate) fn decision_basis(&self, operation: &Operation) -> DecisionBasis {
         let (release, affects_lanes, rollbacks) = match operation {
@@ -179,8 +180,8 @@ impl Model {
             .collect()
     }
 
-    /// The former and current holders of the lane, latest last, without releases that were rolled back from the
-    /// lane.
+    /// The former and current holders of the lane, the latest last. Releases that were rolled back from the lane are
+    /// omitted.
     pub(crate) fn former_holders(&self, lane: LaneIndex) -> Vec<ReleaseIndex> {
         let mut former: Vec<ReleaseIndex> = Vec::new();
         for lane_move in self.lane_moves.iter().filter(|lane_move| lane_move.lane == lane) {
@@ -199,7 +200,7 @@ impl Model {
         self.lane_moves.iter().any(|lane_move| lane_move.lane == lane && is_rollback(lane_move))
     }
 
-    /// Whether the current bindings are approved and no objection is newer than the approval.
+    /// Whether the current bindings have an approval, and no newer verdict objects to them.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
         let is_current =
@@ -233,8 +234,8 @@ impl Model {
         if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
             record.state = StateName::Draft;
         }
-        // A verdict on an active release also changes the revision of its deployment, because responses about
-        // lanes include it.
+        // A verdict on an active release also increments the revision of its deployment, because responses about lanes
+        // contain the verdict.
         if record.state == StateName::Active {
             self.deployment_revision += 1;
         }
@@ -324,14 +325,14 @@ impl Model {
         for (lane, to) in rollbacks {
             self.move_lane(lane, Some(to), MoveReason::Rollback);
         }
-        // A rollback stops the rollout of the release on any lane.
+        // A rollback on any lane stops the rollout of the release.
         self.stop_rollout(release);
         self.derive_states(release);
         Ok(())
     }
 
-    /// The lanes that a rollback changes, each with its next holder. The next holder is the latest former holder
-    /// that was not rolled back from the lane and is not retired.
+    /// The lanes that a rollback changes, each with its next holder. The next holder is the latest former holder that
+    /// is not retired and was not rolled back from the lane.
     fn lane_rollbacks(&self, release: ReleaseIndex, lane: Option<LaneIndex>) -> Vec<(LaneIndex, ReleaseIndex)> {
         let held_lanes = LANES.into_iter().filter(|held_lane| lane.is_none_or(|lane| lane == *held_lane));
         let held_lanes = held_lanes.filter(|held_lane| self.holders[*held_lane] == Some(release));

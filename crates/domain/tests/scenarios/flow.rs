@@ -1,4 +1,5 @@
-//! Writes transcripts of runs: the steps of a flow with scripted responses of providers, tools and hooks.
+//! Writes transcripts of runs: steps of a flow, for which the scenario scripts the responses of providers, tools and
+//! hooks.
 
 mod transcript;
 
@@ -54,21 +55,20 @@ use std::{
 use transcript::{write_hook_call, write_model_call, write_outcome, write_problem, write_text, write_tool_call};
 use uuid::Uuid;
 
-/// The maximum length of a text in a transcript, in bytes. For a longer text, the transcript contains only its
-/// length.
+/// The maximum length of a text in a transcript, in bytes. The transcript contains only the length of a longer text.
 const MAX_TEXT_BYTES: usize = 400;
 
-/// A scripted response of the provider.
+/// A response of the provider, as a scenario scripts it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptedResponse {
     text: Option<String>,
-    /// The requested tool calls, each with its name and its arguments as text.
+    /// The tool calls that the model requests, each with its name and its arguments as text.
     #[serde(default)]
     tool_calls: Vec<(String, String)>,
     #[serde(default)]
     vector: Vec<f32>,
-    /// The number of repetitions of the text, for responses that would be too long for the file.
+    /// How often the text is repeated. Responses that are too long for the file use this.
     #[serde(default = "once")]
     times: usize,
     #[serde(default)]
@@ -76,9 +76,9 @@ struct ScriptedResponse {
     #[serde(default)]
     metadata: Map<String, Value>,
     error: Option<String>,
-    /// The `Retry-After` of the provider, in seconds.
+    /// The value of `Retry-After` in the response, in seconds.
     retry_after: Option<u64>,
-    /// The interruption that ends the run while it waits for this response.
+    /// The interruption that ends the run while it awaits this response.
     cut: Option<String>,
 }
 
@@ -129,14 +129,14 @@ impl FixedEnv {
     }
 }
 
-/// Whether a scenario runs a flow. Otherwise it only evaluates a policy.
+/// Whether a scenario runs a flow. Otherwise, it only evaluates a policy.
 pub(crate) fn has_flow(scenario: &Scenario) -> bool {
     ["flow.yaml", "prompt.json", "model_policy.json", "answers.json"]
         .iter()
         .any(|name| scenario.section(name).is_some())
 }
 
-/// Writes the transcript of each run, from the policy decision to the end.
+/// Writes the transcript of each run, from the policy decision to the end of the run.
 pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
     let plan = match run_plan(scenario) {
         Ok(plan) => plan,
@@ -152,7 +152,7 @@ pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
     out
 }
 
-/// Builds the run plan from the sections of the file that represent bindings of the release.
+/// Builds the run plan from the sections of the file, which represent the bindings of the release.
 ///
 /// # Errors
 /// Returns the transcript of all refusals.
@@ -205,8 +205,8 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
     })
 }
 
-/// The bound tools. The slug of each asset is derived from the name of its tool. A tool of an MCP server contains
-/// the server.
+/// The bound tools. The slug of a tool's asset is derived from the name of the tool. A tool of an MCP server contains
+/// the definition of its server.
 fn bound_tools(scenario: &Scenario) -> Vec<BoundTool> {
     let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
     let servers: BTreeMap<String, Value> = scenario.json("servers.json").unwrap_or_default();
@@ -242,7 +242,7 @@ fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
     Arc::new(guardrails)
 }
 
-/// The bound hooks. The member `rules` of an entry is the policy to which its handler refers.
+/// The bound hooks. The member `rules` of an entry is the policy that decides for the hook.
 fn hooks(scenario: &Scenario) -> Hooks {
     let contents: Vec<Map<String, Value>> = scenario.json("hooks.json").unwrap_or_default();
     let hooks = contents.into_iter().enumerate().map(|(index, mut content)| {
@@ -254,15 +254,15 @@ fn hooks(scenario: &Scenario) -> Hooks {
     Hooks::in_execution_order(hooks.collect())
 }
 
-/// The bound memory. If a scenario binds memory, every run belongs to a conversation.
+/// The bound memory, if any. With a memory, every run of the scenario belongs to a conversation.
 fn bound_memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
     let config = MemoryConfig::parse(&content).unwrap();
     Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), config })
 }
 
-/// The history of the conversation, as questions with answers. It is unavailable without the section
-/// `recalled.json`.
+/// The history of the conversation, as questions with responses. Without the section `recalled.json`, it is
+/// unavailable.
 fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
         return History::Unavailable;
@@ -403,7 +403,7 @@ enum CallOutcome {
     ScriptExhausted,
 }
 
-/// Calls the routes of a model request in order, in the same way as the run engine.
+/// Calls the routes of a model request in order, as the run engine does.
 fn call_model(
     request: &ModelRequest,
     answers: &mut impl Iterator<Item = ScriptedResponse>,

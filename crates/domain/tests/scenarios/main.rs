@@ -1,7 +1,7 @@
-//! Golden tests of policies and flows. The inputs of each scenario produce a transcript, which is compared line by
-//! line.
+//! Golden tests of policies and flows. Each scenario produces a transcript, which is compared with the expected one
+//! line by line.
 //!
-//! A scenario is a file in `cases/`. It starts with a sentence that describes the scenario, followed by sections.
+//! A scenario is a file in `cases/`. It starts with a sentence that describes the scenario; sections follow.
 //! `FAIRWAY_ACCEPT=1` rewrites the transcripts, and a person reviews the difference.
 
 #[cfg(test)]
@@ -18,7 +18,7 @@ mod tests {
 
     const MIN_SCENARIOS: usize = 40;
 
-    /// Runs a scenario, and returns its actual transcript.
+    /// Runs a scenario, and returns the transcript that it produces.
     fn actual_transcript(scenario: &Scenario) -> String {
         if flow::has_flow(scenario) { flow::flow_transcript(scenario) } else { policy::policy_transcript(scenario) }
     }

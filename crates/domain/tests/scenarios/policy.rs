@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// The content of `run.json`: a single run, or a list of runs.
+/// The content of `run.json`: one run, or a list of runs.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Runs {
@@ -17,7 +17,7 @@ enum Runs {
     Many(Vec<RunRequest>),
 }
 
-/// The request of a run. The defaults below apply to members that the file omits.
+/// The request of a run. [`Default`] provides the members that the file omits.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunRequest {
@@ -49,7 +49,7 @@ impl Default for RunRequest {
 }
 
 impl RunRequest {
-    /// The kind of the actor, which is the part of the reference before the colon.
+    /// The kind of the actor, which precedes the colon in its reference.
     pub(crate) fn actor_kind(&self) -> &str {
         self.actor.split(':').next().unwrap()
     }
@@ -72,7 +72,7 @@ impl RunRequest {
     }
 }
 
-/// The runs of a scenario. Without the section `run.json`, the scenario has a single run with default values.
+/// The runs of a scenario. Without the section `run.json`, there is one run with default values.
 pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
     match scenario.json("run.json") {
         None => vec![RunRequest::default()],
@@ -102,7 +102,7 @@ pub(crate) fn compile_policy(scenario: &Scenario) -> Result<CompiledPolicy, Stri
     }
 }
 
-/// Writes a decision with its matched rules and its obligations.
+/// Writes a decision with its matched rules and obligations.
 pub(crate) fn write_decision(label: &str, decision: &PolicyDecision, out: &mut String) {
     writeln!(out, "{label}: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     if !decision.matched_rules.is_empty() {

@@ -3,8 +3,7 @@
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// The sections of a scenario file, in order. Only the section `transcript` is required, and no section may occur
-/// twice.
+/// The sections that a scenario file can have, in order. Only `transcript` is required, and no section may occur twice.
 const SECTIONS: [&str; 18] = [
     "policy.json",
     "flow.yaml",
@@ -26,7 +25,7 @@ const SECTIONS: [&str; 18] = [
     "transcript",
 ];
 
-/// A scenario file.
+/// A scenario file with its text.
 pub(crate) struct Scenario {
     pub(crate) path: PathBuf,
     text: String,
@@ -48,7 +47,7 @@ impl Scenario {
         scenarios
     }
 
-    /// Refuses unknown sections, because a section with a misspelled name would otherwise be ignored.
+    /// Refuses unknown sections. Otherwise, a section with a misspelled name would be ignored.
     fn check_sections(&self) {
         let positions: Vec<usize> = self
             .text
@@ -65,7 +64,7 @@ impl Scenario {
         assert_eq!(positions.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
     }
 
-    /// The description, which precedes the first section.
+    /// The description, which is the text before the first section.
     pub(crate) fn description(&self) -> &str {
         self.text.split("\n-- ").next().unwrap().trim()
     }
@@ -80,10 +79,10 @@ impl Scenario {
         Some(next_header.map_or(remaining_text, |(position, _)| &remaining_text[..position]))
     }
 
-    /// The content of a section, parsed as JSON.
+    /// The content of a section, parsed as JSON; `None` if the file does not have the section.
     ///
     /// # Panics
-    /// If the section is not JSON that represents a `T`.
+    /// When the section is not JSON that represents a `T`.
     pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let fail = |error| panic!("{}: {name}: {error}", self.path.display());
         self.section(name).map(|text| serde_json::from_str(text).unwrap_or_else(fail))
@@ -100,7 +99,7 @@ impl Scenario {
         Self { path: self.path.clone(), text: format!("{before}\n-- transcript --\n{transcript}") }
     }
 
-    /// Writes the actual transcript to the file if it differs from the expected transcript.
+    /// Writes the actual transcript to the file, if it differs from the expected one.
     #[expect(clippy::disallowed_methods, reason = "only tests write files; the domain does not")]
     pub(crate) fn accept_transcript(&self, actual: &str) {
         if self.expected_transcript() != actual {

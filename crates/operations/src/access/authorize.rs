@@ -23,7 +23,7 @@ pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Fai
     }
 }
 
-/// Authorizes an operation on a resource position.
+/// Authorizes an operation on a resource position, and returns the tenant scope for its store calls.
 pub(crate) fn authorize(
     caller: &Caller,
     operation: Operation,
@@ -45,8 +45,8 @@ pub(crate) fn authorize(
         Requirement::BelowWorkspace(required) if holds(required) => Ok(scope),
         Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
         Requirement::BelowWorkspace(required) => Err(missing_permission(caller, required)),
-        // A resource that the caller may not see is reported as not found, regardless of the caller's other
-        // permissions.
+        // A caller without the view permission receives not found. A refusal as forbidden would reveal that the
+        // resource exists.
         Requirement::Resource { view: view_permission, .. } if !holds(view_permission) => Err(Failure::NotFound),
         Requirement::BelowWorkload { view: view_permission, .. }
             if !holds(view_permission) && holds(Permission::WorkloadView) =>
@@ -65,8 +65,8 @@ pub(crate) fn authorize(
     }
 }
 
-/// Authorizes an operation on a resource that the caller may see, for example because of a grant. Permissions other
-/// than visibility are checked in the resource's home scope.
+/// Authorizes an operation on a resource that the caller already sees, for example because of a grant. The permission
+/// for the action is checked at the resource's home position.
 pub(crate) fn authorize_visible(
     caller: &Caller,
     operation: Operation,
@@ -82,7 +82,7 @@ pub(crate) fn authorize_visible(
     }
 }
 
-/// Authorizes a list, and returns the scopes that the caller sees.
+/// Authorizes a list, and returns the scopes whose entries the caller sees.
 pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
     let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) =
         operation.requirement()
@@ -105,13 +105,13 @@ pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<Ten
     }
 }
 
-/// Authorizes a caller on the settings of a tenant.
+/// Authorizes a caller to change the settings of a tenant: its own tenant or, for platform operators, any tenant.
 pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
     if caller.tenant == id {
         return authorize(caller, operation, &ResourcePosition::tenant(id));
     }
-    // Platform operators see every tenant, even if the request belongs to another tenant. Their permissions are
-    // checked on the tenant of the settings.
+    // Platform operators see every tenant, even if the request belongs to another tenant. The permission to change the
+    // settings is checked on the tenant that has these settings.
     authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION).map_err(|_| Failure::NotFound)?;
     let (Requirement::Platform(required) | Requirement::Tenant(required)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
@@ -137,8 +137,8 @@ impl ScopeResolver {
 }
 
 impl ScopeResolver {
-    /// Returns the resource position of a workspace of the caller's tenant. For a caller without a role in the
-    /// tenant, every workspace is not found.
+    /// Returns the resource position of a workspace of the caller's tenant. A caller without a role in the tenant
+    /// receives not found for every workspace.
     pub(crate) async fn workspace_position(
         &self,
         caller: &Caller,
@@ -152,11 +152,11 @@ impl ScopeResolver {
         position.ok_or(Failure::NotFound)
     }
 
-    /// Selects the workspace for a new resource: the named workspace, else that of the caller's roles, else the
-    /// default workspace for a member of the default tenant.
+    /// Selects the workspace for a new resource: the requested workspace, else the only workspace that the caller's
+    /// grants name. A member of the default tenant falls back to its default workspace.
     ///
-    /// A workspace that does not exist is refused as not found. A workspace in which the caller lacks the permission
-    /// is refused as forbidden, because every member of a tenant sees its workspaces.
+    /// A workspace that does not exist is refused as not found. A workspace in which the caller lacks the permission is
+    /// refused as forbidden, because every member of a tenant sees its workspaces.
     pub(crate) async fn position_for_new_resource(
         &self,
         caller: &Caller,
@@ -214,8 +214,8 @@ impl ScopeResolver {
         Ok(namespace)
     }
 
-    /// Returns the position of a workspace of the caller's tenant without a check of the caller's roles, because a
-    /// grant may suffice. Responses must not reveal whether the workspace exists.
+    /// Returns the position of a workspace of the caller's tenant without checking roles, because a grant may give
+    /// access. The calling operation must not reveal whether the workspace exists.
     pub(crate) async fn workspace_position_unchecked(
         &self,
         caller: &Caller,
@@ -225,7 +225,7 @@ impl ScopeResolver {
         self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 
-    /// Authorizes a list of one workspace: the named workspace, else the caller's home workspace.
+    /// Authorizes a list of one workspace: the requested workspace, else the caller's home workspace.
     pub(crate) async fn authorize_workspace_list(
         &self,
         caller: &Caller,
@@ -245,7 +245,7 @@ impl ScopeResolver {
         Ok((scope, workspace.ok_or(Failure::WorkspaceRequired)?))
     }
 
-    /// Authorizes a list that may be limited to a workspace.
+    /// Authorizes a list of one workspace, or of every scope that the caller sees if no workspace is requested.
     pub(crate) async fn authorize_list_of(
         &self,
         caller: &Caller,
@@ -257,8 +257,8 @@ impl ScopeResolver {
             None => Ok(authorized_list),
             Some(id) => {
                 let position = self.workspace_position(caller, id).await?;
-                // A caller that is authorized in the workspace sees every resource that is visible from that
-                // workspace.
+                // A caller that is authorized in the workspace sees every resource that is visible from it. The list
+                // therefore needs no filter by scopes.
                 authorize(caller, operation, &position).map(|scope| (scope, None))
             }
         }

@@ -12,18 +12,18 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Request to explain access.
+/// Request to explain whether an actor may perform an operation.
 #[derive(Clone, Debug)]
 pub struct AccessExplanationRequest {
-    /// The operation.
+    /// The operation whose authorization is explained.
     pub operation: Operation,
-    /// The scope of the operation; `None` for the caller's tenant.
+    /// The scope in which the operation would take place; `None` for the caller's tenant.
     pub scope: Option<GrantScope>,
-    /// The actor; `None` for the caller.
+    /// The actor whose access is explained; `None` for the caller.
     pub actor: Option<ActorRef>,
 }
 
-/// Explanation that answers an [`AccessExplanationRequest`].
+/// Answer to an [`AccessExplanationRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessExplanation {
     /// Whether the actor may perform the operation.
@@ -38,13 +38,14 @@ pub struct AccessExplanation {
 /// A grant that includes the deciding permission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecidingGrant {
-    /// The role binding; `None` for a grant from the server's configuration or from another tenant.
+    /// The role binding that stores the grant; `None` for a grant from the server's configuration or from another
+    /// tenant.
     pub role_binding_id: Option<RoleBindingId>,
-    /// Role and scope of the grant.
+    /// The granted role, and the scope in which it applies.
     pub grant: Grant,
 }
 
-/// Operations that explain access.
+/// Explains which role bindings allow an operation, or which permission is missing.
 #[derive(Clone)]
 pub struct AccessExplanations {
     settings: Arc<Settings>,
@@ -63,12 +64,12 @@ impl AccessExplanations {
         }
     }
 
-    /// Explains whether an actor may perform an operation in a scope. The explanation considers roles only; the state
-    /// of a resource, or the ownership of a run, may decide otherwise.
+    /// Explains whether an actor may perform an operation in a scope. The explanation considers roles only. A request
+    /// may also be allowed or refused because of the resource's state or the ownership of a run.
     ///
     /// # Errors
-    /// Not found when the caller does not see the scope; forbidden when the caller asks about another actor without
-    /// the permission `workspace.manage` in the scope.
+    /// Not found when the caller does not see the scope; forbidden when the caller asks about another actor without the
+    /// permission `workspace.manage` in the scope.
     pub async fn explain(
         &self,
         caller: &Caller,
@@ -128,7 +129,7 @@ impl AccessExplanations {
     }
 }
 
-/// Decision about an operation from the rights of an actor.
+/// Decision about an operation, computed from the rights of an actor.
 struct Decision {
     allowed: bool,
     permission: Option<Permission>,
@@ -168,7 +169,8 @@ impl Decision {
     }
 }
 
-/// Returns the role binding from which a grant comes. The configuration may grant the same role as a binding.
+/// Returns the role binding that stores a grant. A grant from the configuration has none, even if a binding grants the
+/// same role.
 fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> {
     if grant.source != GrantSource::BindingOrRule {
         return None;

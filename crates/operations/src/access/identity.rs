@@ -14,7 +14,7 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// How identity claims are verified.
+/// How the server verifies the identity claims of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentityMode {
     /// The server listens on loopback only and trusts every claim.
@@ -34,7 +34,7 @@ impl IdentityMode {
     }
 
     /// Whether a request comes from the operator of the server, on the same machine. A forwarded request comes from
-    /// another machine. A server in local mode listens on loopback only.
+    /// another machine. In local mode, every other request is local, because the server listens on loopback only.
     #[must_use]
     pub const fn is_operator_request(self, is_forwarded: bool, is_loopback_peer: bool) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl IdentityMode {
         }
     }
 
-    /// The scope in which an actor name identifies one principal. Identities are pinned per tenant.
+    /// The scope in which an actor name identifies one principal. In OIDC mode, each tenant pins its own names.
     pub(crate) const fn name_scope(self) -> ActorNameScope {
         match self {
             Self::Local => ActorNameScope::Installation,
@@ -55,15 +55,15 @@ impl IdentityMode {
 /// The identity that a request claims.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Claims {
-    /// The actor.
+    /// The actor that the request claims to be.
     pub actor: ActorRef,
-    /// The actor's groups.
+    /// The groups to which the actor belongs.
     pub groups: Vec<ActorRef>,
     /// The tenant in which the request works, if the request names one.
     pub tenant: Option<TenantId>,
 }
 
-/// Identifies callers by their verified claims.
+/// Resolves identity claims to callers with rights, and caches these callers.
 #[derive(Clone)]
 pub struct Identities {
     callers: Cache<Claims, Arc<Caller>>,
@@ -84,13 +84,13 @@ impl Identities {
 }
 
 impl Identities {
-    /// The cached caller of these claims.
+    /// Returns the cached caller of these claims, without checking that its rights are current.
     pub(crate) fn cached_caller(&self, claims: &Claims) -> Option<Arc<Caller>> {
         self.callers.get(claims)
     }
 
-    /// Returns the caller of these claims with its current rights. Cached rights are used if the tenant's access
-    /// revision is unchanged, else the store is read.
+    /// Returns the caller of these claims with its current rights. Cached rights are used if the access revision of the
+    /// tenant is unchanged; otherwise the store is read.
     ///
     /// # Errors
     /// Not found when the claims name a tenant to which the actor does not belong.
@@ -110,8 +110,8 @@ impl Identities {
         Ok(caller)
     }
 
-    /// Caches the caller if it has rights or a verified identity, because requests in local mode can invent names. A
-    /// share link caller is never cached, because every request must prove its link. A visitor is never cached,
+    /// Caches a caller. In local mode, a named caller without rights is not cached, because requests can invent names.
+    /// A share link caller is never cached, because every request must prove its link. A visitor is never cached,
     /// because the access revision of the visited tenant does not cover the rights of its home tenant.
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let is_verified = self.settings.identity == IdentityMode::Oidc;
@@ -122,7 +122,8 @@ impl Identities {
         }
     }
 
-    /// Returns the submitter of a run that executes in another process, with its current rights, which may be none.
+    /// Returns the submitter of a run that executes in another process. Its rights are current if `bypass_cache` is
+    /// set, and they may be empty.
     pub(crate) async fn submitter(
         &self,
         mode: IdentityMode,
@@ -173,8 +174,8 @@ impl Identities {
             },
         };
         // In local mode, an actor without rights in the tenant that it names is not a member of that tenant. In OIDC
-        // mode, the token names the tenant of its subject. The tenant of a guest comes from its token or from the
-        // host name, never from a claim of the guest.
+        // mode, the token proves the tenant. The tenant of a guest comes from its token or from the host name, never
+        // from a claim of the guest.
         let names_own_tenant = mode == IdentityMode::Local && claims.tenant.is_some();
         if !is_guest(kind) && names_own_tenant && rights.is_empty() {
             return Err(Failure::NotFound);
@@ -192,7 +193,7 @@ impl Identities {
 }
 
 impl Identities {
-    /// Returns the grants of an actor and its groups in their own tenant, as currently stored.
+    /// Returns the grants of an actor and its groups in the actor's home tenant, as currently stored.
     pub(crate) async fn grants_in_home_tenant(
         &self,
         tenant: TenantId,
@@ -202,8 +203,8 @@ impl Identities {
         Ok(self.member_grants(tenant, principals, &access.ok_or(Failure::NotFound)?))
     }
 
-    /// Returns the grants of an identity in its own tenant. The configuration names administrators, so that a new
-    /// installation has one. Their names belong to the default tenant.
+    /// Returns the grants of an identity in its own tenant. A new installation has no role bindings, so the
+    /// configuration names its first administrators, which belong to the default tenant.
     fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &PrincipalAccess) -> Vec<Grant> {
         let mut grants = access.grants.clone();
         if tenant == TenantId::from(DEFAULT_TENANT_ID)
@@ -242,7 +243,8 @@ impl Identities {
     }
 }
 
-/// Returns the rights of a component of Fairway that submits runs. A request can never claim to be a system actor.
+/// Returns the rights of a system actor, which a request can never claim to be. Only the generator, which submits runs,
+/// has rights.
 fn system_rights(actor: &ActorRef) -> Rights {
     let may_run = *actor == ActorRef::system(crate::generator::ACTOR);
     Rights::new(may_run.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
@@ -257,8 +259,8 @@ pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &Pr
 }
 
 /// Returns rights on a local server. The local user has every permission. An actor that never had a role administers
-/// the default tenant, so that a user can try every feature. An actor that lost roles has only its remaining ones, so
-/// that a user can try permissions too.
+/// the default tenant, so that a user can try every feature. An actor that once had a role has only its current roles,
+/// so that a user can also try permissions.
 fn local_rights(actor: &ActorRef, access: &PrincipalAccess) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT_ID);
     let grants = match actor.kind() {

@@ -1,4 +1,4 @@
-//! Converts a verified identity into the claims of a caller, and pins its name at the first request.
+//! Converts a verified identity into the claims of a caller, and pins the caller's name at its first request.
 
 use super::Claims;
 use crate::{
@@ -24,11 +24,11 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 
-/// Time for which a process uses the pinned identity of an access token before it reads the identity from the store
+/// Time for which a process uses the pinned identity of an access token before it reads that identity from the store
 /// again.
 const PIN_LIFETIME: Duration = Duration::from_secs(600);
-/// Time for which a process remembers that it recorded a fact about an identity, so that repeated requests add no
-/// more facts.
+/// Time for which a process records no second fact about the same identity, so that repeated requests do not fill the
+/// audit log.
 const FACT_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The subject of an issuer in a tenant.
@@ -45,7 +45,7 @@ impl SubjectKey {
     }
 }
 
-/// Cache of the identities that this process served recently. All clones share the entries.
+/// Cache of the pinned identities of recent requests. All clones share the entries.
 #[derive(Clone)]
 pub(crate) struct PinCache {
     pins: Cache<SubjectKey, Arc<PinnedIdentity>>,
@@ -110,10 +110,10 @@ impl IdentityResolver {
         self.claims_in(own_claims, chosen_tenant).await
     }
 
-    /// Converts the claims of an identity into those for the tenant that its request chooses.
+    /// Converts the claims of an identity into claims for the tenant that its request chooses.
     ///
     /// # Errors
-    /// Not found when the identity's own tenant no longer exists, or its name is too long for a visitor name.
+    /// Not found when the identity's own tenant no longer exists, or when the name is too long to form a visitor name.
     pub async fn claims_in(&self, own_claims: Claims, chosen_tenant: Option<TenantId>) -> Result<Claims, Failure> {
         match (own_claims.tenant, chosen_tenant) {
             (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => {
@@ -157,7 +157,7 @@ impl IdentityResolver {
         Ok((tenant, pin))
     }
 
-    /// Returns the subject of an identity in its tenant, and its groups.
+    /// Returns the key of an identity's subject in its tenant, and the groups of the identity.
     async fn subject(&self, identity: &VerifiedIdentity) -> Result<(SubjectKey, Vec<ActorRef>), Failure> {
         let groups = group_actors(&identity.groups)?;
         let tenant = self.tenant_of(identity).await?;
@@ -242,7 +242,7 @@ impl IdentityResolver {
         Ok(())
     }
 
-    /// Returns the claims of an actor that works in a tenant other than its own.
+    /// Returns the claims with which an actor works in a tenant other than its own.
     async fn visit(
         &self,
         own_claims: Claims,

@@ -23,16 +23,16 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Requested binding of a principal, with the lane that serves it.
+/// A principal to bind to a workload, with the lane that serves it.
 #[derive(Clone, Debug)]
 pub struct RequestedBinding {
-    /// The principal.
+    /// The user, group or service to bind.
     pub principal: ActorRef,
-    /// The lane; `None` selects the default lane.
+    /// The lane that serves the principal; `None` selects the default lane.
     pub lane: Option<Lane>,
 }
 
-/// Operations on the bindings of principals to workloads.
+/// Lists, sets and deletes the bindings of principals to workloads.
 #[derive(Clone)]
 pub struct PrincipalBindings {
     context: CommitContext,
@@ -111,8 +111,8 @@ impl PrincipalBindings {
         for _ in 0..MAX_ATTEMPTS {
             let binding = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
             let change = match binding {
-                // Only a commit with a fact stores an idempotency key. A request with a key therefore writes an
-                // unchanged binding again.
+                // Only a commit with a fact stores an idempotency key. A request with a key therefore commits even if
+                // the binding is unchanged.
                 Some(binding) if binding.lane == *lane && key.is_none() => return Ok(binding),
                 Some(binding) => binding.rebind(workload, *lane, &self.context.stamp(caller)),
                 None => {

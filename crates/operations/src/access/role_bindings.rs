@@ -23,9 +23,9 @@ use std::sync::Arc;
 pub struct RoleBindingDraft {
     /// The principal that receives the role.
     pub principal: ActorRef,
-    /// The role.
+    /// The role to grant.
     pub role: Role,
-    /// The scope of the role.
+    /// The scope in which the role applies.
     pub scope: GrantScope,
 }
 
@@ -38,7 +38,7 @@ const fn management_permission(scope: &GrantScope) -> Permission {
     }
 }
 
-/// Operations on roles and role bindings.
+/// Grants, lists and revokes roles.
 #[derive(Clone)]
 pub struct RoleBindings {
     context: CommitContext,
@@ -59,7 +59,7 @@ impl RoleBindings {
 }
 
 impl RoleBindings {
-    /// The built-in roles.
+    /// Lists the built-in roles.
     ///
     /// # Errors
     /// When the caller has no role in the tenant.
@@ -76,7 +76,7 @@ impl RoleBindings {
         Ok(caller.rights.grants())
     }
 
-    /// Grants a role.
+    /// Grants a role to a principal.
     ///
     /// # Errors
     /// When the scope is not found, the caller lacks a permission, or the role cannot be bound at that scope.
@@ -139,8 +139,8 @@ impl RoleBindings {
     pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(binding) = self.access_store.find(scope, id).await? else {
-            // For an existing binding, the scope is resolved with a query. A missing binding performs such a query
-            // too, so that the response time does not reveal whether a binding exists.
+            // Authorizing access to an existing binding takes one query for its scope. The request for a missing
+            // binding makes an equal query, so that the response time does not reveal whether a binding exists.
             self.access_store.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
             return Err(Failure::NotFound);
         };

@@ -23,21 +23,20 @@ use fairway_domain::{
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 
-/// Purpose that authenticates the encrypted tokens of a session, so that no other encrypted text decrypts in their
-/// place.
+/// Context that authenticates the encrypted tokens of a session, so that text encrypted for another purpose is refused.
 const TOKENS_PURPOSE: &str = "session tokens";
 
 /// A valid session that authenticates a request.
 #[derive(Clone, Debug)]
 pub struct ActiveSession {
-    /// The session.
+    /// The stored session.
     pub snapshot: SessionSnapshot,
     /// The claims of the session's requests in its own tenant.
     pub claims: Claims,
 }
 
 impl ActiveSession {
-    /// Creates the active session of this token.
+    /// Creates the active session from the stored one; the cookie's token names the tenant.
     #[must_use]
     pub fn of(snapshot: SessionSnapshot, token: &SessionToken) -> Self {
         let claims =
@@ -53,7 +52,7 @@ struct StoredTokens {
     id_token: String,
 }
 
-/// Operations on browser sessions.
+/// Starts, finds, renews and ends browser sessions.
 #[derive(Clone)]
 pub struct Sessions {
     context: CommitContext,
@@ -105,8 +104,8 @@ impl Sessions {
         Ok(token)
     }
 
-    /// Returns the session of a cookie; `None` if the session is unknown or ended. Groups that are too old are first
-    /// read again from the identity provider. If the provider refuses, the session ends.
+    /// Returns the session of a cookie; `None` if the session is unknown or has ended. If the groups are outdated, this
+    /// method first reads them from the identity provider again. If the provider refuses, the session ends.
     ///
     /// # Errors
     /// When the store or the identity provider does not respond.
@@ -134,8 +133,8 @@ impl Sessions {
         Ok(Some(ActiveSession::of(snapshot, token)))
     }
 
-    /// Returns the session of a cookie as stored, without reading its groups again. The sign-out uses it, which needs
-    /// no groups.
+    /// Returns the session of a cookie as stored, without renewing its groups. Sign-out uses it, because it needs no
+    /// groups.
     ///
     /// # Errors
     /// When the store does not respond.
@@ -165,7 +164,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the ID token of a session, with which the provider recognizes its own session at sign-out.
+    /// Returns the ID token of a session, by which the provider recognizes its own session at sign-out.
     #[must_use]
     pub fn id_token(
         &self,
@@ -215,15 +214,15 @@ impl Sessions {
 /// Reason why a session cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionFailure {
-    /// The operation failed.
+    /// The store failed, or the request was refused.
     #[error(transparent)]
     Failure(#[from] Failure),
-    /// The identity provider does not respond, so the server cannot check whether the session is still valid.
+    /// The identity provider does not respond, so the server cannot renew the groups of the session.
     #[error("the groups of the session cannot be read again: {error}")]
     Provider {
-        /// The error of the provider.
+        /// The error of the request to the provider.
         error: SignInError,
-        /// The time until the next attempt.
+        /// The time after which the client should retry.
         retry_after: Duration,
     },
 }

@@ -5,7 +5,7 @@ use fairway_domain::access::Permission;
 /// The permissions that an operation requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requirement {
-    /// No permission.
+    /// The operation requires no permission.
     Nothing,
     /// Any role in the tenant.
     Membership,
@@ -21,7 +21,7 @@ pub enum Requirement {
     Resource {
         /// Permission that makes the resource visible.
         view: Permission,
-        /// Permission that the operation requires.
+        /// Permission to perform the operation.
         action: Permission,
     },
     /// Two permissions in the scope of a release. A caller without `view` receives 403 if it has `workload.view`,
@@ -29,7 +29,7 @@ pub enum Requirement {
     BelowWorkload {
         /// Permission that makes the release visible.
         view: Permission,
-        /// Permission that the operation requires.
+        /// Permission to perform the operation.
         action: Permission,
     },
 }
@@ -87,7 +87,8 @@ operations! {
     CreateTenant = "create_tenant" => Platform(P::PlatformManage);
     ReadTenantSettings = "read_tenant_settings" => Tenant(P::TenantManage);
     ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
-    // A part of changing tenant settings: sets the hosts whose anonymous clients belong to the tenant.
+    // A part of `change_tenant_settings` with its own permission: changes the hosts whose anonymous clients belong to
+    // the tenant.
     ChangePublicHosts = "change_tenant_public_hosts" => Platform(P::PlatformManage);
     // A person other than the requester must approve an erasure (see `erasure`).
     ListErasures = "list_erasures" => Tenant(P::TenantManage);
@@ -121,7 +122,8 @@ operations! {
     ListAssetVersions = "list_asset_versions" => on_resource(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => on_resource(P::AssetView, P::AssetView);
     CreateAssetVersion = "create_asset_version" => on_resource(P::AssetView, P::AssetEdit);
-    // Dry runs change nothing. They show the text of included assets only to callers that may view these assets.
+    // Trying a prompt or policy changes nothing. A preview shows the text of included assets only to callers that may
+    // view these assets.
     PreviewPrompt = "preview_prompt" => on_resource(P::AssetView, P::AssetView);
     TryPolicy = "try_policy" => on_resource(P::AssetView, P::AssetView);
     ListAssetKinds = "list_asset_kinds" => Membership;
@@ -135,8 +137,8 @@ operations! {
     CreateAssetGrant = "create_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
     AddDocuments = "add_documents" => on_resource(P::AssetView, P::AssetEdit);
-    // A part of adding documents: the server fetches a document from an address, which requires a permission on
-    // connections.
+    // A part of adding documents: the server itself fetches a document from an address, so the caller needs a
+    // permission on connections.
     FetchDocuments = "fetch_documents" => on_resource(P::AssetView, P::ConnectionManage);
     ReembedDocuments = "reembed_documents" => on_resource(P::AssetView, P::AssetEdit);
     ListDocuments = "list_documents" => on_resource(P::AssetView, P::AssetView);
@@ -145,7 +147,7 @@ operations! {
     CreateFlow = "create_flow" => BelowWorkspace(P::AssetCreate);
     ReadFlow = "read_flow" => on_resource(P::AssetView, P::AssetView);
     CreateFlowVersion = "create_flow_version" => on_resource(P::AssetView, P::AssetEdit);
-    // A dry run changes nothing.
+    // Validation stores nothing, so the permission to view assets suffices.
     ValidateFlow = "validate_flow" => on_resource(P::AssetView, P::AssetView);
     ListWorkloads = "list_workloads" => on_resource(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => BelowWorkspace(P::WorkloadCreate);
@@ -164,7 +166,7 @@ operations! {
     CreateShareLink = "create_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => on_resource(P::ReleaseView, P::ReleaseView);
-    // The releases of a workload: a caller that sees the workload receives 403 with the missing permission.
+    // Operations on the releases of a workload. A caller that sees the workload but lacks the permission receives 403.
     ListWorkloadReleases = "list_workload_releases" => on_resource(P::WorkloadView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => on_resource(P::WorkloadView, P::ReleaseView);
     CreateRelease = "create_release" => on_resource(P::WorkloadView, P::ReleaseCreate);

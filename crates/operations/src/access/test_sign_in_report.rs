@@ -19,10 +19,10 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The effect that a sign-in would have.
+/// The effect that a sign-in would have, for the administrator who configures the provider.
 #[derive(Clone, Debug)]
 pub struct TestSignInReport {
-    /// The verdict of each rule, in the order of a sign-in.
+    /// Each mapping rule with its verdict, in the order in which a sign-in applies the rules.
     pub verdicts: Vec<(MappingRule, MappingVerdict)>,
     /// The principal that would sign in; `None` if a rule refuses the identity.
     pub principal: Option<TestedPrincipal>,
@@ -40,7 +40,7 @@ pub enum ClockDifference {
 }
 
 impl ClockDifference {
-    /// Computes the difference from a token that the provider issued a moment ago.
+    /// Computes the difference from the issue time of a token that the provider has just issued.
     fn of_new_token(issued_at: Timestamp, now: Timestamp) -> Self {
         match issued_at.duration_until(now).as_secs() {
             0 => Self::Ahead(now.duration_until(issued_at).as_secs()),
@@ -52,11 +52,11 @@ impl ClockDifference {
 /// The principal that a sign-in would yield.
 #[derive(Clone, Debug)]
 pub struct TestedPrincipal {
-    /// The actor.
+    /// The actor that the sign-in would yield.
     pub actor: ActorRef,
-    /// The actor's groups.
+    /// The groups to which the actor would belong.
     pub groups: Vec<ActorRef>,
-    /// The actor's tenant.
+    /// The home tenant of the actor.
     pub tenant: TenantId,
     /// The roles of the actor and its groups.
     pub grants: Vec<Grant>,
@@ -99,10 +99,11 @@ impl TestSignIns {
         }
     }
 
-    /// Reports the effect that a sign-in of this person would have.
+    /// Reports the effect that a sign-in of this person would have. A rule that refuses the identity is part of the
+    /// report, not an error.
     ///
     /// # Errors
-    /// As [`Self::authorize`], and when the store fails. A rule that refuses the identity is part of the report.
+    /// As [`Self::authorize`], and when the store fails.
     pub async fn report(&self, caller: &Caller, person: &SignedInPerson) -> Result<TestSignInReport, Failure> {
         self.authorize(caller)?;
         let now = self.context.clock.now();
@@ -111,7 +112,7 @@ impl TestSignIns {
         Ok(TestSignInReport { verdicts, principal, clock })
     }
 
-    /// Returns the verdict of each rule, and the principal if every rule accepts the identity.
+    /// Returns the verdict of each mapping rule, and the principal if every rule accepts the identity.
     async fn map(
         &self,
         identity: &VerifiedIdentity,

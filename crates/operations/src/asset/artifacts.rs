@@ -28,21 +28,21 @@ use moka::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Page size of version lookups. Contents are read one by one because they can be large.
+/// Number of version keys that one query returns. Contents are read one by one, because they can be large.
 const VERSION_PAGE: u32 = 500;
-/// Page size of object lookups.
+/// Number of stored objects that one listing returns.
 const OBJECT_PAGE: usize = 1_000;
 
-/// A discrepancy between the row, the checksum and the artifact of a version.
+/// A discrepancy between the row of a version, its checksum and its artifact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discrepancy {
     /// The row names a path that is not the version's artifact path.
     WrongPath,
     /// The row's checksum does not match its content.
     WrongChecksum,
-    /// The artifact is missing.
+    /// The artifact store contains no object at the path of the version.
     ArtifactMissing,
-    /// The artifact differs from the row's content.
+    /// The artifact differs from the content in the row.
     ArtifactDiffers,
 }
 
@@ -59,16 +59,16 @@ impl Discrepancy {
     }
 }
 
-/// The result of a verification.
+/// The result of verifying all versions against their artifacts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VerificationReport {
-    /// Number of verified versions.
+    /// Number of versions that were compared.
     pub versions: u64,
-    /// Versions with discrepancies.
+    /// Each version that has discrepancies, with all of them.
     pub discrepancies: Vec<(VersionKey, Vec<Discrepancy>)>,
 }
 
-/// The result of a garbage collection.
+/// The result of a garbage collection in the artifact store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GarbageCollectionReport {
     /// Number of objects examined.
@@ -77,19 +77,19 @@ pub struct GarbageCollectionReport {
     pub deleted: u64,
 }
 
-/// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each incident
-/// is a permanent fact.
+/// Minimum interval between two incidents about the same artifact. Each incident is a permanent fact, and a damaged
+/// artifact may be read often.
 const RECORD_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// The time of the last incident of each damaged artifact in this process. Each server records a mismatch at most
-/// once per hour, and consults only this cache to decide.
+/// The time of the last incident of each damaged artifact in this process. Other processes keep their own times, so
+/// each process records at most one incident per artifact and hour.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
 
 impl RecordedMismatches {
     pub(crate) fn new() -> Self {
-        // LRU eviction always admits a new entry. Another policy could reject it, and each read would record an
-        // incident.
+        // LRU eviction always admits a new entry. Under a policy that rejects entries, each read of a damaged artifact
+        // would record another incident.
         let cache = weighted_cache(CACHE_BYTE_LIMITS.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
         Self(cache.build())
     }
@@ -103,13 +103,13 @@ impl RecordedMismatches {
         matches!(result, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
     }
 
-    /// Marks a mismatch as not recorded after its fact failed to be stored.
+    /// Allows the next read to record the mismatch, because its fact could not be stored.
     fn forget(&self, scope: TenantScope, owner: ArtifactOwner) {
         self.0.invalidate(&(scope.tenant(), owner));
     }
 }
 
-/// Stores, verifies and collects artifacts.
+/// Operations on the artifact store: reads, writes, verification and garbage collection.
 #[derive(Clone)]
 pub struct Artifacts {
     context: CommitContext,
@@ -140,12 +140,12 @@ impl Artifacts {
 }
 
 impl Artifacts {
-    /// Stores a version's artifact. The caller stores the row afterwards, so that no row lacks its artifact. Garbage
-    /// collection deletes an artifact without a row.
+    /// Stores a version's artifact. The caller stores the row afterwards, so that every row has its artifact. Garbage
+    /// collection deletes an artifact whose row was never stored.
     ///
     /// # Errors
-    /// When the store fails, or the path already contains other bytes. The latter is recorded as in
-    /// [`Self::read_artifact`]. A retry creates another version with its own path.
+    /// When the store fails, or the path already contains other bytes. Other bytes are recorded as an incident. A retry
+    /// creates another version with its own path.
     pub(crate) async fn put_artifact(
         &self,
         caller: &Caller,
@@ -180,8 +180,8 @@ impl Artifacts {
         }
     }
 
-    /// Records a mismatch as an incident, at most once per hour in this process; returns the failure for the caller.
-    /// The bytes are withheld even if the fact cannot be stored.
+    /// Records a mismatch as an incident, at most once per hour in this process, and returns the failure for the
+    /// caller. The caller never receives the bytes, even if the fact cannot be stored.
     pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
@@ -224,7 +224,8 @@ impl Artifacts {
             last_key = Some(*last);
             for version_key in page {
                 let scope = TenantScope::for_background_task(version_key.tenant_id);
-                // Versions are never deleted, but an operator may restore the whole database concurrently.
+                // Versions are never deleted. The row can be missing only if an operator restores the database at the
+                // same time.
                 let Some(row) = self.artifact_maintenance.find_row(scope, version_key.asset_version_id).await? else {
                     continue;
                 };
@@ -264,12 +265,12 @@ impl Artifacts {
         if self.artifact_maintenance.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
-    /// Deletes unreferenced version contents that are older than a day. They result from requests that stored an
-    /// artifact and ended before they stored its row.
+    /// Deletes unreferenced version contents that are older than a day. They remain from requests that stored an
+    /// artifact but did not store its row.
     ///
     /// # Errors
-    /// When a store fails, or the artifact store belongs to another installation, because this database would
-    /// reference none of its objects.
+    /// When a store fails, or when the artifact store belongs to another installation. Collection would then delete all
+    /// its objects, because this database references none of them.
     pub async fn collect_garbage(&self) -> Result<GarbageCollectionReport, Failure> {
         self.verify_installation().await?;
         let mut report = GarbageCollectionReport::default();

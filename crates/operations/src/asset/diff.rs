@@ -1,4 +1,4 @@
-//! Differences between versions.
+//! Differences between two versions of an asset.
 
 use crate::{
     Failure,
@@ -20,9 +20,9 @@ use fairway_memory_limit::admit;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Peak memory of the comparison of two contents of 4 MiB, in bytes.
+/// Peak memory of comparing two contents of 4 MiB each, in bytes.
 const DIFF_BYTES: usize = 32 << 20;
-/// Maximum time for which a comparison waits for memory.
+/// Maximum time for which a comparison waits for this memory.
 const DIFF_WAIT: Duration = Duration::from_secs(5);
 
 impl Assets {
@@ -58,7 +58,7 @@ impl Assets {
     }
 }
 
-/// Parses the content of a version and drops its text, because two large texts would occupy memory during the
+/// Parses the content of a version and drops its text, so that two large texts do not occupy memory during the
 /// comparison.
 fn parse_content(version: AssetVersion) -> Result<Value, serde_json::Error> {
     version.content()

@@ -29,8 +29,8 @@ impl Assets {
     /// Grants an asset to a principal or to a workspace of the tenant.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, the workspace is not found,
-    /// the principal cannot hold grants, or the grant exists.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the workspace is not
+    /// found; the principal cannot hold grants; the grant exists.
     pub async fn create_asset_grant(
         &self,
         caller: &Caller,

@@ -26,22 +26,22 @@ const MAX_BINDINGS: u32 = 2_000;
 /// Maximum number of versions that the result lists, nearest first.
 const MAX_LISTED_VERSIONS: usize = 2_000;
 
-/// Maximum number of hops in the paths of all listed releases. A path may be as long as the reference limit of a
-/// release, so thousands of releases could have a million hops.
+/// Maximum total number of hops in the paths of all listed releases. A single path may be as long as the reference
+/// limit of a release, so thousands of releases could have a million hops.
 const MAX_PATH_HOPS: usize = 2_000;
 
-/// Limits of the search.
+/// Limits of the search, so that it ends on any graph of references.
 #[derive(Clone, Copy)]
 struct SearchLimits {
     /// Maximum number of versions that the search follows at each distance from the asset.
     versions: u32,
     /// Maximum distance from the asset.
     depth: usize,
-    /// Number of versions after which the search ends with the current distance.
+    /// Number of versions after which the search reads no greater distance.
     total: usize,
 }
 
-/// Limits in operation. A release has fewer than [`MAX_REFERENCES`] resolved references, so no release depends on a
+/// Limits in production. A release has fewer than [`MAX_REFERENCES`] resolved references, so no release depends on a
 /// version at a greater distance.
 const SEARCH_LIMITS: SearchLimits = SearchLimits { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
@@ -54,40 +54,40 @@ pub struct BlastRadius {
     pub workloads: Vec<ImpactedWorkload>,
     /// Versions that refer to the asset, directly or indirectly, nearest first.
     pub via: Vec<Arc<ReferenceHop>>,
-    /// Whether the lists are incomplete.
+    /// Whether a limit of the search excluded dependents from the lists.
     pub truncated: bool,
 }
 
 /// A release that depends on an asset.
 #[derive(Clone, Debug)]
 pub struct ImpactedRelease {
-    /// The release with the bound version.
+    /// The release, with the version that it binds.
     pub release: BoundRelease,
-    /// The path from the asset to that version. Each hop refers to the previous one, and the first hop to the asset.
-    /// The path is empty if the release binds the asset itself. A hop is `None` if the caller may not see its
-    /// version.
+    /// The path from the asset to the bound version. The first hop refers to the asset, and each later hop refers to
+    /// the hop before it. The path is empty if the release binds the asset itself. A hop is `None` if the caller may
+    /// not see its version.
     pub path: Vec<Option<Arc<ReferenceHop>>>,
 }
 
 /// A workload with releases that depend on an asset.
 #[derive(Clone, Debug)]
 pub struct ImpactedWorkload {
-    /// The workload.
+    /// The identifier of the workload to which the releases belong.
     pub workload_id: WorkloadId,
-    /// The slug of the workload.
+    /// The slug of that workload.
     pub slug: Slug,
-    /// The workspace of the workload.
+    /// The workspace in which the workload is.
     pub workspace_id: WorkspaceId,
-    /// The releases of the workload in [`BlastRadius::releases`].
+    /// Those releases in [`BlastRadius::releases`] that belong to the workload.
     pub releases: Vec<ReleaseId>,
 }
 
 /// A version on a path of references to the asset.
 #[derive(Clone, Debug)]
 pub struct ReferenceHop {
-    /// The version, with the location of its reference.
+    /// The version, with the position of the reference in its content.
     pub referrer: Referrer,
-    /// The version to which this version refers; `None` for the asset itself.
+    /// The version to which the reference leads, one hop nearer; `None` for the asset itself.
     pub towards: Option<AssetVersionId>,
 }
 
@@ -128,8 +128,8 @@ impl Assets {
     }
 }
 
-/// Returns the versions that refer to the asset, directly or indirectly, nearest first, and whether more exist. If a
-/// distance has more versions than its limit, the search continues from those that it found.
+/// Returns the versions that refer to the asset, directly or indirectly, nearest first, and whether more exist. If more
+/// versions refer from one distance than the limit permits, the search continues from the versions that it read.
 async fn find_referrers(
     store: &dyn ImpactStore,
     scope: TenantScope,
@@ -138,7 +138,7 @@ async fn find_referrers(
 ) -> Result<(Vec<ReferenceHop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<ReferenceHop>, bool) = (Vec::new(), false);
     let mut visited: HashSet<AssetVersionId> = HashSet::new();
-    // The names by which a reference can refer to a found version: slug with label, or slug only.
+    // Found versions by the names that a reference can use: slug with label, or slug only.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![ReferenceTarget { slug: asset.slug.clone(), labels: None }];
     for _ in 0..limits.depth {
@@ -177,7 +177,7 @@ fn is_full<T>(rows: &[T], limit: u32) -> bool {
 }
 
 /// Selects the releases and workloads that the caller may see. Each release appears once, with its shortest path. The
-/// flag is true if [`MAX_PATH_HOPS`] excluded releases.
+/// returned flag is true if [`MAX_PATH_HOPS`] excluded releases.
 fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,
@@ -223,8 +223,8 @@ fn visible_impact(
     (releases, workloads.into_values().rev().collect(), omits_releases)
 }
 
-/// Returns the path length of each version. Each hop leads to a nearer version, and `hops` lists nearer versions
-/// first.
+/// Returns the path length of each version. `hops` lists nearer versions first, so the length of the next hop is
+/// already known.
 fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
     for hop in hops {
@@ -234,7 +234,7 @@ fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     lengths
 }
 
-/// Returns the path from the asset to a version.
+/// Returns the path from the asset to a version; hidden versions are `None`.
 fn path_to(
     version: AssetVersionId,
     by_version: &HashMap<AssetVersionId, &Arc<ReferenceHop>>,

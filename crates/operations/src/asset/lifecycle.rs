@@ -21,11 +21,11 @@ const MAX_BLOCKING_SHOWN: u32 = 100;
 /// A request to change the lifecycle state of an asset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifecycleCommand {
-    /// Activates the asset, so that releases can bind it. Also reverses a retirement.
+    /// Activates the asset, so that releases can bind it; also reverses a retirement.
     Activate,
     /// Retires the asset: releases can no longer bind it, and existing releases continue to run.
     Retire,
-    /// Archives the asset. Its versions remain stored.
+    /// Archives the asset; its versions remain stored.
     Archive,
 }
 
@@ -48,12 +48,12 @@ impl LifecycleCommand {
 }
 
 impl Assets {
-    /// Changes the lifecycle state of an asset.
+    /// Changes the lifecycle state of an asset. An archival is refused while a draft, reviewed or active release binds
+    /// a version of the asset.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow the
-    /// transition, or its revision changed. An archival also fails while a draft, reviewed or active release binds a
-    /// version of the asset.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the state of the asset
+    /// does not allow the change; the revision of the asset changed.
     pub async fn change_lifecycle(
         &self,
         caller: &Caller,
@@ -98,8 +98,8 @@ impl Assets {
             .await
     }
 
-    /// Returns the refusal with the blocking releases that the caller may see. Releases in workspaces that the caller
-    /// does not see may bind the asset too.
+    /// Returns the refusal, with those blocking releases that the caller may see. Releases in workspaces that the
+    /// caller does not see may also block the archival.
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let blocking_count = blocking.len();

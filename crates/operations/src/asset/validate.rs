@@ -16,18 +16,18 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// Maximum size of content that is validated on the serving thread: bytes of text plus 16 per value. A handover to
-/// the blocking pool takes 13 µs of processor time and a wait of 8 to 50 µs. The validation of 2 KiB takes no longer,
-/// for kinds whose validation compiles nothing.
+/// Maximum size of content that is validated on the serving thread: bytes of text plus 16 per value. A handover to the
+/// blocking pool costs 13 µs of processor time and a wait of 8 to 50 µs. If the asset kind requires no compilation,
+/// validating 2 KiB takes no longer than that.
 const MAX_INLINE_BYTES: usize = 2 << 10;
 
 /// Content that passed validation.
 pub(crate) struct ValidContent {
-    /// The parsed prompt, if the content is a prompt template. Its includes are checked later.
+    /// The parsed prompt if the content is a prompt template. A later step resolves its includes.
     pub(crate) prompt: Option<PromptTemplate>,
     /// The canonical form of the content.
     pub(crate) canonical: Canonical,
-    /// The references in the content.
+    /// The references to other assets in the content.
     pub(crate) references: Vec<AssetReference>,
 }
 
@@ -52,8 +52,8 @@ fn validate_now(kind: AssetKind, content: &Value) -> Result<ValidContent, Failur
     Ok(ValidContent { prompt, canonical: Canonical::of(content)?, references: find_references(kind, content) })
 }
 
-/// Whether validation takes no longer than a handover to the blocking pool. Even short rules, patterns and schemas
-/// may take long to compile.
+/// Whether validation takes no longer than a handover to the blocking pool. Content with rules, patterns or schemas is
+/// never fast, because even short ones may take long to compile.
 fn is_fast(kind: AssetKind, content: &Value) -> bool {
     let compiles = match kind {
         AssetKind::ModelPolicy | AssetKind::ModelConfig | AssetKind::KnowledgeBase => false,

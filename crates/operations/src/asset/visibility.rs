@@ -2,8 +2,8 @@
 //!
 //! An asset is visible from every workspace of its namespace, to principals that may view assets in at least one of
 //! these workspaces. Grants make an asset visible to further principals, and from further workspaces. Built-in assets
-//! are visible from every workspace. For other callers the asset is not found. A change requires a permission in the
-//! asset's own workspace.
+//! are visible from every workspace. A caller that does not see an asset receives not found. A change requires a
+//! permission in the asset's own workspace.
 
 use super::AssetQuery;
 use crate::{
@@ -24,8 +24,8 @@ use fairway_domain::{
 use std::collections::HashSet;
 
 impl Assets {
-    /// Lists assets, newest first: of one kind if the query names one, and visible from the named workspace, or else
-    /// from any workspace.
+    /// Lists assets, newest first. The query can select one kind, one lifecycle state, and the assets that are visible
+    /// from one workspace.
     ///
     /// # Errors
     /// When the caller sees no assets at all, or the named workspace is not found.
@@ -114,8 +114,8 @@ impl Assets {
         }
     }
 
-    /// Authorizes a large write to an asset before its body is read. If `from_workspace` is `None`, the unread body
-    /// names the workspace. The caller then needs the permission in the asset's home scope, as for the write itself.
+    /// Authorizes a large write to an asset before its body is read. `from_workspace` is `None` if only the unread body
+    /// names the workspace. The caller then needs the permission at the asset's home position, as for the write itself.
     ///
     /// # Errors
     /// The errors of the operation itself.
@@ -156,8 +156,8 @@ impl Assets {
         Ok((authorize::authorize_visible(caller, operation, &home_position)?, asset))
     }
 
-    /// Returns the refusal for an unknown asset. For a hidden asset, the grants are looked up. An unknown asset
-    /// performs such a lookup too, so that the response time does not reveal whether an asset exists.
+    /// Returns the refusal for an unknown asset. The refusal for a hidden asset takes a lookup of grants. An unknown
+    /// asset makes an equal lookup, so that the response time does not reveal whether an asset exists.
     pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
         let (scope, principals) = (TenantScope::for_caller(caller), caller.principals());
         match self.asset_grant_store.is_granted(scope, id, &principals, &VisibleScopes::default()).await {
@@ -234,8 +234,8 @@ impl Assets {
         Ok(is_builtin && views_any_asset || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
-    /// Whether an asset is visible from a workspace, regardless of the caller. Releases of workloads in that
-    /// workspace may bind it.
+    /// Whether releases of workloads in a workspace may bind an asset, that is, whether the asset is visible from that
+    /// workspace. The rights of the caller do not matter.
     pub(crate) async fn is_visible_in(
         &self,
         caller: &Caller,

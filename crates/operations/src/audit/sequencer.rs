@@ -4,9 +4,9 @@ use crate::FactWakeups;
 use fairway_domain::audit::FactSequencer;
 use std::{sync::Arc, time::Duration};
 
-/// Time for which facts accumulate after a wakeup, so that one commit sequences many facts.
+/// Delay between a wakeup and the commit, so that one commit sequences all facts of this interval.
 const BATCH_WINDOW: Duration = Duration::from_millis(25);
-/// Poll interval without a wakeup. It bounds the delay of facts that other processes commit.
+/// Poll interval if no wakeup arrives. It bounds the delay of facts that other processes commit.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay of the next attempt after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Expiry notices of connection credentials. A scheduled job creates each notice once, by the clock of the database.
+//! Expiry notices of connection credentials. A background task creates each notice once, by the clock of the database.
 
 use super::Connections;
 use crate::Failure;
@@ -49,7 +49,8 @@ impl Connections {
                     ),
                 }
             }
-            // A notice whose commit was stale remains due, and the next query returns it again.
+            // A notice whose commit was stale remains due, and the next query returns it again. Without progress, the
+            // loop ends.
             if created == created_before {
                 break;
             }

@@ -20,7 +20,7 @@ use std::{
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of checks that one query returns.
 const PAGE: u32 = 200;
-/// Maximum number of concurrent checks, because an endpoint may respond slowly.
+/// Maximum number of concurrent checks in a process, so that a slow endpoint delays few others.
 const CONCURRENT_CHECKS: usize = 8;
 /// Name of the system actor that records the checks.
 const ACTOR: &str = "clock";

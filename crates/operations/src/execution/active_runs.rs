@@ -1,5 +1,5 @@
-//! Registry of the runs that this process executes. A shutdown releases their leases, and wakeups are delivered to
-//! them.
+//! Registry of the runs that this process executes. A shutdown releases their leases, and wakeups reach them through
+//! it.
 
 use fairway_domain::{id::ExecutionId, tenant::TenantScope};
 use std::{
@@ -35,7 +35,7 @@ pub(crate) struct ActiveGuard {
     runs: Arc<ActiveRuns>,
     id: ExecutionId,
     lease: Uuid,
-    /// Notified when the run must check its lease.
+    /// Notified when the run must check that it still holds its lease.
     pub(crate) recheck: Arc<Notify>,
 }
 
@@ -48,7 +48,7 @@ impl Drop for ActiveGuard {
     }
 }
 
-/// A claim in flight, whose runs are not registered yet.
+/// A claim in flight; its runs are not registered yet. Dropping it ends the claim.
 #[derive(Debug)]
 pub(crate) struct ClaimInFlight(Arc<ActiveRuns>);
 
@@ -61,7 +61,8 @@ impl Drop for ClaimInFlight {
 
 impl ActiveRuns {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic leaves the state consistent, because each change is a single call.
+        // A panic leaves the state consistent, because each change is a single call. A poisoned lock can therefore be
+        // used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +83,7 @@ impl ActiveRuns {
         Some(ClaimInFlight(Arc::clone(self)))
     }
 
-    /// Refuses all further claims.
+    /// Refuses all further claims, because the process shuts down.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
     }

@@ -1,4 +1,4 @@
-//! Cancellation of runs. A queued run ends at once; the worker that executes an active run ends it.
+//! Cancellation of runs. A queued run ends at once; an active run is ended by its worker.
 
 use super::{
     ExecutionDetail,
@@ -31,13 +31,13 @@ use fairway_domain::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time within which the worker of a run must end it and store its progress. Afterwards the cancellation ends the run
-/// without this progress.
+/// Time within which the worker must end a cancelled run and store its progress. Afterwards the cancelling process ends
+/// the run without this progress.
 const CANCEL_GRACE: Duration = Duration::from_millis(700);
 /// Poll interval during [`CANCEL_GRACE`].
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Operations that cancel runs.
+/// Cancels queued and active runs, and runs that await review.
 pub struct Cancellations {
     context: CommitContext,
     settings: Arc<Settings>,
@@ -103,7 +103,8 @@ impl Cancellations {
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,
-            // A repeated request continues here: the cancellation is stored, but the run may still be active.
+            // A repeated request finds the cancellation stored, but the run may still be active, so the cancellation is
+            // attempted again.
             async |_| match self.cancel_run(scope, caller, &execution, None).await {
                 Ok(()) | Err(Failure::Run(RunRefusal::NotCancellable)) => Ok(()),
                 Err(failure) => Err(failure),
@@ -138,8 +139,7 @@ impl Cancellations {
                 continue;
             }
             match self.lease_store.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
-                // Besides an ended run, this may be a run that a worker is claiming: it is no longer queued and has
-                // no lease yet.
+                // The run has ended, or a worker is claiming it: it is no longer queued and has no lease yet.
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
                 CancelOutcome::LeaseTaken => {
@@ -162,8 +162,8 @@ impl Cancellations {
         Err(Failure::Contended)
     }
 
-    /// Waits until the worker of a run ends it. If the worker does not, this process takes over the lease and ends
-    /// the run. Returns the run if it awaits review.
+    /// Waits until the worker of a cancelled run ends it. If the worker does not end the run in time, this process
+    /// takes over the lease and ends it. Returns the run if it awaits review.
     async fn end_notified_run(
         &self,
         scope: TenantScope,
@@ -182,7 +182,7 @@ impl Cancellations {
         Ok(Some(current).filter(|current| current.status == Status::AwaitingReview))
     }
 
-    /// Returns the current state of a run. A large output is not read.
+    /// Returns the current state of a run, without a large output.
     async fn read_current(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
         let state = self.execution_store.find_state(scope, id).await?;
         state.map(|state| state.execution).ok_or(Failure::Inconsistent("a run is missing"))
@@ -214,7 +214,7 @@ impl Cancellations {
         let record = stored.ok_or(Failure::Inconsistent("a run is missing"))?;
         let obligations = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let must_notify_owner = obligations.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        // A worker may have started the run with another release since the caller read the run.
+        // A worker may have started the run with another release after the caller read it.
         let execution = &record.execution;
         let run = RunRef {
             execution_id: execution.execution_id,

@@ -24,14 +24,14 @@ use std::{
 const MAX_RETRIEVALS: usize = 20;
 /// Maximum number of passages of one result. A passage is the text of a retrieved chunk.
 const MAX_PASSAGES: usize = 50;
-/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show a masked
-/// part. For a review, the reviewer saw only the result.
+/// Kinds of evidence documents that cause passages to be withheld. After a redaction, guardrail or hook changed a text,
+/// a passage could show the masked part. After a review, a passage could show more than the reviewer saw.
 const WITHHOLDING_KINDS: [&str; 4] = ["redaction", "guardrail", "hook", "review"];
 
 /// A retrieved document that a result cites.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CitedDocument {
-    /// The identifier of the document.
+    /// The identifier of the document in its knowledge base.
     pub document_id: String,
     /// The document's title; `None` if it has no title, or its title was erased or is withheld.
     pub title: Option<String>,
@@ -42,7 +42,7 @@ pub struct CitedDocument {
     pub is_withheld: bool,
 }
 
-/// Operations that read the citations of results.
+/// Reads the citations of results, with the passages that the reader may see.
 pub struct Citations {
     execution_store: Arc<dyn ExecutionStore>,
     knowledge_bases: Arc<KnowledgeBases>,
@@ -97,11 +97,11 @@ fn answer_of(result: &str) -> Option<String> {
     Some(output.as_str().map_or_else(|| output.to_string(), str::to_owned))
 }
 
-/// The cited documents of a run with their retrieved chunks, in the order of retrieval.
+/// The cited documents of a run with the identifiers of their retrieved chunks, in the order of retrieval.
 #[derive(Default)]
 struct CitedChunks {
     documents: Vec<(AssetId, String, Vec<ChunkId>)>,
-    /// The contracts that allowed the retrievals.
+    /// The identifiers of the access contracts that allowed the retrievals, by knowledge base.
     contracts: HashMap<AssetId, BTreeSet<String>>,
     passages: usize,
 }
@@ -129,7 +129,7 @@ struct RecordedChunk {
 }
 
 impl CitedChunks {
-    /// Adds the chunks of a retrieval whose documents the answer names in brackets.
+    /// Adds the chunks of a retrieval that belong to documents that the answer names in brackets.
     fn add(&mut self, retrieval: &RecordedRetrieval, bracketed_names: &BTreeSet<&str>) {
         let asset = retrieval.knowledge_base_asset_id;
         for RecordedChunk { document_id: document, chunk_id } in &retrieval.chunks {
@@ -163,7 +163,7 @@ impl CitedChunks {
 }
 
 /// Describes a cited document with the texts that the caller may read. `readable_chunks` is `None` if the caller may
-/// not read the document.
+/// not read the document at all.
 fn describe(document_id: String, chunk_ids: &[ChunkId], readable_chunks: Option<&[RetrievedChunk]>) -> CitedDocument {
     let Some(readable_chunks) = readable_chunks else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };

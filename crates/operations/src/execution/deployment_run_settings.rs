@@ -1,11 +1,11 @@
-//! The settings of a deployment that apply to runs, as callers may read them.
+//! The settings of the installation that apply to runs, as callers may read them.
 
 use super::Executions;
 use crate::{Failure, access::Operation};
 use fairway_domain::{access::Caller, execution::dispatch::DispatchPolicy, id::WorkspaceId};
 use std::time::Duration;
 
-/// Settings of a deployment that apply to runs.
+/// Settings of the installation that apply to all runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeploymentRunSettings {
     /// Where runs execute: in the accepting process or from the queue.
@@ -21,7 +21,7 @@ pub struct DeploymentRunSettings {
 }
 
 impl Executions {
-    /// Returns the deployment's settings for runs, after authorization in a workspace.
+    /// Returns the installation's settings for runs, after authorization in a workspace.
     ///
     /// # Errors
     /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.

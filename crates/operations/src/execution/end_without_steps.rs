@@ -22,7 +22,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// The end of a run without step results.
+/// Status, outcome and reason of a run that ends without step results.
 pub(super) struct EndWithoutSteps {
     pub(super) status: Status,
     pub(super) outcome: ExecutionOutcome,
@@ -59,7 +59,7 @@ impl EndWithoutSteps {
     }
 }
 
-/// A run without step results, with its lease.
+/// A run that must end without step results, with its lease.
 pub(super) struct RunWithoutSteps<'r> {
     pub(super) scope: TenantScope,
     pub(super) run: RunRef<'r>,
@@ -74,8 +74,8 @@ pub(super) struct RunWithoutSteps<'r> {
 }
 
 impl RunEngine {
-    /// Ends a run without step results. Of its obligations, it can fulfil only the owner's notification, which needs
-    /// no state of the run.
+    /// Ends a run without step results. Its only obligation that can still be fulfilled is the notification of the
+    /// owner, because the others need the run's state.
     pub(super) async fn end_without_steps(
         &self,
         target: RunWithoutSteps<'_>,
@@ -98,7 +98,7 @@ impl RunEngine {
             fact = fact.notifying_owner(&workload.owner_ref.to_string());
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }
-        // The decision of a denial contains the reason, so a denied run has no error.
+        // For a denied run, the decision contains the reason, so the run has no error.
         let error = decision.is_none().then(|| RunError::new(code, message));
         let finish_record = FinishRecord {
             execution_id: run.execution_id,
@@ -126,7 +126,7 @@ impl RunEngine {
                 self.run_end_observer.run_ended(workload, status, started_at.duration_until(finished_at));
                 Ok(())
             }
-            // Another process has ended the run concurrently.
+            // Another process ended the run in the meantime.
             Err(CommitError::Stale) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -32,11 +32,11 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Maximum number of attempts to decide on a run. Afterwards the request is refused, or the queued run is left to a
+/// Maximum number of attempts to decide on a run. Afterwards the request is refused, or a queued run remains for a
 /// later claim.
 pub(super) const MAX_DECISION_ATTEMPTS: usize = MAX_ATTEMPTS + 1;
 
-/// Performs the effects of runs: calls of models, tools and hooks, retrieval, memory access, and the commits of their
+/// Performs the effects of runs: it calls models, tools and hooks, retrieves documents, accesses memory, and commits
 /// progress.
 pub(crate) struct RunEngine {
     pub(super) context: CommitContext,
@@ -80,7 +80,8 @@ impl RunEngine {
     }
 }
 
-/// Executes a run to its end. Dropping the future interrupts the current call; the run retains its progress so far.
+/// Executes a run to its end. Dropping the future interrupts the current call; the run keeps the steps that it
+/// completed.
 /// # Errors
 /// The interruption, when the run must stop before its end.
 pub(super) async fn run_to_end(
@@ -131,7 +132,8 @@ impl ProgressRecorder<'_> {
             RunEffect::CheckGuardrails(check) => {
                 let mut result = engine.check_guardrails_inline(&check);
                 if result.is_none() {
-                    // The last answer is stored before a long computation, so that a crash does not lose it.
+                    // A guardrail check may take long. The last answer is stored before it, so that a crash does not
+                    // lose the answer.
                     self.store_pending_answer().await?;
                     result = engine.check_guardrails(reader.scope, *check).await;
                 }
@@ -154,8 +156,8 @@ impl ProgressRecorder<'_> {
         }))
     }
 
-    /// Calls a tool, unless the stored progress contains its result. After a resume, an earlier worker may already
-    /// have called the tool. A tool that is not repeatable is then not called again.
+    /// Calls a tool, unless the stored progress contains its result. After a resume, an earlier worker may already have
+    /// sent the call. A tool that is not repeatable is then not called again.
     async fn call_tool(
         &mut self,
         run: &mut Run<'_>,
@@ -172,8 +174,8 @@ impl ProgressRecorder<'_> {
         let result = if is_replaying && request.repeat_safety == RepeatSafety::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
-            // Progress is stored before the call, so that a worker that resumes the run detects that the call may
-            // have happened.
+            // Progress is stored before the call. A worker that resumes the run can then detect that the tool may
+            // already have been called.
             self.checkpoint(run).await?;
             match &request.target {
                 ToolTarget::Http(call) => {
@@ -194,7 +196,7 @@ impl ProgressRecorder<'_> {
     }
 
     /// Reads the run's conversation. If the run replays stored answers, the conversation counts as reloaded, because
-    /// these answers already reflect it.
+    /// the stored answers were generated from an earlier read.
     async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         match self.engine.recall(reader).await {
             History::Loaded(decisions, recalled) if !self.replay.answers.is_empty() => {

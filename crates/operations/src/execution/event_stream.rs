@@ -1,4 +1,4 @@
-//! Event streams of runs: waits for the end of a run, and reads its stored events.
+//! Event streams of runs: waiting for the end of a run, and reading its stored events.
 
 use super::execution_reader::Ownership;
 use crate::{Failure, access::Operation, execution::execution_reader::ExecutionReader, wakeups::RunSubscription};
@@ -17,7 +17,7 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Poll interval of a wait for the end of a run, if no wakeup arrives.
+/// Interval at which a wait for the end of a run reads its state, if no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum delay between two polls.
 const RECHECK_DELAY: Duration = Duration::from_millis(25);
@@ -25,45 +25,45 @@ const RECHECK_DELAY: Duration = Duration::from_millis(25);
 /// The number of the first event of a run.
 const FIRST_EVENT: usize = 1;
 
-/// The events of a run since the last read.
+/// One page of the events of a run, with the state of the run.
 #[derive(Clone, Debug)]
 pub struct EventBatch {
     /// The events with their numbers, oldest first. The first event is the start of the run; the events of its steps
     /// follow.
     pub events: Vec<(usize, RunEvent)>,
-    /// The number of the last event.
+    /// The number of the last event that was read.
     pub last: usize,
-    /// Whether more events are stored.
+    /// Whether the store contains further events after this page.
     pub has_more: bool,
-    /// The run, with its output for the submitter only. A large output is included only with the last event.
+    /// The run; only the submitter sees its output. A large output is included only in the last page.
     pub execution: Execution,
 }
 
 impl EventBatch {
-    /// Whether the stream is complete.
+    /// Whether the run has ended and its last event was read.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.execution.outcome.is_some() && !self.has_more
     }
 
-    /// Whether the next event follows only after a review, which may take days.
+    /// Whether the run awaits a review, which may take days, before its next event.
     #[must_use]
     pub const fn next_event_awaits_review(&self) -> bool {
         matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }
 
-/// Position of a reader in the stored events of a run.
+/// Position of a reader in the stored events of a run; the default is the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EventCursor {
     /// Position of the last progress record that was read.
     position: u16,
-    /// Number of events up to that record.
+    /// Number of events up to and including that record.
     events: usize,
 }
 
 impl ExecutionReader {
-    /// Waits for the end of a run, at most for the given time. Returns the last state of the run that was read.
+    /// Waits for the end of a run, at most for the given time. Returns the state of the run as last read.
     pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, max_wait: Duration) -> Execution {
         let deadline = Instant::now() + max_wait;
         let mut subscription = self.wakeups.subscribe(queued.execution_id);
@@ -72,8 +72,7 @@ impl ExecutionReader {
             if remaining.is_zero() {
                 return queued;
             }
-            // The run was stored a moment ago and has not started, so the loop first waits for a wakeup or the poll
-            // interval.
+            // The run was stored a moment ago and cannot have ended. The loop therefore waits before its first read.
             subscription.wait_for_end(remaining.min(POLL_INTERVAL)).await;
             if let Ok(Some(execution)) = self.execution_store.find(scope, queued.execution_id).await
                 && !execution.is_active()
@@ -104,7 +103,7 @@ impl ExecutionReader {
         cursor: &mut EventCursor,
     ) -> Result<EventBatch, Failure> {
         let scope = TenantScope::for_caller(caller);
-        // The state is read before the events, so that events that are stored together with the end are not missed.
+        // The state is read before the events. Otherwise events that are stored together with the end could be missed.
         let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { mut execution, is_output_omitted } = state;
         let ownership = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
@@ -125,8 +124,8 @@ impl ExecutionReader {
             run_events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
         }
         let mut events = Vec::with_capacity(run_events.len().saturating_add(1));
-        // A run that ended in the queue has no start event. The number of the start event remains reserved, so that
-        // all event numbers agree.
+        // A run that ended in the queue has no start event. The first number remains reserved for it, so that event
+        // numbers agree with those of other runs.
         let has_start_event = !(run_events.is_empty() && last_position == 0 && execution.outcome.is_some());
         if cursor.events == 0 && has_start_event {
             events.push((FIRST_EVENT, RunEvent::started(&execution)));
@@ -137,7 +136,7 @@ impl ExecutionReader {
         *cursor = EventCursor { position: last_position, events: last };
         let mut batch = EventBatch { events, last, has_more, execution };
         if ownership == Ownership::Own && is_output_omitted && batch.is_complete() {
-            // The large output is read only once, with the last page.
+            // Only the last page contains a large output, so that it is read once.
             let stored = self.execution_store.find(scope, id).await?;
             batch.execution.output = stored.and_then(|stored| stored.output);
         }

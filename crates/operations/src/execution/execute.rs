@@ -37,19 +37,19 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The state on which an attempt to start a run is based.
+/// The state on which one attempt to start a run is based.
 pub(super) struct AttemptState {
-    /// The principal of the run.
+    /// The principal under whose rights the run executes.
     pub(super) caller: Arc<Caller>,
     /// The service that submits the run on behalf of `caller`; `None` without delegation.
     pub(super) delegate: Option<Arc<Caller>>,
     pub(super) entry: Arc<WorkloadWithDeployment>,
-    /// Whether `entry` was read for this attempt, not taken from the cache.
+    /// Whether `entry` was read from the store for this attempt instead of taken from the cache.
     pub(super) is_entry_read: bool,
     pub(super) is_fresh: bool,
 }
 
-/// Operations that accept and start runs for requests.
+/// Accepts and starts runs for requests.
 pub struct Executions {
     pub(crate) context: CommitContext,
     pub(crate) active_runs: Arc<ActiveRuns>,
@@ -108,10 +108,10 @@ impl Executions {
 }
 
 impl Executions {
-    /// Runs a workload and waits for its end, but at most for the wait budget.
+    /// Accepts a run of a workload, and waits for the event that `request.wait` names, at most for the wait budget.
     ///
     /// # Errors
-    /// When the workload is not found, suspended or retired, the caller is not authorized, or no active release
+    /// In these cases: the workload is not found, suspended or retired; the caller is not authorized; no active release
     /// serves the lane. For an accepted run, the method succeeds regardless of the run's outcome.
     pub async fn execute(
         &self,
@@ -126,8 +126,8 @@ impl Executions {
         }
         let (mut bypass_cache, mut is_counted) = (false, false);
         for _ in 0..MAX_DECISION_ATTEMPTS {
-            // The accept statement verifies the rights of one caller only. The rights of a delegating service are
-            // therefore read for every request.
+            // The accept statement verifies the rights of one caller only: the principal. The rights of a delegating
+            // service are therefore read from the store for every request.
             let bypass_caller_cache = bypass_cache || request.on_behalf_of.is_some();
             let sender = self.caller_for_run(mode, claims, request_id, bypass_caller_cache).await?;
             let (caller, client) = match &request.on_behalf_of {
@@ -148,7 +148,7 @@ impl Executions {
                             bypass_cache = true;
                             continue;
                         }
-                        // A principal without rights in the tenant cannot be bound to a workload of the tenant.
+                        // A principal without rights in the tenant cannot be bound to a workload there.
                         _ => return Err(RunRefusal::PrincipalNotBound.into()),
                     }
                 }
@@ -158,7 +158,8 @@ impl Executions {
                 continue;
             }
             let (entry, is_entry_read) = match self.runtime_entry(&caller, request, bypass_cache).await {
-                // The cached caller may belong to a tenant that it has left.
+                // The cached rights may come from a role or tenant that the caller has lost, so the next attempt reads
+                // them.
                 Err(failure) if !bypass_cache && may_be_stale(&failure) => {
                     bypass_cache = true;
                     continue;
@@ -168,7 +169,8 @@ impl Executions {
             };
             if !is_counted {
                 match self.rate_limits.count_workload_request(&caller, &entry.workload, request.address).await {
-                    // The cached workload may be outdated, and the workload may no longer be public.
+                    // The cached entry may be outdated: the workload may no longer be public, and rate limits apply
+                    // only to public ones.
                     Err(Failure::Throttled(_))
                         if !bypass_cache && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>
                     {
@@ -184,7 +186,7 @@ impl Executions {
                 Ok(Some(result)) => return Ok(result),
                 // A revision changed between the decision and the accept statement.
                 Ok(None) => bypass_cache = true,
-                // A refusal that is based on cached state is repeated on fresh state.
+                // The refusal may result from outdated cached state, so the next attempt reads the state.
                 Err(failure) if !attempt.is_fresh && may_be_stale(&failure) => bypass_cache = true,
                 Err(failure) => return Err(failure),
             }
@@ -205,8 +207,8 @@ impl Executions {
         Ok(Arc::new(self.identities.resolve_caller(mode, claims, request_id).await?))
     }
 
-    /// Returns the workload with its deployment, and whether it was read now. [`Self::attempt_execute`] adds it to
-    /// the cache after the caller is authorized.
+    /// Returns the workload with its deployment, and whether it was read from the store. [`Self::attempt_execute`] adds
+    /// it to the cache after it authorizes the caller.
     async fn runtime_entry(
         &self,
         caller: &Caller,
@@ -214,8 +216,8 @@ impl Executions {
         bypass_cache: bool,
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.workload_cache_key(caller);
-        // A hidden workload requires the same read as an unknown slug, so that the response time does not reveal its
-        // existence.
+        // A hidden workload is read again like an unknown slug, so that the response time does not reveal that it
+        // exists.
         let is_visible = |entry: &WorkloadWithDeployment| {
             request.payload.authorize_workload_view(caller, request.link.as_ref(), &entry.workload).is_ok()
         };
@@ -231,7 +233,8 @@ impl Executions {
     }
 }
 
-/// Whether a refusal may result from outdated cache entries about rights, existence or activation.
+/// Whether a refusal may result from outdated cache entries about rights, existence or activation. The caller then
+/// tries again without the cache.
 const fn may_be_stale(failure: &Failure) -> bool {
     matches!(
         failure,

@@ -13,26 +13,26 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// The parameters of a run.
+/// The parameters of a request to execute a workload.
 #[derive(Clone, Debug)]
 pub struct ExecuteRequest {
-    /// The workload.
+    /// The slug of the workload.
     pub slug: Slug,
-    /// The environment.
+    /// The environment whose deployment serves the run.
     pub environment: Slug,
-    /// The payload: inputs, form input or a script.
+    /// The payload of the run: inputs, form input or a script.
     pub payload: RunPayload,
     /// The lane that the caller requests; `None` for the lane of its binding.
     pub lane: Option<Lane>,
-    /// The principal on whose behalf a service submits the run.
+    /// The principal on whose behalf a service submits the run; `None` without delegation.
     pub on_behalf_of: Option<ActorRef>,
-    /// The share link that the request presents, after verification.
+    /// The verified share link that the request presents, if any.
     pub link: Option<VerifiedLink>,
     /// The client's address; `None` for an internal request.
     pub address: Option<ClientAddress>,
-    /// The conversation of the run.
+    /// The conversation to which the run belongs, if any.
     pub session: Option<SessionId>,
-    /// The event for which the caller waits.
+    /// How long the caller waits for the run.
     pub wait: WaitMode,
 }
 
@@ -42,14 +42,14 @@ impl ExecuteRequest {
     }
 }
 
-/// The event for which the caller of a run waits.
+/// How long the caller of a run waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitMode {
-    /// The end of the run, at most for this duration and at most for the deployment's limit.
+    /// Until the end of the run, at most for this duration and at most for the limit of the installation.
     End(Option<Duration>),
-    /// The acceptance of the run, whose events the caller reads afterwards.
+    /// Until the acceptance of the run; the caller reads its events afterwards.
     Acceptance,
-    /// The queueing of the run, which a worker executes later.
+    /// Until the run is queued; a worker executes it later.
     Queued,
 }
 
@@ -62,15 +62,17 @@ impl WaitMode {
     }
 }
 
-/// The state of a run in the response to its caller.
+/// The state of a run, for the response to its caller.
 #[derive(Clone, Debug)]
 pub struct ExecuteResult {
-    /// The run, ended or active.
+    /// The run; it may have ended or still be active.
     pub execution: Execution,
     /// Whether an earlier request with the same idempotency key started the run.
     pub replayed: bool,
-    /// The token with which an anonymous submitter reads its run. Only this response contains it.
+    /// The token with which an anonymous submitter reads its run. The server stores only its hash, so no later response
+    /// contains it.
     pub result_token: Option<ResultToken>,
-    /// Whether the caller waits only for the queueing. The response then shows no later state of the run.
+    /// Whether the caller waits only until the run is queued. The response then shows the run as queued, even if it has
+    /// started.
     pub is_queued_only: bool,
 }

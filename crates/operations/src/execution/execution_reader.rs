@@ -29,7 +29,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Level of detail that a reader of evidence receives.
+/// Level of detail that a reader of evidence receives, by its permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disclosure {
     /// Names, codes, digests and lengths.
@@ -53,7 +53,7 @@ pub(super) enum Ownership {
 pub struct ExecutionDetail {
     /// The execution, with its output for the submitter only.
     pub execution: Execution,
-    /// The steps of the run; `None` for a submitter without the permission to view executions.
+    /// The steps of the run; `None` for a caller that reads its own run without the permission to view executions.
     pub steps: Option<Vec<StepRow>>,
     /// Workload, tokens and cost of the run; `None` under the same condition as `steps`.
     pub summary: Option<RunSummary>,
@@ -72,7 +72,7 @@ pub struct ExecutionQuery {
     pub environment: Option<Slug>,
     /// Only executions on this lane.
     pub lane: Option<Lane>,
-    /// Only executions that ended with this error code.
+    /// Only executions with this error code.
     pub error_code: Option<String>,
     /// Only executions of this submitter.
     pub submitted_by: Option<ActorRef>,
@@ -142,7 +142,7 @@ impl ExecutionReader {
         self.read_with_ownership(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
     }
 
-    /// Returns one execution, and whether the caller owns it as its submitter or the bearer of its result token.
+    /// Returns one execution, and whether the caller owns it. The submitter and the bearer of its result token own it.
     pub(super) async fn read_with_ownership(
         &self,
         caller: &Caller,
@@ -150,8 +150,7 @@ impl ExecutionReader {
         token: Option<&TokenHash>,
         operation: Operation,
     ) -> Result<(Execution, Ownership), Failure> {
-        // Reading a large output waits for memory, so the server reads such an output only for callers that may see
-        // it.
+        // Reading a large output waits for memory. The server therefore reads it only for a caller that may see it.
         let (RunState { execution, is_output_omitted }, ownership) =
             self.state_with_ownership(caller, id, token, operation).await?;
         match ownership {
@@ -164,8 +163,8 @@ impl ExecutionReader {
         }
     }
 
-    /// Returns the same as [`Self::read_with_ownership`] without a large output, for operations that return no
-    /// output.
+    /// Returns the same as [`Self::read_with_ownership`], but without a large output, for operations that do not need
+    /// it.
     pub(super) async fn state_with_ownership(
         &self,
         caller: &Caller,
@@ -209,8 +208,8 @@ impl ExecutionReader {
         Ok(self.share_link_store.result_token(scope, id).await?.is_some_and(|stored_token| stored_token == *token))
     }
 
-    /// Lists executions without outputs, newest first. The list requires the permission for the caller's own runs
-    /// too.
+    /// Lists executions without outputs, newest first. Callers need the permission to view executions even for their
+    /// own runs.
     ///
     /// # Errors
     /// When the caller may not view executions in any scope.
@@ -306,8 +305,8 @@ impl ExecutionReader {
         Ok((lineage, disclosure_for(caller, &position)))
     }
 
-    /// Returns the resource position of a run whose evidence the caller may read. The refusal for a submitter names
-    /// the missing permission.
+    /// Returns the resource position of a run whose evidence the caller may read. If the submitter lacks the
+    /// permission, the refusal is forbidden and names it.
     async fn authorize_evidence(
         &self,
         caller: &Caller,
@@ -325,7 +324,8 @@ impl ExecutionReader {
     }
 
     /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, so its
-    /// response time would reveal that the run exists. For the submitter's own run, the calling operation decides.
+    /// response time would reveal that the run exists. For its own run, the submitter passes this check; the calling
+    /// operation decides.
     async fn authorize_run_lookup(
         &self,
         caller: &Caller,
@@ -354,7 +354,7 @@ impl ExecutionReader {
     }
 }
 
-/// Whether the caller submitted the run. Any client may call as `anonymous`, so this actor owns no run.
+/// Whether the caller submitted the run. Any client may call as `anonymous`, so the actor `anonymous` owns no run.
 fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }

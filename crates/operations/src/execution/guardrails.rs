@@ -1,4 +1,4 @@
-//! Evaluation of guardrails of runs.
+//! Evaluation of guardrails on the values of runs.
 
 use super::run::MAX_INLINE_BYTES;
 use crate::{
@@ -12,7 +12,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl RunEngine {
-    /// Evaluates guardrails on the serving thread; returns `None` if the evaluation would take long.
+    /// Evaluates guardrails on the serving thread; returns `None` for a value that is too large for it.
     pub(super) fn check_guardrails_inline(&self, check: &GuardrailCheck) -> Option<GuardrailResult> {
         if check.estimated_bytes() > MAX_INLINE_BYTES {
             return None;

@@ -32,7 +32,8 @@ impl RunEngine {
         self.http_caller.call(&self.secret_namespace(scope, execution).await?, call).await
     }
 
-    /// Calls a hook once. A resumed run repeats the call with the same call name.
+    /// Calls a hook once. The call name identifies the call to the hook; a resumed run repeats the call with the same
+    /// name.
     pub(super) async fn call_hook(
         &self,
         scope: TenantScope,
@@ -42,7 +43,7 @@ impl RunEngine {
         HookResponse::parse(self.send_http_call(scope, execution, call).await.map_err(HookError::Call)?)
     }
 
-    /// Calls a tool of an MCP server once, if its description matches the pin.
+    /// Calls a tool of an MCP server once, provided that the tool's current description matches the pin.
     pub(super) async fn call_mcp_tool(
         &self,
         scope: TenantScope,
@@ -52,7 +53,7 @@ impl RunEngine {
         self.http_caller.call_tool(&self.secret_namespace(scope, execution).await?, call).await
     }
 
-    /// Returns the namespace of a tenant's secrets, which is its slug.
+    /// Returns the namespace in which the secret references of a tenant resolve. It is the tenant's slug.
     async fn secret_namespace(&self, scope: TenantScope, execution: ExecutionId) -> Result<Slug, HttpCallError> {
         let tenant = self.tenant_store.find(scope).await.map_err(|error| {
             tracing::warn!(

@@ -9,27 +9,29 @@ use fairway_domain::{execution::dispatch::RequestedDispatch, id::TenantId, tenan
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
 
-/// Maximum number of concurrent runs for requests. Each run occupies up to 128 KiB of values, and a prompt.
+/// Maximum number of concurrent runs for requests. Each run occupies the memory of a prompt and up to 128 KiB of
+/// values.
 const MAX_RUNS: usize = 256;
-/// Maximum number of runs of one tenant, so that another tenant's run starts at once.
+/// Maximum number of runs of one tenant; the other slots remain free for other tenants.
 const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
 
 /// An inline run slot; dropping it frees the slot.
 pub(super) type InlineRunSlot = Permit<TenantId>;
 
-/// The place where an accepted run executes.
+/// Where an accepted run executes.
 pub(super) enum Placement {
-    /// In this process.
+    /// In this process, which reserves a slot for it.
     Inline(InlineRunSlot),
-    /// On the worker that claims the run from the queue.
+    /// In the worker that claims the run from the queue.
     Queue,
 }
 
 impl Executions {
-    /// Selects where a run executes, according to the deployment's dispatch policy. Script runs are never queued.
+    /// Selects where a run executes, according to the dispatch policy of the installation. Script runs are never
+    /// queued.
     ///
     /// # Errors
-    /// Unavailable when this process is at its limit, and the run cannot be queued.
+    /// Unavailable when this process is at its limit and the run cannot be queued.
     pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
         let is_queued = |requested_dispatch| {
             request.payload.has_steps() && self.settings.dispatch.should_queue(requested_dispatch).unwrap_or_default()
@@ -45,7 +47,7 @@ impl Executions {
     }
 }
 
-/// The inline run slots of a process.
+/// The slots for runs that a process executes for requests.
 pub(crate) struct InlineRunSlots(FairSemaphore<TenantId>);
 
 impl Default for InlineRunSlots {

@@ -1,4 +1,4 @@
-//! Memory reservations for runs with large inputs or values. The memory of a process suffices for a few of them at a
+//! Memory reservations for runs with large inputs or values. A process has enough memory for only a few such runs at a
 //! time.
 //!
 //! The values of a large run are copied several times on the way to the store and the caller. Runs below
@@ -29,14 +29,14 @@ use tokio::{sync::Notify, time::Instant};
 const MAX_LARGE_RUNS: usize = 6;
 /// Peak memory of one large run, in bytes.
 const LARGE_RUN_BYTES: usize = 15 << 20;
-/// Maximum number of large runs of one tenant, so that another tenant's large run starts at once.
+/// Maximum number of concurrent large runs of one tenant; the last reservation is free for another tenant.
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
-/// Maximum number of claimed runs that wait for a reservation. A waiting run occupies a run slot of the worker.
+/// Maximum number of claimed runs that wait for a reservation. Each of them occupies a run slot of the worker.
 const MAX_WAITING_CLAIMS: usize = 32;
-/// Number of paused runs of one tenant from which the worker claims none of the tenant's queued runs. A paused run
-/// occupies a run slot too, and its inputs do not reveal in advance that it will pause.
+/// Number of paused runs of one tenant at which the worker stops claiming the tenant's queued runs. A paused run
+/// occupies a run slot, and its inputs do not show in advance that it will pause.
 const MAX_PAUSED: usize = 8;
-/// Maximum time for which a request waits for its run's reservation, before the run is stored.
+/// Maximum time for which a request waits for the reservation of its run. The run is stored only afterwards.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A memory reservation; dropping it releases the memory.
@@ -46,13 +46,13 @@ pub(super) struct Reservation {
     _memory: Admission,
 }
 
-/// The memory reservations of a process.
+/// The memory reservations of a process, and the runs that wait for one.
 pub(crate) struct LargeRuns {
     permits: FairSemaphore<TenantId>,
     waiting: Waiters,
 }
 
-/// Numbers of waiting runs by tenant.
+/// Number of waiting runs of each tenant.
 type Waiters = Arc<Mutex<HashMap<TenantId, WaitCounts>>>;
 
 /// Numbers of runs of one tenant that wait for a reservation.
@@ -60,7 +60,7 @@ type Waiters = Arc<Mutex<HashMap<TenantId, WaitCounts>>>;
 struct WaitCounts {
     /// Claimed runs with large inputs that have not started.
     claimed: usize,
-    /// Started runs that are about to create large values.
+    /// Started runs that wait before they create large values.
     paused: usize,
 }
 
@@ -73,7 +73,7 @@ impl WaitCounts {
     }
 }
 
-/// The stage of a waiting run.
+/// The stage in which a run waits for a reservation.
 #[derive(Clone, Copy)]
 enum WaitStage {
     Claimed,
@@ -93,7 +93,7 @@ impl fmt::Debug for LargeRuns {
     }
 }
 
-/// The large runs that a worker may claim.
+/// Which large runs a worker may claim now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LargeClaims {
     /// Whether the worker may claim large runs.
@@ -133,13 +133,13 @@ impl LargeRuns {
         self.reserve(scope, Duration::MAX).await
     }
 
-    /// Returns which large runs a worker may currently claim, and which tenants it must skip.
+    /// Returns which large runs a worker may claim now, and which tenants it must skip.
     pub(super) fn allowed_claims(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        // Only claimed runs count here, so that paused runs of one tenant do not exclude the large runs of other
+        // Only claimed runs count. Otherwise the paused runs of one tenant would exclude the large runs of other
         // tenants.
         let claimed: usize = waiting.values().map(|counts| counts.claimed).sum();
-        // At the memory limit, only one claimed run may wait.
+        // When the process reaches its soft memory limit, only one claimed run may wait.
         let is_allowed = claimed < if is_soft_limit_reached() { 1 } else { MAX_WAITING_CLAIMS };
         let saturated = waiting.iter().filter(|(_, counts)| counts.paused >= MAX_PAUSED);
         LargeClaims {
@@ -151,8 +151,8 @@ impl LargeRuns {
 }
 
 impl RunWorker {
-    /// Acquires a reservation for a claimed run whose large inputs are not loaded yet; returns `None` for other runs.
-    /// The lease is renewed during the wait.
+    /// Acquires a reservation for a claimed run with large inputs; returns `None` if its inputs are small or erased.
+    /// Inputs that are not loaded yet count as large. The lease is renewed during the wait.
     ///
     /// # Errors
     /// The interruption, when it ends the wait.
@@ -208,7 +208,7 @@ fn lock(waiting: &Mutex<HashMap<TenantId, WaitCounts>>) -> MutexGuard<'_, HashMa
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a waiting run; dropping the guard ends the count.
+/// Counts a run as waiting until the guard is dropped.
 struct WaitGuard {
     tenant: TenantId,
     stage: WaitStage,
@@ -285,7 +285,7 @@ mod tests {
         }
         let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
         assert_eq!(runs.allowed_claims(), expected);
-        // After its cancellation, the run is no longer counted as waiting.
+        // After the cancellation of its task, the run is no longer counted as waiting.
         waiting_task.abort();
         assert!(waiting_task.await.unwrap_err().is_cancelled());
         assert_eq!(

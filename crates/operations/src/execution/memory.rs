@@ -1,5 +1,5 @@
-//! Conversation memory of runs. A run reads it under the lease before the first model call, and writes the new turn
-//! with its end. The decisions of access contracts are read from the database each time.
+//! Conversation memory of runs. A run reads its conversation under the lease before the first model call, and writes
+//! the new turn with its end. The decisions of access contracts are read from the database each time.
 
 use super::{retrieval::RetrievalContext, run::MAX_INLINE_BYTES};
 use crate::{
@@ -44,7 +44,7 @@ impl RunEngine {
         }
     }
 
-    /// Returns the turn to write with the end of a run, if the access contracts allow it at this time. A long turn is
+    /// Returns the turn to write with the end of a run, if the access contracts currently allow it. A long turn is
     /// processed on the blocking pool.
     pub(super) async fn prepare_writeback(
         &self,

@@ -28,22 +28,22 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// Estimated memory of a plan per byte of its source text. The memory of compiled patterns and schemas does not
-/// depend on their text size, so it is counted separately.
+/// Estimated memory of a plan per byte of its source text. Compiled patterns and schemas are counted separately,
+/// because their memory does not depend on the size of their text.
 const TEXT_FACTOR: usize = 4;
-/// Memory of an empty plan, expressed in bytes of text.
+/// Memory of a plan without content, expressed in bytes of source text.
 pub(crate) const EMPTY_PLAN_TEXT_BYTES: usize = 1_024;
 /// Approximate heap memory of a slug, in bytes.
 const SLUG_BYTES: usize = 48;
 
-/// The cached plan of a release. A release that held a lane never becomes a draft again, so its bindings never
-/// change. The cache key includes the workload's revision, because the evidence contains its owner and slug. It
-/// includes the deployment's revision because of the approvals.
+/// The cached plan of a release. The bindings of a release that held a lane never change, because it cannot return to
+/// draft. The cache key includes the workload's revision, because the evidence contains the workload's owner and slug.
+/// It also includes the deployment's revision, because the evidence contains the approvals.
 #[derive(Debug)]
 pub struct CachedPlan {
-    /// The compiled plan.
+    /// The compiled contents of the release.
     pub plan: RunPlan,
-    /// The governance chain of the release, which is already stored.
+    /// The governance chain of the release; it is already stored.
     pub snapshot: EvidenceSnapshot,
     /// Estimated memory of the plan, in bytes.
     bytes: usize,
@@ -96,8 +96,8 @@ impl PlanCache {
         }
     }
 
-    /// Caches a workload with its deployment after an authorized caller's request. An entry without a deployment is
-    /// not cached, because callers can invent names of environments.
+    /// Caches a workload with its deployment after the request of an authorized caller. An entry without a deployment
+    /// is not cached, because callers can invent names of environments.
     pub(crate) fn cache_workload(&self, key: WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>) {
         if entry.deployment.is_some() {
             self.workloads_by_slug.insert(key, Arc::clone(entry));
@@ -145,7 +145,7 @@ impl RunPlans {
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
-        // The future is boxed, because most runs find a cached plan and should not reserve its size.
+        // The future is boxed to keep its size out of most calls, which find a cached plan.
         let build = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
         self.plans.plans_in_flight.get_or_compute(key.clone(), build).await
     }
@@ -161,7 +161,7 @@ impl RunPlans {
         let release_with_deployment =
             self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !release_with_deployment.release.state.can_hold_lanes() {
-            // The release lost its lane after the cached deployment was read. The accept would fail too, so the
+            // The release lost its lane after the cached deployment was read. The accept statement would fail, so the
             // caller decides again at once.
             return Err(Failure::Contended);
         }
@@ -171,8 +171,8 @@ impl RunPlans {
         Ok(plan)
     }
 
-    /// Returns the plan of a started run. Its release may have lost its lane since the start, so the plan has the
-    /// stored snapshot.
+    /// Returns the plan of a started run, with the snapshot that was stored at its start. The release may have lost its
+    /// lane since then.
     pub(crate) async fn plan_of_started(
         &self,
         scope: TenantScope,
@@ -188,7 +188,7 @@ impl RunPlans {
     }
 }
 
-/// Whether runs read the content of bindings of this kind.
+/// Whether runs read the content of bindings of this kind, so that plans must contain it.
 pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
     matches!(
         kind,
@@ -207,7 +207,7 @@ pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
     )
 }
 
-/// Returns the reference to a version for the evidence of runs.
+/// Returns the reference to a version, as the evidence of runs contains it.
 pub(crate) fn source_version(slug: &Slug, version: &AssetVersion) -> SourceVersion {
     SourceVersion {
         reference: format!("{slug}@{}", version.version_label),

@@ -39,7 +39,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     }
 }
 
-/// Ends runs whose process was lost, and drains the active runs of a process at shutdown.
+/// Ends runs whose process was lost. At shutdown, it also drains the active runs of its own process.
 pub struct RunRecovery {
     context: CommitContext,
     pub(super) active_runs: Arc<ActiveRuns>,
@@ -81,7 +81,7 @@ impl RunRecovery {
                     let duration = run.execution.started_at.duration_until(finish_record.finished_at);
                     self.run_end_observer.run_ended(workload, finish_record.status, duration);
                 }
-                // Another process has ended the run concurrently.
+                // Another process ended the run in the meantime.
                 Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -92,7 +92,7 @@ impl RunRecovery {
         Ok(ended)
     }
 
-    /// Returns the kinds of runs that no worker resumes.
+    /// Returns which runs no worker resumes: only scripts, or all runs if the installation has no workers.
     fn unresumable_runs(&self) -> LapsedFilter {
         if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
     }
@@ -120,7 +120,8 @@ impl RunRecovery {
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id: self.context.new_id() };
         let (mut fact, mut fulfilled) = (run_ref.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
-        // Of the run's obligations, only the notification of the owner needs no state of the lost process.
+        // Of the run's obligations, only the notification of the owner can be fulfilled. The others need the state of
+        // the lost process.
         if let Some(owner) = &lapsed.owner_to_notify {
             fact = fact.notifying_owner(owner);
             fulfilled.push((Obligation::NotifyOwner, finished_at));

@@ -25,7 +25,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations that resolve runs whose outcome is unknown.
+/// Records people's decisions about runs whose outcome is unknown.
 pub struct UnknownOutcomes {
     context: CommitContext,
     wakeup_sender: WakeupSender,
@@ -54,7 +54,7 @@ impl UnknownOutcomes {
 }
 
 impl UnknownOutcomes {
-    /// Records a person's decision about the outcome of a run.
+    /// Records a person's decision about a run whose outcome is unknown.
     ///
     /// # Errors
     /// Not found when the caller does not see the run; forbidden when the caller may not resolve runs in its scope;

@@ -18,19 +18,19 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Failure code of a lookup while a store does not respond.
+/// Failure code of a retrieval when a store does not respond.
 const UNAVAILABLE: &str = "knowledge_unavailable";
 
-/// Context of a run's retrievals: principal, scope and plan.
+/// Data that the retrievals of a run need: principals, tenant scope and plan.
 pub(super) struct RetrievalContext<'r> {
     pub(super) scope: TenantScope,
     pub(super) plan: &'r RunPlan,
     pub(super) workspace: WorkspaceId,
     pub(super) release: ReleaseId,
     pub(super) environment: &'r Slug,
-    /// The conversation of the run, if the submitter has an identity.
+    /// The conversation of the run; `None` without a session, or for a submitter without an identity.
     pub(super) conversation: Option<ConversationKey>,
-    /// The submitter of the run and its request identifier.
+    /// The submitter of the run, and the identifier of its request.
     pub(super) sender: (ActorRef, RequestId),
     /// The submitter and its groups.
     pub(super) principals: Vec<ActorRef>,
@@ -50,8 +50,8 @@ impl RetrievalContext<'_> {
 }
 
 impl RunEngine {
-    /// Returns the decisions of the bound knowledge bases' access contracts on an access mode; `None` if the
-    /// contracts cannot be read. The retrieval is then refused.
+    /// Decides an access mode by the access contracts of the bound knowledge bases. Returns `None` if the contracts
+    /// cannot be read; the retrieval is then refused.
     pub(super) async fn contract_decisions_for(
         &self,
         reader: &RetrievalContext<'_>,
@@ -106,7 +106,7 @@ impl RunEngine {
             mode: AccessMode::Retrieve,
             query: &lookup.query,
             top_k: lookup.top_k,
-            // The sovereignty profile prevents the embedding of the query by an excluded model.
+            // The sovereignty profile forbids an excluded model to embed the query.
             sovereignty: reader.plan.sovereignty.as_ref(),
         };
         match self.knowledge_bases.retrieve(reader.scope, &request).await {

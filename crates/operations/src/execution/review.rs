@@ -52,7 +52,7 @@ pub async fn run_review_endings(reviews: Arc<Reviews>) {
     }
 }
 
-/// Operations on runs that await a human review.
+/// Records verdicts on answers, and ends reviews without a verdict.
 pub struct Reviews {
     context: CommitContext,
     wakeup_sender: WakeupSender,
@@ -179,7 +179,7 @@ impl Reviews {
         }
     }
 
-    /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
+    /// Cancels a run that awaits review; returns `false` if the review has already ended.
     pub(super) async fn cancel_run_under_review(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Execution of one run under its lease: its task, lease renewal and deadline, and the commit of its end.
+//! Execution of one run under its lease: its task, the lease renewal, its deadline, and the commit of its end.
 
 use super::{
     active_runs::ActiveGuard,
@@ -47,7 +47,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// Maximum number of bytes that a serving thread processes itself, which takes some milliseconds.
+/// Maximum number of bytes that a serving thread processes itself, in some milliseconds. The blocking pool takes more.
 pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
@@ -58,7 +58,7 @@ pub(super) struct ActiveRun {
     pub(super) policy_attributes: RunPolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
-    /// The stored decisions on the run before `decision`, such as that of the acceptance.
+    /// The stored decisions that precede `decision`, such as that of the acceptance.
     pub(super) earlier_decisions: Vec<RecordedDecision>,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
@@ -70,33 +70,34 @@ pub(super) struct ActiveRun {
     pub(super) reservation: OnceLock<Arc<Reservation>>,
     /// The stored progress of earlier workers, which the run replays.
     pub(super) replay: Replay,
-    /// The revisions to verify at the start, for a queued run that has not started.
+    /// The revisions to verify at the start, and the share link of the run; `None` if the run has already started.
     pub(super) pending_start: Option<(ExpectedRevisions, Option<ShareLinkId>)>,
-    /// Whether the caller no longer waits for the end. It may then read the run's events from any process.
+    /// Whether the caller no longer waits for the end. A detached caller may read the run's events from any process, so
+    /// they must be stored.
     pub(super) is_detached: Arc<AtomicBool>,
     /// The principal that requested the cancellation of the run.
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
 
-/// The parts with which the accepting process executes a run itself.
+/// Parts of a run that the accepting process executes itself.
 pub(super) struct InlineRun {
     pub(super) work: RunWork,
-    /// The slot among the runs that this process executes for requests.
+    /// The run slot that the run occupies in this process.
     pub(super) slot: InlineRunSlot,
-    /// The registration of the run as active.
+    /// The registration as an active run of this process.
     pub(super) active_guard: ActiveGuard,
 }
 
 /// A handle to a run that this process executes.
 pub(super) struct RunHandle {
-    /// The run as it was accepted.
+    /// The run as it was accepted, for a caller that stops waiting.
     pub(super) accepted: Execution,
     is_detached: Arc<AtomicBool>,
     task: JoinHandle<RunResult>,
 }
 
 impl RunHandle {
-    /// Waits for the end of the run within the wait budget. Afterwards returns the run as it was accepted, while the
+    /// Waits for the end of the run within the wait budget. After the budget, returns the run as it was accepted; the
     /// run continues.
     pub(super) async fn wait(self, budget: Duration) -> Execution {
         let outcome = tokio::time::timeout(budget, self.task).await;
@@ -110,13 +111,13 @@ impl RunHandle {
     }
 }
 
-/// The result of executing a run.
+/// The result of executing a run in this process.
 pub(super) enum RunResult {
     /// The run ended, and its end is stored.
     Ended(Box<Execution>),
-    /// The lease was lost, or the end could not be stored. The end must therefore not be reported.
+    /// The lease was lost, or the end could not be stored. The caller must not receive this end.
     LeaseLost,
-    /// A revision had changed before the start.
+    /// An expected revision changed before the start, so the run did not start.
     Stale,
 }
 
@@ -150,7 +151,7 @@ impl ActiveRun {
     pub(super) async fn run(mut self, work: RunWork, recheck: &Notify) -> RunResult {
         match self.run_work(work, recheck).await {
             Ok((run_outcome, last_record, writeback)) => {
-                // The inputs may be large and are no longer needed, so their memory is freed.
+                // The inputs may be large and are no longer needed, so this frees their memory.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), "".into());
                 let finished_at = self.engine.context.clock.now();
                 let finish_record = FinishRecord { writeback, ..self.build_end(run_outcome, last_record, finished_at) };
@@ -218,7 +219,7 @@ impl ActiveRun {
             run = run.with_reservation();
         }
         let mut recorder = self.recorder();
-        // The first steps have no external effects, so their results can be discarded if the start fails.
+        // The first steps have no external effect. If the stored start fails, their results can be discarded.
         let first_effect = run.start();
         if let Some((expected_revisions, share_link)) = self.pending_start {
             let progress = recorder.next_record(run.take_events());
@@ -257,7 +258,7 @@ impl ActiveRun {
         Ok((run_outcome, last_record, writeback))
     }
 
-    /// Returns the conversation of the run, if the submitter has an identity.
+    /// Returns the conversation of the run; `None` without a session, or for a submitter without an identity.
     fn conversation(&self) -> Option<ConversationKey> {
         let Acceptance { workload_id, submitter, request_context, .. } = &self.acceptance;
         ConversationKey::for_caller(*workload_id, submitter, request_context.session_id()?)
@@ -270,8 +271,8 @@ impl ActiveRun {
                 Ok(())
             }
             Ok(StartOutcome::Stale) => Err(EndFailure::Stale),
-            // If the failed statement was committed nevertheless, the lease expires and another worker resumes the
-            // run.
+            // The statement may have been committed despite the error. The lease then expires, and another worker
+            // resumes the run.
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %self.scope.tenant(),
@@ -284,8 +285,8 @@ impl ActiveRun {
         }
     }
 
-    /// Fulfils the run's obligations. Long work runs on the blocking pool, with lease renewal. If it fails or the
-    /// lease is lost, the run has no output.
+    /// Fulfils the run's obligations, such as masking its output. Long work runs on the blocking pool, with lease
+    /// renewal. If the work fails or the lease is lost, the run has no output.
     async fn fulfil(&self, finished_run: FinishedRun, recheck: &Notify) -> RunOutcome {
         let engine = &self.engine;
         if finished_run.fulfilment_bytes() <= MAX_INLINE_BYTES {
@@ -301,7 +302,7 @@ impl ActiveRun {
         }
     }
 
-    /// Renews the lease after every third of its duration, and on every wakeup. Returns only when the run must stop.
+    /// Renews the lease after each third of its duration and on each `recheck`. Returns only when the run must stop.
     pub(super) async fn renew_lease(&self, recheck: &Notify) -> Interruption {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
@@ -389,7 +390,7 @@ impl ActiveRun {
                     }
                     return true;
                 }
-                // A missing lease means that an earlier attempt was committed, or that another process ended the run.
+                // The lease no longer exists: an earlier attempt was committed, or another process ended the run.
                 Err(CommitError::Stale) => return self.is_stored(finish_record).await,
                 Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < deadline => {
                     tracing::warn!(
@@ -443,7 +444,7 @@ impl ActiveRun {
 
     fn ended_execution(&self, finish_record: FinishRecord) -> Execution {
         if finish_record.review_timeout.is_some() {
-            // The answer is withheld until the review.
+            // The answer is withheld from the caller until the review.
             return accepted_execution(&self.acceptance, finish_record.status, None);
         }
         let mut execution = accepted_execution(
@@ -460,7 +461,7 @@ impl ActiveRun {
     }
 }
 
-/// Returns the last progress record of a run, with a review event if the answer awaits a review.
+/// Returns the last progress record of a run; if the answer awaits a review, the record ends with the review event.
 fn add_review_event(
     recorder: &mut ProgressRecorder<'_>,
     last_record: Option<ProgressRecord>,
@@ -473,7 +474,7 @@ fn add_review_event(
     }
 }
 
-/// Creates the execution of an accepted run in the given state.
+/// Returns the execution of an accepted run with the given status.
 pub(super) fn accepted_execution(
     acceptance: &Acceptance,
     status: Status,

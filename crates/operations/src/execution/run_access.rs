@@ -18,7 +18,7 @@ use fairway_domain::{
 };
 
 /// Authorizes a caller to see a runtime interface. If the request presents a share link, only the link decides. For a
-/// link-shared workload without a link, the attempted operation refuses the request later.
+/// link-shared workload without a link, this check succeeds; the attempted operation then refuses the request.
 pub(crate) fn authorize_interface_view(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
@@ -68,8 +68,8 @@ pub(crate) fn check_link_allows_start(
     presented_link.map_or(Ok(()), VerifiedLink::check_starts_run)
 }
 
-/// Selects the lane of a run: the requested lane, which requires a permission; else that of the share link; else that
-/// of the caller's binding; else `standard`.
+/// Selects the lane of a run: the requested lane, which requires a permission. Without a request it is the lane of the
+/// share link, else the lane of the caller's binding, else `standard`.
 pub(crate) fn select_lane(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
@@ -87,7 +87,8 @@ pub(crate) fn select_lane(
     }
 }
 
-/// Returns the guest access of a run, and the result token for an anonymous submitter.
+/// Returns the share link of a guest's run with the hash of its result token. An anonymous submitter also receives the
+/// result token itself.
 pub(crate) fn guest_access(
     ids: &dyn IdSource,
     caller: &Caller,
@@ -100,7 +101,7 @@ pub(crate) fn guest_access(
 }
 
 impl Executions {
-    /// Returns the refusal for a share link that closed after the arrival of its request.
+    /// Returns the refusal for a share link that closed after its request arrived.
     pub(crate) async fn closed_link_refusal(
         &self,
         scope: TenantScope,
@@ -110,14 +111,14 @@ impl Executions {
         let id = presented_link.link().share_link_id;
         let share_link = self.share_link_store.find(scope, workload.workload_id, id).await?;
         let share_link = share_link.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
-        // A closed link never reopens. An open link means that another concurrent change made the attempt stale.
+        // A closed link never reopens. If the link is open, another concurrent change made the attempt stale.
         share_link.check_can_start_run().err().ok_or(Failure::Contended)
     }
 }
 
 impl ExecutionReader {
-    /// Returns the run of an earlier request with the same idempotency key. A guest receives no output, because the
-    /// key may belong to another client.
+    /// Returns the run that an earlier request with the same idempotency key started. A guest receives no output,
+    /// because the key may belong to another client.
     pub(crate) async fn run_of_key(
         &self,
         scope: TenantScope,

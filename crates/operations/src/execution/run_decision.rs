@@ -1,5 +1,5 @@
-//! The decision on a run: selects the release that serves its lane and the release's plan, and evaluates the policy
-//! on the inputs. Requests and workers use this decision; `start_attempt` and `worker` then admit the run.
+//! The decision on a run: selects the release that serves its lane, loads the plan of that release, and evaluates the
+//! policy on the inputs. Requests and workers use the same decision; `start_attempt` and `worker` then admit the run.
 
 use super::plan::{CachedPlan, RunPlans};
 use crate::{Failure, workload::position_of};
@@ -19,22 +19,22 @@ use fairway_domain::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A requested run, which is the input of a decision.
+/// A requested run on which a decision is made.
 #[derive(Clone, Copy)]
 pub(super) struct RunDecisionRequest<'r> {
     pub(super) scope: TenantScope,
-    /// The principal of the run.
+    /// The principal under whose rights the run would execute.
     pub(super) caller: &'r Caller,
     pub(super) workload: &'r WorkloadWithDeployment,
     pub(super) environment: &'r Slug,
-    /// The requested lane.
+    /// The lane that must serve the run.
     pub(super) lane: Lane,
     pub(super) inputs: &'r Map<String, Value>,
-    /// Whether the run executes the steps of its plan. A script run does not.
+    /// Whether the run executes the steps of its plan; a script run does not.
     pub(super) has_steps: bool,
 }
 
-/// The decision on a run, which may be a denial by the policy.
+/// The decision on a run; it may be a denial by the policy.
 pub(super) struct RunDecision {
     pub(super) lane: Lane,
     pub(super) release_id: ReleaseId,
@@ -54,12 +54,12 @@ pub(super) enum RunDecisionRefusal {
     NothingToRun,
     /// The release lost its lane after the workload was read.
     Stale,
-    /// The plan cannot be built.
+    /// The plan of the release cannot be built.
     Failed(Failure),
 }
 
 impl RunPlans {
-    /// Decides on a run with the release that serves its lane.
+    /// Decides on a run, with the release that serves its lane.
     pub(super) async fn decide_run(&self, request: RunDecisionRequest<'_>) -> Result<RunDecision, RunDecisionRefusal> {
         let RunDecisionRequest { scope, caller, workload: entry, environment, lane, inputs, has_steps } = request;
         let deployment = entry.deployment.as_ref().ok_or(RunDecisionRefusal::NoActiveRelease)?;

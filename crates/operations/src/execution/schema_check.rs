@@ -1,4 +1,4 @@
-//! Checks of values against their schemas in runs.
+//! Checks of a run's values against JSON Schemas.
 
 use crate::{
     blocking::{ProcessorWait, run_blocking},
@@ -9,8 +9,8 @@ use fairway_domain::{
 };
 
 impl RunEngine {
-    /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the value is
-    /// rejected.
+    /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the check fails as
+    /// if the value did not match.
     pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
         match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
             Ok(verdict) => verdict,

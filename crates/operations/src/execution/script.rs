@@ -1,5 +1,5 @@
 //! Script runs. The server sends each script to the runtime gateway at most once. No worker resumes a script run,
-//! because it cannot know whether the script was sent.
+//! because a worker cannot determine whether the script was sent.
 
 use super::{run::ActiveRun, run_access};
 use crate::{
@@ -32,16 +32,16 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// The payload of a run.
+/// The payload of a run request: inputs for the steps of a release, or a script.
 #[derive(Clone, Debug)]
 pub enum RunPayload {
     /// Input values of the release's steps, by field name.
     Inputs(Map<String, Value>),
     /// Form input for a workload that is called as a tool. A workload without an input form is reported as not found.
     Form(Map<String, Value>),
-    /// A script.
+    /// Code that the runtime gateway executes instead of the release's steps.
     Script {
-        /// The script.
+        /// The code and its language.
         script: Script,
         /// The workspace to which the workload must belong.
         workspace: WorkspaceId,
@@ -49,7 +49,7 @@ pub enum RunPayload {
 }
 
 impl RunPayload {
-    /// Authorizes a caller to see the workload.
+    /// Authorizes a caller to see the workload that this payload would run.
     pub(super) fn authorize_workload_view(
         &self,
         caller: &Caller,
@@ -104,7 +104,7 @@ impl RunPayload {
     }
 }
 
-/// Returns the limits of a script according to the bound sandbox profile, or the maximum limits without a profile.
+/// Returns the limits of a script from the bound sandbox profile; without a profile, the maximum limits apply.
 pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Result<ScriptLimits, RunRefusal> {
     let limits = profile.map_or(Ok(ScriptLimits::MAXIMUM), |profile| profile.limits(script.language));
     limits.map_err(|refusal| match refusal {
@@ -117,16 +117,16 @@ pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Re
 pub(super) enum RunWork {
     /// Executes the steps of the run plan.
     Steps,
-    /// Executes a script.
+    /// Executes a script in the runtime gateway.
     Script(PreparedScript),
 }
 
-/// A prepared script. If it is dropped, the script is not executed.
+/// A script with its limits and slot, ready for execution. If it is dropped, the script is not executed.
 pub(super) struct PreparedScript {
     script: Script,
     limits: ScriptLimits,
-    /// The prepared gateway. It is `None` if another request with the same key prepared one, because at most one of
-    /// these requests executes the script.
+    /// The gateway that is prepared for this script. It is `None` if another request with the same key prepared one,
+    /// because at most one of these requests executes the script.
     gateway: Option<Box<dyn PreparedGateway>>,
     /// The tenant's script slot, which is released at the end of the run.
     _slot: ScriptSlot,
@@ -139,7 +139,7 @@ pub(crate) struct ScriptSlots(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     slots: HashMap<TenantId, Vec<Slot>>,
-    /// Number of the next slot.
+    /// Number that identifies the next slot.
     next_number: u64,
 }
 
@@ -153,7 +153,7 @@ struct Slot {
     holders: usize,
 }
 
-/// Use of a tenant's script slot by one request; dropping it releases the slot if no other request uses it.
+/// The use of a tenant's script slot by one request. Dropping it frees the slot if no other request uses the slot.
 #[derive(Debug)]
 pub(crate) struct ScriptSlot {
     scripts: Arc<ScriptSlots>,
@@ -165,15 +165,15 @@ pub(crate) struct ScriptSlot {
 /// Whether another request with the same key uses the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sharing {
-    /// No other request uses the slot.
+    /// No other request used the slot when this request acquired it.
     Exclusive,
-    /// Another request with the same key uses the slot and has a prepared gateway.
+    /// Another request with the same key already used the slot, and has a prepared gateway.
     SameKey,
 }
 
 impl Slot {
-    /// Whether a request with this key shares the slot. The body digest is ignored here; the statement that claims
-    /// the key compares it.
+    /// Whether a request with this key shares the slot. This check ignores the body digest, because the statement that
+    /// claims the key compares it.
     fn is_shared_by(&self, key: &RequestKey) -> bool {
         let key_identity = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
         self.key.as_ref().is_some_and(|slot_key| key_identity(slot_key) == key_identity(key))
@@ -223,7 +223,7 @@ impl Drop for ScriptSlot {
     }
 }
 
-/// The end of a script run whose process was lost.
+/// Status, outcome, error code and message of a script run whose process was lost.
 pub(super) const LOST_SCRIPT_END: (Status, ExecutionOutcome, &str, &str) = (
     Status::Unknown,
     ExecutionOutcome::Unknown,
@@ -232,7 +232,8 @@ pub(super) const LOST_SCRIPT_END: (Status, ExecutionOutcome, &str, &str) = (
 );
 
 impl ActiveRun {
-    /// Executes the script and waits for its result, unless the run is stopped before.
+    /// Executes the script and waits for its result. If the deadline or an interruption stops the run first, the result
+    /// of the script is not awaited.
     pub(super) async fn run_script(&self, prepared: PreparedScript, recheck: &Notify) -> FinishedRun {
         let engine = &self.engine;
         let PreparedScript { script, limits, gateway, _slot } = prepared;
@@ -253,7 +254,7 @@ impl ActiveRun {
 }
 
 impl Executions {
-    /// Prepares the work of a script in a script slot. The gateway is prepared while the run is being stored, and
+    /// Prepares a script in a script slot. The gateway starts its preparation while the run is being stored, and
     /// receives the script only afterwards.
     pub(super) fn prepare_script(
         &self,
@@ -301,7 +302,7 @@ mod tests {
         let other_keys = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
         let other_slots = other_keys.map(|other_key| acquire(&other_key).unwrap());
         assert_eq!(acquire(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
-        // The slot remains in use while at least one of the requests uses it.
+        // The slot remains in use until the last of the requests with its key releases it.
         same_key_slots.truncate(1);
         same_key_slots.push(acquire(&key("k", "user:ada", 0)).unwrap());
         assert_eq!(acquire(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);

@@ -6,7 +6,7 @@ use fairway_domain::{execution::dispatch::LeaseRef, wakeup::Wakeup};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Poll interval for the remaining active runs during a shutdown.
+/// Interval at which a shutdown checks whether active runs remain.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RunRecovery {
@@ -19,8 +19,8 @@ impl RunRecovery {
         }
     }
 
-    /// Releases the leases of the active runs at shutdown. Workers of other processes then resume the runs. In a
-    /// deployment without workers, this method ends the runs.
+    /// Releases the leases of the active runs at shutdown, so that workers of other processes resume these runs. If the
+    /// installation has no workers, this method ends the runs. Returns the number of released or ended runs.
     ///
     /// # Errors
     /// When the store fails. The remaining leases then expire.
@@ -39,7 +39,7 @@ impl RunRecovery {
                 count => ended += count,
             }
         }
-        // Workers of other processes resume the remaining runs.
+        // Workers of other processes resume the runs that were not ended here.
         Ok(if self.settings.dispatch.has_workers() { leases.len() } else { ended })
     }
 }

@@ -1,5 +1,5 @@
-//! One attempt to start a run: access, decision, admission and submission. If an earlier request with the same
-//! idempotency key started a run, that run replaces certain refusals.
+//! One attempt to start a run: access check, decision, admission and submission. If an earlier request with the same
+//! idempotency key started a run, the response is that run instead of certain refusals.
 
 use super::{
     engine::{CheckpointPolicy, Replay},
@@ -40,10 +40,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Maximum number of environments that a refusal lists.
+/// Maximum number of serving environments that a refusal lists.
 const MAX_LISTED_ENVIRONMENTS: u32 = 20;
 
-/// One attempt to start a run, based on one state.
+/// One attempt to start a run, based on one read of the state.
 #[derive(Clone, Copy)]
 struct Attempt<'a> {
     state: &'a AttemptState,
@@ -58,7 +58,7 @@ enum NotStarted {
     Stale,
     /// Another request has used the idempotency key. The response is the run of that request, if it is found.
     Replayed(Option<Box<ExecuteResult>>),
-    /// The request is refused.
+    /// The request is refused, even if an earlier request with the key was accepted.
     Refused(Failure),
     /// The request is refused, unless an earlier request with the key was accepted. In that case, the response is the
     /// run of the earlier request.
@@ -85,8 +85,8 @@ impl From<RunDecisionRefusal> for NotStarted {
 }
 
 impl Executions {
-    /// Performs one attempt to decide on, accept and run a workload. Returns `None` when a revision of the decision
-    /// changed.
+    /// Performs one attempt to decide on, accept and start a run. Returns `None` if a revision on which the decision is
+    /// based changed.
     pub(super) async fn attempt_execute(
         &self,
         state: &AttemptState,
@@ -159,7 +159,7 @@ impl Executions {
             decision: run_decision.decision,
             earlier_decisions: Vec::new(),
             acceptance,
-            // The worker of a queued run reads the inputs from the queue.
+            // The worker that claims a queued run reads the inputs from the store.
             inputs: if inline.is_some() { inputs.into_owned() } else { Map::new() },
             reservation,
             input_digest,
@@ -177,9 +177,9 @@ impl Executions {
         Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
     }
 
-    /// Returns the refusal of a run without an active release. It lists the serving environments for a caller that
-    /// may view the releases of the workload. They are read on fresh state only, because an attempt on cached state
-    /// is repeated.
+    /// Returns the refusal of a run without an active release. If the caller may view the releases of the workload, the
+    /// refusal lists the serving environments. They are read only for fresh state, because a refusal on cached state
+    /// leads to another attempt.
     async fn no_active_release(&self, attempt: Attempt<'_>, lane: Lane) -> NotStarted {
         let Attempt { state: AttemptState { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
         let position = position_of(caller, &entry.workload);
@@ -221,7 +221,7 @@ impl Executions {
         Ok(lane)
     }
 
-    /// Admits a run after the decision: stores a denial, queues the run, or acquires a slot in this process.
+    /// Admits a run after the decision: stores a denial, queues the run, or acquires a run slot in this process.
     async fn admit(
         &self,
         attempt: Attempt<'_>,
@@ -246,7 +246,8 @@ impl Executions {
                 (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
             }
             RunPayload::Script { script, .. } => {
-                // A repeated request with the same key needs no script slot.
+                // If an earlier request with the same key was accepted, its run is the response and no script slot is
+                // needed.
                 if let Some(replayed) = self.replayed_run(attempt).await? {
                     return Err(NotStarted::Replayed(Some(Box::new(replayed))));
                 }
@@ -301,7 +302,7 @@ impl Executions {
         (acceptance, result_token)
     }
 
-    /// Returns the execution in the state for which the caller waits.
+    /// Returns the execution after the event for which the caller waits.
     async fn await_outcome(&self, attempt: Attempt<'_>, outcome: SubmitOutcome) -> Result<Execution, NotStarted> {
         let Attempt { state, request, scope, .. } = attempt;
         Ok(match (outcome, request.wait) {
@@ -329,12 +330,13 @@ impl Executions {
         })
     }
 
-    /// Returns the time for which a caller waits, at most the deployment's limit.
+    /// Returns the time for which a caller waits: the requested time, at most the limit of the installation.
     fn wait_budget(&self, requested: Option<Duration>) -> Duration {
         requested.map_or(self.settings.sync_wait, |requested| requested.min(self.settings.sync_wait))
     }
 
-    /// Returns the run that an earlier request with this key started, in the form that the caller may currently read.
+    /// Returns the run that an earlier request with this key started, without an output that the caller may not read
+    /// now.
     async fn replayed_run(&self, attempt: Attempt<'_>) -> Result<Option<ExecuteResult>, Failure> {
         let Attempt { state, request, key, scope } = attempt;
         let Some(key) = key else { return Ok(None) };

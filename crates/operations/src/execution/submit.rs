@@ -24,19 +24,19 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-/// Timeout of the lookup of a run after an accept statement without a response. It is short because the caller has
+/// Timeout of the search for a run whose accept statement returned no response. It is short because the caller has
 /// already waited.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A run to be accepted if the revisions of its decision are still current.
+/// A run to accept, provided that the revisions of its decision are still current.
 pub(super) struct Submission {
-    /// The run with its state in this process.
+    /// The run, with the state that this process needs to execute it.
     pub(super) run: ActiveRun,
-    /// The parts for the execution in this process; `None` if the run is not admitted to this process.
+    /// The parts for execution in this process; `None` for a run that is denied or queued.
     pub(super) inline: Option<InlineRun>,
     /// The revisions on which the decision is based.
     pub(super) expected_revisions: ExpectedRevisions,
-    /// The idempotency key of the request.
+    /// The idempotency key of the request, if any.
     pub(super) key: Option<RequestKey>,
 }
 
@@ -73,7 +73,7 @@ impl Submission {
         let (engine, scope) = (active_run.engine.clone(), active_run.scope);
         let acceptance = &active_run.acceptance;
         let accepted = match engine.run_store.accept(scope, acceptance, expected_revisions, key.as_ref()).await {
-            // The statement may have been committed although no response arrived, so the run is looked up.
+            // The statement may have been committed without a response, so the run is searched in the store.
             Err(CommitError::Store(error)) => {
                 let outcome = engine.find_accepted(scope, acceptance.execution_id, error).await;
                 outcome.map_err(|failure| submit_failure(&acceptance.admission, failure))?
@@ -109,8 +109,8 @@ impl Submission {
 }
 
 impl RunEngine {
-    /// Determines whether an accept statement without a response was committed. If the run is absent, the statement
-    /// may still be committed later, so the refusal contains the run's identifier.
+    /// Determines whether an accept statement without a response was committed. If the run is absent, the statement may
+    /// still be committed later. The refusal therefore contains the run's identifier.
     pub(super) async fn find_accepted(
         &self,
         scope: TenantScope,
@@ -134,7 +134,7 @@ impl RunEngine {
     }
 }
 
-/// Converts the failure of a submission. If the store rejects a script for any reason, it is reported as unavailable.
+/// Converts the failure of a submission. A script that the store rejects as inconsistent is reported as unavailable.
 fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
     match (admission, failure) {
         (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {

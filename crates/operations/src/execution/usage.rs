@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 /// Range of a report whose query has no start time.
 const DEFAULT_RANGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Maximum number of counts per day: rows and duration buckets.
+/// Maximum number of counts that the report reads for one day; both rows and duration buckets count.
 const MAX_COUNTS: u32 = 10_000;
 
 /// Query for a usage report.
@@ -39,7 +39,7 @@ pub struct UsageQuery {
     pub grouping: UsageGrouping,
 }
 
-/// Operations that create usage reports.
+/// Creates usage reports from the counts of ended runs.
 pub struct UsageReports {
     context: CommitContext,
     usage_store: Arc<dyn UsageStore>,
@@ -55,7 +55,7 @@ impl UsageReports {
         }
     }
 
-    /// Returns the totals of the ended runs that the caller may view. One statement reads each day.
+    /// Returns the totals of the ended runs that the caller may view. Each day is read by one statement.
     ///
     /// # Errors
     /// Forbidden when the caller may view no runs; not found for a workspace that the caller does not see; an invalid

@@ -49,21 +49,22 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// Maximum number of concurrent runs of a worker. The runs wait for models most of the time.
+/// Maximum number of concurrent runs of a worker. It is high because runs mostly wait for models.
 const MAX_RUNS: u16 = 128;
-/// Maximum number of concurrent runs of one tenant, so that its slow runs do not block other tenants.
+/// Maximum number of concurrent runs of one tenant, so that slow runs of one tenant do not block others.
 const MAX_RUNS_PER_TENANT: u16 = 64;
 /// Maximum number of runs in one claim.
 const CLAIM_LIMIT: u16 = 32;
-/// Maximum number of runs of one tenant in one claim.
+/// Maximum number of one tenant's queued runs in one claim, and of all resumed runs in one claim.
 const CLAIM_LIMIT_PER_TENANT: u16 = 16;
-/// Number of active runs above which a claim excludes the tenant, because a single claim may contain only its runs.
+/// Number of active runs above which claims exclude a tenant. A claim may consist only of runs of one tenant, and they
+/// must not exceed [`MAX_RUNS_PER_TENANT`].
 const SATURATION: u16 = MAX_RUNS_PER_TENANT - CLAIM_LIMIT;
 /// Minimum time between claims. Runs that are queued within this time share a claim and its statements.
 const CLAIM_WINDOW: Duration = Duration::from_millis(6);
-/// Poll interval if no wakeup arrives.
+/// Interval between claims if no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay after repeated failures of claims.
+/// Delay after the second and each further failure of a claim in succession.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Claims runs and executes them until the process shuts down. Active runs then continue until their leases are
@@ -76,7 +77,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
     loop {
         let free_slots = u16::try_from(slots.available_permits()).unwrap_or(MAX_RUNS);
         if free_slots == 0 {
-            // Waits until a slot is free.
+            // No slot is free, so this waits until a run ends.
             drop(slots.acquire().await);
             continue;
         }
@@ -93,8 +94,8 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
                 drop(claim_guard);
                 lost_claims.add(claim.lease, claim.lease_for);
                 failures = failures.saturating_add(1);
-                // After the first failure, the next claim starts at once: the pooled connection may have been broken,
-                // and another may work.
+                // After the first failure, the next claim starts at once, because it may get another connection. The
+                // pooled connection of the failed claim may have been broken.
                 if failures > 1 {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -103,7 +104,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
         };
         failures = 0;
         let next_claim_at = Instant::now() + CLAIM_WINDOW;
-        // Tenants take turns across claims, so the next claim continues after the last tenant of this claim.
+        // Tenants take turns across claims. The next claim therefore continues after the last tenant of this claim.
         let last_run = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
         last_tenant = last_run.map(|run| run.scope.tenant()).or(last_tenant);
         let is_empty = claimed.is_empty();
@@ -138,14 +139,14 @@ fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
     counts.iter().filter(|(_, count)| **count > SATURATION).map(|(tenant, _)| *tenant).collect()
 }
 
-/// Next action for a claimed run.
+/// The next action for a claimed run.
 enum NextAction {
     Run(Box<ActiveRun>),
     End(EndWithoutSteps),
     Retry,
 }
 
-/// Executes claimed runs in worker slots.
+/// Claims queued and expired runs, and executes them in the slots of this worker.
 pub struct RunWorker {
     pub(super) context: CommitContext,
     pub(super) active_runs: Arc<ActiveRuns>,
@@ -163,7 +164,7 @@ pub struct RunWorker {
 }
 
 impl RunWorker {
-    /// Creates a claim for the free slots.
+    /// Creates a claim for at most as many runs as slots are free.
     fn new_claim(&self, free_slots: u16, lost: &mut LostClaims, after: Option<TenantId>, counts: &RunCounts) -> Claim {
         let large_claims = self.large_runs.allowed_claims();
         let mut saturated = saturated_tenants(counts);
@@ -209,7 +210,7 @@ impl RunWorker {
 }
 
 impl RunWorker {
-    /// Executes a claimed run, or ends it. After a failure, the lease of the run expires and another worker retries.
+    /// Executes a claimed run, or ends it. If this fails, the lease of the run expires and another worker retries.
     async fn process_claimed(&self, claimed: ClaimedRun, recheck: &Notify) {
         let id = claimed.execution.execution_id;
         if let Err(error) = self.try_process_claimed(claimed, recheck).await {
@@ -220,7 +221,7 @@ impl RunWorker {
 
     async fn try_process_claimed(&self, mut claimed: ClaimedRun, recheck: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
-            // The requester of the cancellation has already received a confirmation.
+            // The cancellation was already confirmed to its requester, so the run must not start.
             return self.end_run(&claimed, EndWithoutSteps::cancelled("cancelled", "the run was cancelled")).await;
         }
         if claimed.reclaims > MAX_RECLAIMS {
@@ -304,8 +305,8 @@ impl RunWorker {
         })))
     }
 
-    /// Prepares a queued run for execution with the release that now serves its lane, if the policy still allows the
-    /// run.
+    /// Prepares a queued run for execution with the release that now serves its lane. The policy is evaluated again,
+    /// and may deny the run.
     async fn prepare_start(
         &self,
         claimed: &ClaimedRun,
@@ -346,7 +347,7 @@ impl RunWorker {
             Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
         if run_decision.decision.outcome == policy::Outcome::Deny {
-            // A denial that is based on cached state is decided again on fresh state.
+            // The denial may result from outdated cached state, so the decision is repeated on fresh state.
             if !bypass_cache {
                 return Ok(NextAction::Retry);
             }
@@ -377,7 +378,7 @@ impl RunWorker {
         })))
     }
 
-    /// Returns the submitter with its current rights.
+    /// Returns the submitter of the run with its current rights.
     async fn submitter_of(
         &self,
         claimed: &ClaimedRun,
@@ -412,7 +413,7 @@ impl RunWorker {
         Ok(entry)
     }
 
-    /// Creates the acceptance of the run with its current release.
+    /// Returns the acceptance of a claimed run with this release, lane and decision.
     fn current_acceptance(
         &self,
         claimed: &ClaimedRun,
@@ -445,7 +446,7 @@ impl RunWorker {
         }
     }
 
-    /// Ends a run that never executed a step, or whose steps cannot be resumed.
+    /// Ends a run that executed no step, or whose steps cannot be resumed.
     async fn end_run(&self, claimed: &ClaimedRun, end: EndWithoutSteps) -> Result<(), Failure> {
         let run = &claimed.execution;
         let run_ref = RunRef {
@@ -477,7 +478,7 @@ impl RunWorker {
     }
 }
 
-/// Returns the principal that requested the run's cancellation, for the active run.
+/// Returns a cell with the principal that requested the run's cancellation; the cell is empty without such a request.
 fn cancel_requester(claimed: &ClaimedRun) -> OnceLock<fairway_domain::access::ActorRef> {
     claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
 }

@@ -1,7 +1,7 @@
 //! Provisioning of the generator by two system actors: one creates the resources, and the other approves the release.
 //!
-//! Each step finds its resource or creates it, so interrupted and concurrent provisioning is safe. Resources with a
-//! unique name are looked up after a conflict; other steps use idempotency keys.
+//! Each step finds its resource or creates it, so interrupted and concurrent provisioning is safe. Steps that create a
+//! resource with a unique name look the resource up after a conflict; other steps use idempotency keys.
 
 use crate::{
     Failure, MaybeReplayed, Precondition,
@@ -28,14 +28,14 @@ use std::sync::Arc;
 const CREATOR: &str = "provisioner";
 /// Name of the system actor that approves the generator's release.
 const APPROVER: &str = "platform";
-/// Page size of tenants and releases.
+/// Number of tenants or releases that one query returns.
 const PAGE: u32 = 200;
-/// Maximum offset of a page.
+/// Maximum number of workspaces that the search for the oldest one skips.
 const MAX_OFFSET: u64 = 10_000;
 
 impl DraftGenerator {
-    /// Provisions the generator of every tenant, unless provisioning is disabled. After a failure, the next draft
-    /// request of the tenant retries.
+    /// Provisions the generator of every tenant, unless provisioning is off. If it fails for a tenant, the tenant's
+    /// next draft request retries.
     ///
     /// # Errors
     /// When the tenants cannot be listed.
@@ -93,7 +93,8 @@ impl DraftGenerator {
         Ok(())
     }
 
-    /// Creates the caller for a component of Fairway. A request can never claim to be a system actor.
+    /// Creates the caller for a system actor with the role of a platform administrator. A request can never claim to be
+    /// a system actor.
     async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
         let actor = ActorRef::system(name);
         let grant = Grant::of_role(Role::PlatformAdmin, GrantScope::Platform);
@@ -133,7 +134,7 @@ impl DraftGenerator {
             };
             let change = Workload::create_builtin(new_workload, &self.context.stamp(creator));
             match self.workload_store.commit_new(scope, change, None).await {
-                // A concurrent process has created the workload.
+                // Another process created the workload in the meantime.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 created => created?,
             }
@@ -149,7 +150,8 @@ impl DraftGenerator {
         }
     }
 
-    /// Whether a release of the workload has ever served. If so, the tenant's operators maintain the workload.
+    /// Whether a release of the workload has ever served. After that, the tenant's operators maintain the workload, and
+    /// provisioning leaves it unchanged.
     async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;

@@ -20,7 +20,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Renews the lease after every third of its duration. The future never completes.
+    /// Renews the lease whenever a third of its duration has passed. The future never completes.
     async fn renew_lease(&self, lease: Duration) -> Infallible {
         loop {
             sleep(lease / 3).await;
@@ -65,8 +65,8 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
 }
 
 impl KeyedRequests {
-    /// Performs work that ends with the commit of `resource`, while the key is reserved. The commit completes the
-    /// reservation; without a commit the key is released.
+    /// Performs work that ends with the commit of `resource`, and reserves the key meanwhile. The commit completes the
+    /// reservation; without a commit, the key is released.
     ///
     /// # Errors
     /// The errors of the work; also when another request with this key is in progress or has committed.
@@ -79,8 +79,8 @@ impl KeyedRequests {
     ) -> Result<T, Failure> {
         let Some(key) = key else { return work.await };
         let (keys, lease) = (Arc::clone(&self.key_store), self.settings.lease);
-        // The reservation is created before its statement is sent, so that it is released even if the client
-        // disconnects meanwhile.
+        // The guard exists before the statement is sent. The key is therefore released even if the client disconnects
+        // while the statement runs.
         let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
         if !reservation.keys.reserve(scope, key, resource, lease).await? {
             reservation.key = None;
@@ -91,7 +91,7 @@ impl KeyedRequests {
             outcome = work => outcome,
             never = reservation.renew_lease(lease) => match never {},
         };
-        // The key is released before the response, so that the client can use it again at once.
+        // The key is released before the response, so that the client can use the key again at once.
         reservation.release().await;
         outcome
     }
@@ -107,7 +107,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    /// Store that counts the renewals and releases of one reservation.
+    /// Store that counts the renewals and releases of a reservation.
     #[derive(Default)]
     struct Keys {
         renewal_count: AtomicUsize,

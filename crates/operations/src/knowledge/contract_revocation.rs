@@ -1,4 +1,4 @@
-//! Revocation of access contracts.
+//! Revocation of the access contracts of knowledge bases.
 
 use crate::{
     Failure, MaybeReplayed,
@@ -21,11 +21,11 @@ use fairway_domain::{
 
 impl KnowledgeBases {
     /// Revokes an access contract of a knowledge base. From the commit on, the contract allows no access in any
-    /// process. A repeated revocation returns the first one.
+    /// process. Revoking it again returns the first revocation.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
-    /// base, or the knowledge base has no contract of that name.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; the knowledge base has no contract of that name.
     pub async fn revoke_contract(
         &self,
         caller: &Caller,
@@ -38,7 +38,8 @@ impl KnowledgeBases {
         let (scope, asset) =
             self.assets.authorize_asset_from(caller, Operation::RevokeContract, id, from_workspace).await?;
         match check_accepts_documents(&asset) {
-            // Contracts of retired and archived knowledge bases may be revoked too, so these states are accepted.
+            // The refusal is about the state of the asset. A retired or archived knowledge base is accepted, because
+            // its contracts may still be revoked.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
@@ -49,7 +50,7 @@ impl KnowledgeBases {
             async |_| self.find_revocation(scope, id, contract_id).await,
         );
         match outcome.await {
-            // A request without this key has revoked the contract concurrently.
+            // A request without this key revoked the contract concurrently, so its revocation is the response.
             Err(Failure::Contended) => Ok(MaybeReplayed::first(self.find_revocation(scope, id, contract_id).await?)),
             outcome => outcome,
         }
@@ -72,7 +73,8 @@ impl KnowledgeBases {
         }
         let states = self.contract_revocation_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
         match states.first() {
-            // A contract can be revoked even if a later version of the knowledge base no longer contains it.
+            // The latest version may no longer contain the contract. It can still be revoked, because older versions
+            // may be in use.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }

@@ -1,5 +1,5 @@
-//! Selection of the index revision and embedding model for vector search. A query uses the model that created the
-//! vectors of its revision, regardless of the current configuration.
+//! Selection of the index revision and the embedding model for vector search. A query uses the model that created the
+//! vectors of the searched revision, regardless of the current configuration.
 
 use super::RetrievalFailure;
 use crate::knowledge::KnowledgeBases;
@@ -19,7 +19,7 @@ use fairway_domain::{
 /// An index revision that supports vector search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VectorIndex {
-    /// The revision.
+    /// The revision to search.
     pub(crate) revision: IndexRevision,
     /// The model that created the vectors of the revision.
     pub(crate) model: EmbeddingModel,
@@ -27,8 +27,8 @@ pub(crate) struct VectorIndex {
 
 impl KnowledgeBases {
     /// Returns a searchable revision with the same documents as the requested revision, and its model. The requested
-    /// revision is preferred if its model is available. Otherwise the search uses a revision that differs only in its
-    /// vectors: the last such revision, or else the first.
+    /// revision is used if its model is available. Otherwise the last or the first revision that differs only in its
+    /// vectors is used, in this order.
     pub(crate) async fn vector_index(
         &self,
         scope: TenantScope,
@@ -73,8 +73,9 @@ impl KnowledgeBases {
         }
     }
 
-    /// Returns the embedding model for documents that are added at this revision. It is the model of the index, so
-    /// that all vectors have the same model. If that model is unavailable, it is the configured model.
+    /// Returns the embedding model for documents that are added at this revision. It is the model of the index, so that
+    /// all vectors have the same model. If that model is unavailable or the vectors have several models, it is the
+    /// configured model.
     pub(super) async fn model_for_new_documents(
         &self,
         scope: TenantScope,
@@ -89,8 +90,8 @@ impl KnowledgeBases {
         }
     }
 
-    /// Returns warnings about a revision for the author of an ingest. A knowledge base without vector search has
-    /// none.
+    /// Returns warnings about a revision for the author of an ingest; there are none for a knowledge base without
+    /// vector search.
     pub(super) async fn index_warnings(
         &self,
         scope: TenantScope,

@@ -1,5 +1,5 @@
-//! Ingestion of documents: they are validated, read from their sources, split into chunks, embedded if the knowledge
-//! base uses vectors, and committed together.
+//! Ingestion of documents: the server validates them, reads their sources, splits them into chunks, embeds the chunks
+//! if the knowledge base uses vectors, and commits everything together.
 
 use super::invalid_base;
 use crate::{
@@ -37,25 +37,26 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Maximum number of attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
+/// Maximum number of attempts to commit an ingest. Each conflict means that a concurrent ingest or re-embedding was
+/// committed.
 const MAX_COMMIT_ATTEMPTS: usize = 12;
-/// Maximum number of attempts to embed the chunks of an ingest. A change of the index's model before the commit
-/// requires another attempt.
+/// Maximum number of times that the chunks of one ingest are embedded. They are embedded again if the model of the
+/// index changes before the commit.
 const MAX_EMBEDDINGS: usize = 3;
 /// Timeout for reading the sources of all documents of a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for embedding all chunks of a request. It is needed because a request may have hundreds of calls, each
-/// with its own timeout.
+/// Timeout for embedding all chunks of a request. A request may make hundreds of calls, each with its own timeout, so
+/// their total is limited too.
 const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Limits on the concurrent ingests of this process, because each occupies memory for its texts and vectors. Tenants
 /// take turns. One tenant has at most half of the permits, because an ingest may wait minutes for sources and models.
-/// The other half is for tenants without an active ingest, one permit each.
+/// The other half is for tenants without an active ingest, one permit for each of them.
 const INGEST_LIMITS: Limits =
     Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
-/// Maximum time for which an ingest waits for its permit, and then again for memory.
+/// Maximum time for which an ingest waits for its permit, and then the same time for memory.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 static INGEST_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGEST_LIMITS));
@@ -66,10 +67,10 @@ pub(super) struct IngestPermit {
     _memory: Admission,
 }
 
-/// The result of an ingest, with warnings about the index.
+/// The result of an ingest, with warnings for its author.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestReport {
-    /// The ingest.
+    /// The committed ingest.
     pub ingested: IngestResult,
     /// Warnings about the new index revision.
     pub warnings: Vec<IndexWarning>,
@@ -86,8 +87,8 @@ impl KnowledgeBases {
     /// Adds documents to a knowledge base. A document replaces an existing document of the same name.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
-    /// base, a document is invalid, or the embedding model fails.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; a document is invalid; the embedding model fails.
     pub async fn add_documents(
         &self,
         caller: &Caller,
@@ -104,8 +105,8 @@ impl KnowledgeBases {
                 scope,
                 key,
                 async || {
-                    // Sources and models are slow, and models cost money, so a repeated request must not call them
-                    // concurrently.
+                    // Sources and models are slow, and models cost money. The key is therefore reserved, so that a
+                    // repeated request does not call them concurrently.
                     let ingest = self.ingest(caller, scope, &asset, ingest_id, drafts, key);
                     self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
@@ -180,14 +181,14 @@ impl KnowledgeBases {
         let read_documents =
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read_documents, base.chunking).await?;
-        // The model is selected at the same revision as the decision, so that no vector of a replaced model is added.
+        // The decision and the model use the same revision, so that no vector of a replaced model is added.
         let base_revision = self.index_revision_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
         self.embed_chunks(scope, id, model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
-        // The report is read from the store, so that a replay returns the same report.
+        // The report is read from the store, so that the first response and a replay are equal.
         let report = async {
             let ingested = self.document_store.find_ingest(scope, id, ingest_id).await?;
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
@@ -210,8 +211,8 @@ impl KnowledgeBases {
         let mut embeddings = 1;
         for _ in 0..MAX_COMMIT_ATTEMPTS {
             match self.document_store.commit_documents(scope, change, outcome.as_ref()).await {
-                // Concurrent ingests change only the next revision number and possibly the model, so the decision can
-                // be rebased.
+                // A concurrent commit changes only the next revision number and possibly the model. The decision can
+                // therefore be rebased.
                 Err(CommitError::Stale) => {
                     let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
                     change.rebase(current_revision);
@@ -245,7 +246,7 @@ impl KnowledgeBases {
         Ok(Some(self.model_for_new_documents(scope, asset, revision).await?))
     }
 
-    /// Returns the newest version of a knowledge base, whose settings determine how documents are read.
+    /// Returns the newest version of a knowledge base; its settings determine how documents are read.
     pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
         let stored = self.asset_store.find_by_slug(scope, &asset.slug, None).await?;
         let version = stored.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
@@ -253,7 +254,8 @@ impl KnowledgeBases {
         KnowledgeBase::parse(&content).map_err(|_| invalid_base())
     }
 
-    /// Reads the texts of the documents one by one. All texts are in memory together, so their total size is limited.
+    /// Reads the texts of the documents one after another. All texts are in memory together, so their total size is
+    /// limited.
     async fn read_documents(
         &self,
         caller: &Caller,
@@ -299,8 +301,8 @@ impl KnowledgeBases {
         Ok(text)
     }
 
-    /// Returns the text of an artifact if it is the content of a version that the caller may see. Other objects of
-    /// the artifact store are not readable.
+    /// Returns the text of an artifact, provided that it is the content of a version that the caller may see. Other
+    /// objects of the artifact store are not readable.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
         let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
         let scope = match self.assets.authorize_asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
@@ -356,7 +358,7 @@ impl KnowledgeBases {
         run_blocking(scope, ProcessorWait::Request, split).await?.map_err(Failure::from)
     }
 
-    /// Embeds every chunk, unless `model` is `None`.
+    /// Embeds every chunk; does nothing if `model` is `None`.
     async fn embed_chunks(
         &self,
         scope: TenantScope,
@@ -432,7 +434,7 @@ mod tests {
         assert!(with_read_timeout(async { Ok(()) }).await.is_ok());
     }
 
-    /// Each call returns within its own timeout, but further calls follow without end.
+    /// Each call ends within its own timeout, but there is always another call.
     #[tokio::test(start_paused = true)]
     async fn all_embedding_calls_share_one_deadline() {
         let endless_calls = async {

@@ -1,5 +1,5 @@
-//! Pinned index revisions. A release serves the revision with which it was approved if its environment requires
-//! pinning, else the current revision.
+//! Pinned index revisions. If an environment requires pinning, a release serves the index revisions with which it was
+//! approved; otherwise it serves the current ones.
 
 use crate::{Failure, knowledge::KnowledgeBases};
 use fairway_domain::{
@@ -13,15 +13,15 @@ use std::collections::HashMap;
 /// The index revisions that runs of a release read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServedRevisions {
-    /// The current revision at the time of the read.
+    /// The revision that is current when the run searches.
     Current,
-    /// The revisions with which the release was approved.
+    /// The revisions with which the release was approved, by knowledge base.
     Pinned(HashMap<AssetId, IndexRevision>),
 }
 
 impl ServedRevisions {
-    /// Returns the pinned revision of one knowledge base for [`super::RetrievalRequest::pinned`]; `None` for the
-    /// current one. A knowledge base without a pin had no documents at approval.
+    /// Returns the pinned revision of one knowledge base, for [`super::RetrievalRequest::pinned`]; `None` means the
+    /// current revision. A knowledge base without a pin had no documents at approval, so its revision is the empty one.
     #[must_use]
     pub fn of(&self, asset: AssetId) -> Option<IndexRevision> {
         match self {
@@ -32,8 +32,8 @@ impl ServedRevisions {
 }
 
 impl KnowledgeBases {
-    /// Returns the index revisions for runs of a release, according to the current settings of its environment. Pins
-    /// never change, but the settings may.
+    /// Returns the index revisions that runs of a release read, by the current settings of the environment. Pins never
+    /// change, but the settings may.
     ///
     /// # Errors
     /// When a store fails.

@@ -19,16 +19,16 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// The parameters of a query.
+/// The parameters of a query outside of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnowledgeQuery {
-    /// The knowledge base.
+    /// The slug of the knowledge base to query.
     pub base: Slug,
     /// The query text.
     pub query: String,
     /// Maximum number of chunks; it cannot exceed the limit of the knowledge base.
     pub top_k: Option<u32>,
-    /// The workspace; the caller's home workspace by default.
+    /// The workspace from which the caller queries; `None` selects the caller's home workspace.
     pub workspace: Option<WorkspaceId>,
 }
 
@@ -37,19 +37,19 @@ impl KnowledgeBases {
     /// refusal is recorded as a fact before the response.
     ///
     /// # Errors
-    /// When the caller may not use tools in that workspace, the caller does not see the knowledge base from there,
-    /// the access contract refuses, or the index cannot be searched.
+    /// In these cases: the caller may not use tools in that workspace; the caller does not see the knowledge base from
+    /// there; the access contract refuses; the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, query: &KnowledgeQuery) -> Result<Retrieval, Failure> {
         let position =
             self.scope_resolver.position_for_new_resource(caller, Operation::CallTool, query.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &position)?;
         let workspace = position.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
         let stored_id = self.asset_store.find_id(scope, &query.base).await?;
-        // For a hidden knowledge base, the asset is looked up by identifier. An unknown one causes the same lookup
-        // with a new identifier, so that the response time does not reveal whether it exists.
+        // A hidden knowledge base is looked up by its identifier. For an unknown one, a new identifier causes the same
+        // lookup, so that the response time does not reveal whether it exists.
         let id = stored_id.unwrap_or_else(|| self.context.new_id());
         let (_, asset) = self.assets.authorize_asset_from(caller, Operation::ReadAsset, id, workspace).await?;
-        // A retired knowledge base can be searched only by runs whose release binds it.
+        // A retired knowledge base is refused here. Only runs whose release binds it can search it.
         check_accepts_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
@@ -65,7 +65,7 @@ impl KnowledgeBases {
             sovereignty: None,
         };
         if base.retrieval.strategy.embeds_query() {
-            // The fact is committed before the search, so that it exists even if the search fails or the caller
+            // The fact is committed before the search. It therefore exists even if the search fails or the caller
             // disconnects.
             let check = ContractCheck {
                 asset: asset.asset_id,

@@ -40,7 +40,7 @@ pub struct ReembeddingReport {
     pub index_revision: IndexRevision,
     /// The model that created the vectors.
     pub embedded_by: EmbeddingModel,
-    /// Number of chunks that received a vector.
+    /// Number of chunks to which this request gave a vector.
     pub chunk_count: u32,
     /// Whether every chunk of the revision has a vector of this model.
     pub is_complete: bool,
@@ -49,12 +49,12 @@ pub struct ReembeddingReport {
 }
 
 impl KnowledgeBases {
-    /// Embeds at most `limit` chunks that have no vector of the configured model, so a large knowledge base requires
-    /// several calls. Until the last call completes, searches use the revision before the first call.
+    /// Embeds at most `limit` chunks that have no vector of the configured model; a large knowledge base requires
+    /// several calls. Until the last of these calls, searches use the revision before the first call.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
-    /// base, or the embedding model fails.
+    /// In these cases: the caller does not see the asset from that workspace or may not edit it; the asset is not a
+    /// knowledge base; the embedding model fails.
     pub async fn reembed_next_chunks(
         &self,
         caller: &Caller,
@@ -86,8 +86,7 @@ impl KnowledgeBases {
         if let Some(report) = report {
             return Ok(outcome.with_value(report));
         }
-        // A concurrent request with the same key may have embedded the last chunks. In that case, the response is its
-        // outcome.
+        // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the response.
         if let Some(earlier_outcome) = self.keyed_requests.earlier_outcome(scope, key).await? {
             return Ok(MaybeReplayed {
                 value: replay(earlier_outcome.resource).await?,
@@ -141,8 +140,8 @@ impl KnowledgeBases {
         let model = self.settings.knowledge.embedding.clone();
         let mut reusable_vectors = HashMap::new();
         for _ in 0..MAX_ATTEMPTS {
-            // Each attempt uses the current chunks, because concurrent requests may have embedded or replaced some of
-            // them.
+            // Each attempt reads the stale chunks again, because concurrent requests may have embedded or replaced some
+            // of them.
             let current_revision = self.index_revision_store.current_revision(scope, id).await?;
             let stale_chunks = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale_chunks.is_empty() {
@@ -154,7 +153,7 @@ impl KnowledgeBases {
             let change =
                 Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, current_revision, &stamp)?;
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
-                // The next attempt reuses the vectors of those chunks that are still stale.
+                // The next attempt uses these vectors again, for those chunks that are still stale.
                 Err(CommitError::Stale) => {
                     reusable_vectors = change
                         .next
@@ -173,7 +172,8 @@ impl KnowledgeBases {
         Err(Failure::Contended)
     }
 
-    /// Returns the vectors of the chunks: reused vectors, and new ones from the model.
+    /// Returns the vectors of the chunks, in their order: reusable vectors where they exist, and new ones from the
+    /// model.
     async fn vectors_for(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Retrieval: evaluates the access contract in its current state, and then searches the index.
+//! Retrieval: evaluates the access contract by its current state, and then searches the index.
 
 use super::embedding_selection::VectorIndex;
 use crate::{Failure, knowledge::KnowledgeBases};
@@ -23,34 +23,35 @@ use fairway_domain::{
 use std::collections::{BTreeSet, HashMap};
 use tokio::time::Instant;
 
-/// In hybrid search, each of the two candidate lists has this multiple of the requested number of chunks.
+/// Hybrid search combines the candidates of a text search and a vector search. Each list has this multiple of the
+/// requested number of chunks.
 const HYBRID_FACTOR: u32 = 4;
 
-/// Input for the decision of an access contract.
+/// One decision to make about an access contract.
 #[derive(Clone, Copy, Debug)]
 pub struct ContractCheck<'a> {
-    /// The knowledge base.
+    /// The knowledge base that owns the contract.
     pub asset: AssetId,
     /// The version of the knowledge base that contains the contract.
     pub base: &'a KnowledgeBase,
-    /// Principal, workspace and access mode.
+    /// The principal, workspace and access mode of the attempted access.
     pub request: KnowledgeAccessRequest<'a>,
 }
 
 /// The parameters of a retrieval.
 #[derive(Clone, Copy, Debug)]
 pub struct RetrievalRequest<'a> {
-    /// The knowledge base.
+    /// The knowledge base to search.
     pub asset: AssetId,
-    /// The version of the knowledge base whose settings apply.
+    /// The version of the knowledge base whose settings and contract apply.
     pub base: &'a KnowledgeBase,
     /// The index revision that the release pins; `None` for the current revision.
     pub pinned: Option<IndexRevision>,
-    /// The actor and its groups, on whose behalf chunks are retrieved.
+    /// The actor and its groups; the access contract decides about them.
     pub principals: &'a [ActorRef],
-    /// The workspace in which the retrieval takes place.
+    /// The workspace from which the principals access the knowledge base.
     pub workspace: WorkspaceId,
-    /// The access mode, which states the purpose of the retrieval.
+    /// The purpose of the access; a contract allows each purpose separately.
     pub mode: AccessMode,
     /// The query text.
     pub query: &'a str,
@@ -63,22 +64,22 @@ pub struct RetrievalRequest<'a> {
 /// The result of a retrieval, with its evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Retrieval {
-    /// The knowledge base.
+    /// The knowledge base that was searched.
     pub asset: AssetId,
     /// The decision of the access contract.
     pub decision: ContractDecision,
     /// The index revision that was searched.
     pub index_revision: IndexRevision,
-    /// The search strategy.
+    /// The search strategy: by text, by vectors, or hybrid.
     pub strategy: RetrievalStrategy,
     /// The chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether some candidates were not ranked. Either too many chunks contain the words of the query, or more
-    /// vectors exist than one search compares.
+    /// Whether the search left some candidates unranked. Either too many chunks contain the words of the query, or the
+    /// index has more vectors than one search compares.
     pub is_capped: bool,
     /// The embedding of the query, if the search used vectors.
     pub query_embedding: Option<QueryEmbedding>,
-    /// The time of the retrieval.
+    /// The time at which the retrieval was completed.
     pub retrieved_at: Timestamp,
 }
 
@@ -118,7 +119,8 @@ impl RetrievalFailure {
         }
     }
 
-    /// Whether the model of the index revision is the cause, so that the search of another revision may succeed.
+    /// Whether the failure comes from the embedding model of the index revision. The search of another revision may
+    /// then succeed.
     pub(crate) const fn is_model_mismatch(&self) -> bool {
         match self {
             Self::MixedModels | Self::NoAccount(_) | Self::NoRoute(_) => true,
@@ -127,14 +129,14 @@ impl RetrievalFailure {
     }
 }
 
-/// Request of the chunks of a knowledge base that a result cites.
+/// Request for chunks that the result of a run cites, from one knowledge base.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetrievedChunksRequest<'r> {
-    /// The knowledge base.
+    /// The knowledge base that contains the chunks.
     pub(crate) asset: AssetId,
-    /// The contracts that allowed the retrievals.
+    /// The identifiers of the contracts that allowed the run to retrieve the chunks.
     pub(crate) contracts: &'r BTreeSet<String>,
-    /// The chunks that the run retrieved.
+    /// The identifiers of the chunks that the run retrieved.
     pub(crate) chunks: &'r [ChunkId],
 }
 
@@ -159,9 +161,9 @@ impl KnowledgeBases {
         Ok(checks.iter().zip(states).map(|(check, state)| check.base.decide_access(&check.request, state)).collect())
     }
 
-    /// Returns chunks that a run retrieved, in any order and without erased chunks. `None` if the current access
-    /// contract does not allow the caller to retrieve in that workspace. Also `None` if a contract that allowed the
-    /// retrieval is no longer in force.
+    /// Returns chunks that a run retrieved, in any order and without erased chunks. Returns `None` if the current
+    /// access contract does not allow the caller to retrieve in that workspace. Also returns `None` if a contract that
+    /// allowed the run's retrieval is no longer in force.
     ///
     /// # Errors
     /// When a store fails.
@@ -193,8 +195,8 @@ impl KnowledgeBases {
     /// Retrieves the chunks that match a query best.
     ///
     /// # Errors
-    /// When the access contract refuses, the index cannot be searched with the strategy of the knowledge base, or a
-    /// store or the model fails.
+    /// In these cases: the access contract refuses; the index cannot be searched with the strategy of the knowledge
+    /// base; a store or the model fails.
     pub async fn retrieve(
         &self,
         scope: TenantScope,
@@ -202,7 +204,7 @@ impl KnowledgeBases {
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
         let check = ContractCheck { asset, base, request: KnowledgeAccessRequest { principals, workspace, mode } };
-        // The contract is checked first, so that a refused caller causes no use of the index and the model.
+        // The contract is checked before the search, so that a refused caller uses neither the index nor the model.
         self.require_contract(scope, &check).await?;
         let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
@@ -219,7 +221,8 @@ impl KnowledgeBases {
             self.search_index(scope, base, index.as_ref(), &search_scope, truncate_query(query)).await?;
         let hits = hits.top(limit);
         let chunks = select_chunks(self.load_chunks(scope, asset, &hits).await?, settings);
-        // The search may have waited up to a minute for a model, so the contract is checked again.
+        // The search may have waited a minute for a model. The contract is checked again, because it may have been
+        // revoked since.
         let decision = self.require_contract(scope, &check).await?;
         Ok(Retrieval {
             asset,
@@ -233,7 +236,7 @@ impl KnowledgeBases {
         })
     }
 
-    /// Returns the contract's decision if it allows access, else a refusal.
+    /// Returns the contract's decision if it allows access; a decision that refuses access is the error.
     async fn require_contract(
         &self,
         scope: TenantScope,
@@ -273,7 +276,7 @@ impl KnowledgeBases {
         }
     }
 
-    /// Searches vectors with the model that created the index, because vectors of different models cannot be
+    /// Searches vectors with the embedding model that created the index, because vectors of different models cannot be
     /// compared.
     async fn vector_search(
         &self,

@@ -15,11 +15,11 @@ use fairway_domain::{
 };
 
 impl Notifications {
-    /// Returns an announcement.
+    /// Returns an announcement of the caller's tenant.
     ///
     /// # Errors
-    /// When the caller may not read announcements, a notification setting of the tenant is off, or the announcement
-    /// is not found.
+    /// When the caller may not read announcements, a notification setting of the tenant is off, or the announcement is
+    /// not found.
     pub async fn read_announcement(&self, caller: &Caller, id: AnnouncementId) -> Result<Announcement, Failure> {
         let position = ResourcePosition::tenant(caller.tenant);
         let scope = authorize::authorize(caller, Operation::ReadAnnouncement, &position)?;
@@ -30,8 +30,8 @@ impl Notifications {
     /// Sends a text to the inboxes of an audience.
     ///
     /// # Errors
-    /// When the caller may not manage destinations in the whole tenant, a notification setting of the tenant is off,
-    /// a text is invalid, or the audience names an unknown workspace.
+    /// In these cases: the caller may not manage destinations in the whole tenant; a notification setting of the tenant
+    /// is off; a text is invalid; the audience names an unknown workspace.
     pub async fn announce(
         &self,
         caller: &Caller,

@@ -7,10 +7,10 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Interval between measurements, similar to the usual scrape interval of Prometheus.
+/// Interval between measurements; Prometheus usually scrapes at a similar interval.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Measures the backlog of notifications.
+/// Measures the backlog of notifications for metrics.
 pub struct BacklogMeter {
     backlog_store: Arc<dyn BacklogStore>,
     observer: Arc<dyn NotificationObserver>,

@@ -24,10 +24,10 @@ use fairway_domain::{
 };
 use std::time::{Duration, Instant};
 
-/// Result of the test of a destination.
+/// Result of sending a test message to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DestinationTest {
-    /// Reason why the receiver did not accept the message; `None` if the receiver accepted it.
+    /// Reason why the receiver did not accept the message; `None` if it did.
     pub error: Option<DeliveryError>,
     /// HTTP status of the response, if a response arrived.
     pub response_status: Option<u16>,
@@ -36,7 +36,8 @@ pub struct DestinationTest {
 }
 
 impl Notifications {
-    /// Lists deliveries outside the inbox, newest first, of all scopes in which the caller may view deliveries.
+    /// Lists deliveries outside the inbox, newest first: those of the workspace in the filter, or else of all scopes in
+    /// which the caller may view deliveries.
     ///
     /// # Errors
     /// When the caller may not view deliveries in that scope, or the tenant's notifications are off.
@@ -56,8 +57,8 @@ impl Notifications {
     /// Schedules one more attempt of a failed delivery.
     ///
     /// # Errors
-    /// Not found when the caller may not view the delivery; refused when the caller may not manage destinations in
-    /// its scope, or the delivery has not failed.
+    /// Not found when the caller may not view the delivery; refused when the caller may not manage destinations in its
+    /// scope, or the delivery has not failed.
     pub async fn retry_delivery(
         &self,
         caller: &Caller,
@@ -141,7 +142,7 @@ impl Notifications {
         let duration = started_at.elapsed();
         let error = send_result.err().map(|failure| failure.error);
         match self.destination_store.commit_test(scope, id, destination.test_fact(error, &stamp)).await {
-            // A concurrent request has deleted the destination.
+            // A concurrent request deleted the destination.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }

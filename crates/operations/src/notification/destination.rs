@@ -19,18 +19,18 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value};
 
-/// The requested state of a destination.
+/// The state of a destination that a request submits.
 #[derive(Clone, Debug)]
 pub struct DestinationDraft {
-    /// The channel.
+    /// The external channel through which the destination is reached.
     pub destination_type: Channel,
-    /// The display name of the destination.
+    /// The name of the destination in lists, unique for its type within the scope.
     pub display_name: String,
-    /// The configuration as submitted. It is redacted before its first use, because it may contain sensitive values.
+    /// The configuration as submitted. It is redacted before its first use, because it may contain secrets.
     pub configuration: Map<String, Value>,
-    /// Reference to the secret of the destination.
+    /// Reference to the secret with which messages are sent, if the channel needs one.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to the destination.
+    /// Whether notifications are sent to the destination.
     pub is_enabled: bool,
 }
 
@@ -70,8 +70,8 @@ impl Notifications {
     /// Creates a destination.
     ///
     /// # Errors
-    /// As [`Self::list_destinations`]; also when a field is invalid, the scope already has a destination of this type
-    /// and name, or the scope has reached its maximum number of destinations.
+    /// As [`Self::list_destinations`]. Also in these cases: a field is invalid; the scope already has a destination of
+    /// this type and name; the scope has reached its maximum number of destinations.
     pub async fn create_destination(
         &self,
         caller: &Caller,
@@ -127,7 +127,7 @@ impl Notifications {
         self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Changes a destination. A change to the current values has no effect.
+    /// Changes a destination. If all values stay the same, nothing is committed.
     ///
     /// # Errors
     /// As [`Self::read_destination`] and [`Self::create_destination`]; also when the destination changed concurrently.
@@ -181,7 +181,7 @@ impl Notifications {
             expected.check(destination.revision)?;
             let fact = destination.deletion_fact(&self.context.stamp(caller));
             match self.destination_store.commit_deletion(scope, id, destination.revision, fact).await {
-                // A concurrent request has changed or deleted the destination.
+                // A concurrent request changed or deleted the destination, so this request decides again.
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }

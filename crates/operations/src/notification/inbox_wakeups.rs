@@ -1,4 +1,4 @@
-//! Wakeups of inbox streams: a projection wakes only the streams of its tenant.
+//! Wakeups of inbox streams. A projection wakes only the streams of the tenant whose facts it projected.
 
 use fairway_domain::id::TenantId;
 use std::{
@@ -16,7 +16,7 @@ impl InboxWakeups {
     /// Wakes the streams of a tenant after facts of the tenant were projected.
     pub(crate) fn notify(&self, tenant: TenantId) {
         let mut streams = self.streams();
-        // If the last stream of the tenant has ended, the channel is removed here.
+        // Sending fails if the tenant's last stream has ended, and its channel is then removed.
         if streams.get(&tenant).is_some_and(|stream| stream.send(()).is_err()) {
             streams.remove(&tenant);
         }
@@ -28,7 +28,7 @@ impl InboxWakeups {
     }
 
     fn streams(&self) -> MutexGuard<'_, HashMap<TenantId, watch::Sender<()>>> {
-        // The map is consistent even after a panic, because each update is a single call.
+        // A panic leaves the map consistent, because each change is a single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,7 +38,7 @@ pub struct InboxSubscription(watch::Receiver<()>);
 
 impl InboxSubscription {
     /// Waits until this process has projected further facts of the tenant since the last wait, or `max_wait` has
-    /// elapsed. The limit is needed because other processes project facts too.
+    /// elapsed. The limit is needed because facts that other processes project cause no wakeup here.
     pub async fn wait(&mut self, max_wait: Duration) {
         let _ = tokio::time::timeout(max_wait, self.0.changed()).await;
     }

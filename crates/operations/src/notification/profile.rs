@@ -16,12 +16,12 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// The settings of a profile; the revision is `None` if none were ever set.
+/// The notification profile of a person, with its revision.
 #[derive(Clone, Debug)]
 pub struct ProfileState {
-    /// The settings.
+    /// The settings of the profile; the defaults if none were ever set.
     pub settings: ProfileSettings,
-    /// The revision of the settings.
+    /// The revision of the settings; `None` if none were ever set.
     pub revision: Option<Revision>,
 }
 

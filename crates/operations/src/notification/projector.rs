@@ -35,21 +35,21 @@ use tokio::sync::Notify;
 
 /// Maximum number of facts in one batch.
 const MAX_FACTS: u32 = 500;
-/// Divisor by which the batch size of a log shrinks after a failure.
+/// Divisor of a log's batch size after a batch of the log failed.
 const BATCH_DIVISOR: u32 = 8;
 /// Maximum number of rows in one commit. Only a single fact with more rows may exceed it.
 const MAX_ROWS: usize = 2_000;
-/// Maximum number of logs that one query lists.
+/// Maximum number of logs that one query returns.
 const MAX_LOGS: usize = 20;
 /// Poll interval if no wakeup arrives. It bounds the delay of facts that other processes sequence.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay of the next attempt after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Role that the local user has on a local server without a role binding.
+/// Role of the local user on a local server; it needs no role binding.
 const LOCAL_ROLE: Role = Role::PlatformAdmin;
 
-/// Operations that write the notifications of sequenced facts.
+/// Writes the notifications of sequenced facts.
 pub struct Projector {
     context: CommitContext,
     settings: Arc<Settings>,
@@ -59,7 +59,7 @@ pub struct Projector {
     outbox_wakeup: Arc<Notify>,
     inbox_wakeups: Arc<InboxWakeups>,
     last_failures: Mutex<HashMap<TenantId, Instant>>,
-    /// Reduced batch sizes of logs that failed, until a batch succeeds.
+    /// The batch size of each log whose last batch failed. A success removes the entry.
     batch_limits: Mutex<HashMap<TenantId, u32>>,
 }
 
@@ -84,7 +84,7 @@ impl Projector {
         }
     }
 
-    /// Projects a batch of each log that has facts after its projected position. Returns the number of projected
+    /// Projects one batch of each log that has facts after its projected position. Returns the number of projected
     /// facts. A log that fails is skipped for a second, so that it does not delay other logs.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Projector {
 
     /// Returns the time of the last failure of each log.
     fn last_failures(&self) -> MutexGuard<'_, HashMap<TenantId, Instant>> {
-        // The map is consistent even after a panic, because each update is a single call.
+        // A panic leaves the map consistent, because each change is a single call.
         self.last_failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +132,7 @@ impl Projector {
         let scope = TenantScope::for_background_task(tenant);
         let limit = self.batch_limits().get(&tenant).copied().unwrap_or(MAX_FACTS);
         let outcome = self.project_facts(scope, limit).await;
-        // A batch may fail because its statements time out, so the next attempt has fewer facts.
+        // The batch may have failed because its statements timed out, so the next attempt has fewer facts.
         let _ = match &outcome {
             Ok(_) => self.batch_limits().remove(&tenant),
             Err(_) => self.batch_limits().insert(tenant, (limit / BATCH_DIVISOR).max(1)),
@@ -140,7 +140,7 @@ impl Projector {
         outcome
     }
 
-    /// Returns the reduced batch sizes of logs that failed.
+    /// Returns the batch size of each log whose last batch failed.
     fn batch_limits(&self) -> MutexGuard<'_, HashMap<TenantId, u32>> {
         self.batch_limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,8 +150,8 @@ impl Projector {
         let (position, end) = (batch.position, batch.end);
         match self.project_batch(scope, batch).await {
             Ok(()) => Ok(end.saturating_sub(position)),
-            // Another projector advanced the position, or a setting was turned off. The next call reads the batch
-            // again.
+            // Another projector advanced the position, or a notification setting was turned off. The next call reads
+            // the batch again.
             Err(CommitError::Stale) => Ok(0),
             Err(error) => Err(error.into()),
         }
@@ -211,8 +211,8 @@ impl Projector {
         Ok(())
     }
 
-    /// Adds the local user to the audience of announcements to everybody or to [`LOCAL_ROLE`]. The user has this role
-    /// without a role binding, so the store does not list the user.
+    /// Adds the local user to announcements whose audience is everybody or [`LOCAL_ROLE`]. The store does not list this
+    /// user, because its role needs no role binding.
     fn complete_audiences(&self, facts: &mut [(NotifiableFact, SubjectContext)]) {
         if self.settings.identity != IdentityMode::Local {
             return;
@@ -226,8 +226,8 @@ impl Projector {
         }
     }
 
-    /// Returns the rights of all people whom the facts concern. It first determines these people, and then reads
-    /// their roles.
+    /// Returns the rights of all recipients of the facts. It first reads the rights of the people whom the facts name,
+    /// determines the recipients, and then reads all roles of the recipients.
     async fn directory(
         &self,
         scope: TenantScope,
@@ -244,7 +244,7 @@ impl Projector {
                 .chain([&fact.actor])
         });
         let mut people: BTreeSet<ActorRef> = actors.cloned().collect();
-        // The local user has every permission without a role binding.
+        // The local user has every permission without a role binding, so the store does not list it.
         if self.settings.identity == IdentityMode::Local {
             people.insert(ActorRef::local());
         }
@@ -261,7 +261,7 @@ impl Projector {
         Ok(self.rights(scope, holders, &recipients))
     }
 
-    /// Returns the rights of the given people, and of everyone who holds one of the roles.
+    /// Returns the rights of the given people, and of everyone who holds one of the listed roles.
     fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> RecipientRights {
         let HeldRoles { roles, without_role_history } = holders;
         let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
@@ -283,8 +283,8 @@ impl Projector {
         RecipientRights { rights: rights.collect() }
     }
 
-    /// Returns how many single messages each person received in the current time window. `None` below the advanced
-    /// tier, which alone combines bursts of messages.
+    /// Returns how many single messages each person received in the current time window. Returns `None` below the
+    /// advanced tier, because only that tier combines bursts of messages into one.
     async fn burst_counts(
         &self,
         scope: TenantScope,
@@ -360,7 +360,7 @@ pub async fn run_projector(projector: Arc<Projector>, wakeups: Arc<FactWakeups>)
     loop {
         match projector.project_pending().await {
             Ok(0) => {
-                // After the timeout, the loop polls without a wakeup.
+                // After the timeout, the loop polls even if no wakeup arrived.
                 let _ = tokio::time::timeout(POLL_INTERVAL, wakeups.wait_for_sequenced()).await;
             }
             Ok(_) => {}

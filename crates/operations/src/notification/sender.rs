@@ -24,41 +24,44 @@ use uuid::Uuid;
 
 /// Maximum number of concurrent attempts of this process.
 const MAX_IN_FLIGHT: usize = 256;
-/// Maximum number of concurrent attempts of one lane, so that an unresponsive receiver delays only its own lane. A
-/// lane contains the deliveries of one receiver.
+/// Maximum number of concurrent attempts of one lane. A lane contains the deliveries of one receiver, so an
+/// unresponsive receiver delays only its own lane.
 const MAX_PER_LANE: u32 = 8;
 /// Maximum number of deliveries in one claim.
 const MAX_CLAIMED: usize = 128;
-/// Maximum number of lanes of one tenant in one claim.
+/// Maximum number of lanes of one tenant from which one claim takes deliveries.
 const LANES_PER_TENANT: u32 = 4;
-/// Number of concurrent attempts that each tenant may have regardless of the number of other tenants.
+/// Number of concurrent attempts that each tenant may have, however many tenants have deliveries.
 const MIN_TENANT_SHARE: usize = 32;
-/// Poll interval for the end of active attempts during a shutdown.
+/// Interval at which a shutdown checks for the end of active attempts.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
-/// Time after which another sender may claim a delivery again. It exceeds the maximum duration of an attempt, 10 s.
+/// Time after which another sender may claim a delivery again. It exceeds the maximum duration of an attempt, 10
+/// seconds.
 const LEASE: Duration = Duration::from_secs(60);
-/// Poll interval if no wakeup arrives. Other processes create deliveries too, and delayed attempts become due.
+/// Poll interval if no wakeup arrives. Polling finds deliveries of other processes, and delayed attempts that are now
+/// due.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure of the store.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of attempts to store an outcome. Afterwards the lease expires, and the message is sent again.
+/// Maximum number of attempts to store the outcome of an attempt. Afterwards its lease expires, and the message is sent
+/// again.
 const STORE_ATTEMPTS: u32 = 5;
 
-/// Operations that send deliveries.
+/// Claims deliveries and sends their messages.
 pub struct NotificationSender {
     context: CommitContext,
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
     observer: Arc<dyn NotificationObserver>,
-    /// Active attempts by delivery.
+    /// Active attempts of this process, by delivery.
     attempts: Mutex<HashMap<DeliveryId, Attempt>>,
     is_stopping: AtomicBool,
-    /// Locked by a claim until its deliveries are in `attempts`, so that the drain misses none of them.
+    /// A claim holds this lock until its deliveries are in `attempts`, so that a drain misses none of them.
     claiming: tokio::sync::Mutex<()>,
 }
 
-/// An active attempt.
+/// An active attempt to deliver a message.
 #[derive(Clone, Copy)]
 struct Attempt {
     tenant: TenantId,
@@ -81,12 +84,12 @@ impl NotificationSender {
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<DeliveryId, Attempt>> {
-        // The map is consistent even after a panic, because each update is a single call.
+        // A panic leaves the map consistent, because each change is a single call.
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims due deliveries. Lanes with the maximum number of attempts and tenants that have used their share are
-    /// skipped.
+    /// Claims due deliveries, at most one for each free slot. The claim skips lanes with the maximum number of
+    /// attempts, and tenants that have used their share of the attempts.
     ///
     /// # Errors
     /// When the store fails.
@@ -129,8 +132,8 @@ impl NotificationSender {
     }
 
     /// Stops claiming, and waits for the active attempts. Deliveries whose attempts have not ended after `grace` are
-    /// released, so that another sender attempts them at once. If the receiver has accepted such a message meanwhile,
-    /// the message is sent twice.
+    /// released, so that another sender attempts them at once. If a receiver nevertheless accepts the message of such
+    /// an attempt, it receives the message twice.
     pub async fn drain(&self, grace: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
         let attempts_ended = async {
@@ -158,8 +161,8 @@ impl NotificationSender {
 
     /// Sends a claimed delivery and stores the outcome.
     pub async fn attempt(&self, claimed: ClaimedDelivery) {
-        // The guard removes the attempt even after a panic. Otherwise the attempt would count against the limit of
-        // its lane forever.
+        // The guard removes the attempt even after a panic. Otherwise the attempt would permanently count against the
+        // limit of its lane.
         let _attempt_guard = scopeguard::guard(claimed.outgoing.message.delivery_id, |delivery| {
             self.attempts().remove(&delivery);
         });
@@ -226,7 +229,7 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
         let claimed = if free_slots == 0 { Ok(ClaimResult::default()) } else { sender.claim(free_slots).await };
         match claimed {
             Ok(ClaimResult { deliveries, skipped: 0 }) if deliveries.is_empty() => tokio::select! {
-                // The end of an attempt allows another attempt in its lane.
+                // An attempt ended, so its lane may have another one.
                 Some(_) = attempts.join_next() => {}
                 () = sender.outbox_wakeup.notified() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}

@@ -8,30 +8,31 @@ use fairway_domain::{access::Caller, notification::inbox::Notification, tenant::
 /// Maximum number of notifications that one read returns.
 const MAX_BATCH: u32 = 100;
 
-/// Notifications after a position.
+/// A page of an inbox stream.
 #[derive(Clone, Debug)]
 pub struct InboxBatch {
-    /// The notifications, oldest first.
+    /// The notifications of this page, oldest first.
     pub notifications: Vec<Notification>,
-    /// The position after the notifications: the index of the first fact that was not read.
+    /// The position from which the next page starts: an index in the audit log.
     pub next: u64,
-    /// The number of unread notifications, counted up to 10,001; `None` if the number may not have changed.
+    /// The number of unread notifications, counted up to 10,001; `None` if the number is unchanged or was not compared.
     pub unread: Option<u64>,
-    /// Whether further notifications are already stored.
+    /// Whether the page is full, so that further notifications may be stored.
     pub has_more: bool,
 }
 
 impl Notifications {
-    /// Opens the stream with the notifications that the caller missed since `last_seen`, and the number of its unread
-    /// notifications. Without `last_seen`, the stream starts at the current end of the log. It also starts there if
-    /// `last_seen` is beyond the end, which happens after the log was restored from an older backup. Otherwise no
+    /// Opens the stream with the notifications that the caller missed since `last_seen`, and with the number of its
+    /// unread notifications. Without `last_seen`, the stream starts at the current end of the log. It also starts there
+    /// if `last_seen` is beyond the end, because the log may have been restored from an older backup. Otherwise no
     /// notification would arrive until the log reaches that position.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
     pub async fn open_inbox(&self, caller: &Caller, last_seen: Option<u64>) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
-        // The position is read before the count, so that no notification is missed between the count and the stream.
+        // The end is read before the count. A notification that is created in between is then counted, and the stream
+        // returns it too.
         let end = self.inbox_store.count_projected(scope).await?;
         let mut batch = match last_seen.filter(|last_seen| *last_seen <= end) {
             Some(position) => self.inbox_since(caller, position, None).await?,
@@ -44,7 +45,7 @@ impl Notifications {
     }
 
     /// Returns the caller's notifications about facts from `first_index` on. If there are none, the number of unread
-    /// notifications is compared with `known_unread`. Each read authorizes the caller again.
+    /// notifications is returned only if it differs from `known_unread`. Each read authorizes the caller again.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].

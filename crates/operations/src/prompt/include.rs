@@ -1,4 +1,4 @@
-//! Included assets of prompts. They are checked when a version is created, and composed into the prompt of a run.
+//! Included assets of prompts. Includes are checked when a version is created, and composed into the prompt of a run.
 
 use crate::{Failure, asset::Assets, execution::source_version, resolve_reference::ResolutionFailure};
 use fairway_domain::{
@@ -15,8 +15,8 @@ use fairway_domain::{
 use std::collections::BTreeMap;
 
 impl Assets {
-    /// Checks that every asset that a new prompt version includes exists, can be included, and includes no further
-    /// asset. The bodies are read one at a time, so that only one is in memory.
+    /// Checks each include of a new prompt version: the asset exists, can be included, and includes no further asset.
+    /// The bodies are read one after another, so that only one is in memory.
     pub(crate) async fn check_includes(
         &self,
         caller: &Caller,
@@ -26,7 +26,7 @@ impl Assets {
         let position = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.distinct_references() {
-            // A prompt that includes a version of itself would be included without end.
+            // A version of the same asset may have includes too, so it counts as a nested include.
             if reference.slug == asset.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
@@ -40,7 +40,7 @@ impl Assets {
         Ok(())
     }
 
-    /// Returns the asset and version to which an include refers, with the body.
+    /// Returns the asset and version to which an include refers, with the body to insert.
     pub(crate) async fn resolve_include(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Assets {
         Ok(body.map(|body| (asset, version, body)))
     }
 
-    /// Returns the asset and version to which an include refers, without checking that the version has a body.
+    /// Returns the asset and version to which an include refers, without checking that the version can be included.
     pub(crate) async fn find_include(
         &self,
         caller: &Caller,
@@ -76,8 +76,8 @@ impl Assets {
         })
     }
 
-    /// Composes the prompt that a release binds, from the versions to which its references were resolved. Returns
-    /// these versions too.
+    /// Composes the prompt that a release binds, from the versions to which its references were resolved. Returns the
+    /// composed prompt with these versions.
     pub(crate) async fn compose_prompt(
         &self,
         scope: TenantScope,
@@ -108,13 +108,14 @@ impl Assets {
     }
 }
 
-/// Returns the version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
+/// Returns the version label of an include. It always parses, because the prompt grammar and [`VersionLabel`] accept
+/// the same labels.
 pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
     let parse_label = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
     reference.label.as_ref().map(parse_label).transpose()
 }
 
-/// Converts the reason why an include does not resolve into the refusal of the prompt.
+/// Converts the reason why an include does not resolve into a refusal of the prompt at this offset.
 pub(crate) const fn refusal_of(unresolved: ResolutionFailure, offset: usize) -> PromptRefusal {
     match unresolved {
         ResolutionFailure::Unknown => PromptRefusal::UnknownAsset { offset },

@@ -1,4 +1,4 @@
-//! Previews of prompts: the rendered text of a template before it is stored as a version. A preview stores nothing.
+//! Previews of prompts: the rendered text of a template that is not stored as a version. A preview stores nothing.
 
 use super::include::{body_of, refusal_of};
 use crate::{
@@ -21,17 +21,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Peak memory of a preview, in bytes: the included bodies, a copy of these bodies, and the rendered text.
 const PREVIEW_BYTES: usize = 32 << 20;
-/// Maximum time for which a preview waits for memory.
+/// Maximum time for which a preview waits for this memory.
 const PREVIEW_WAIT: Duration = Duration::from_secs(5);
 
 impl Assets {
-    /// Renders a template that is not stored, with the assets that a version would currently include. The asset of
-    /// the template must be visible from `from_workspace`, or from any workspace if it is `None`.
+    /// Renders a template that is not stored, with the assets that a version would currently include. The asset of the
+    /// template must be visible from `from_workspace`, or from any workspace if this argument is `None`.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset; also when the asset is not a prompt template, a version with
-    /// the content would be refused, the caller does not see an included asset, or an argument has the wrong name or
-    /// type.
+    /// Not found when the caller does not see the asset; also in these cases: the asset is not a prompt template; a
+    /// version with the content would be refused; the caller does not see an included asset; an argument has the wrong
+    /// name or type.
     pub async fn preview_prompt(
         &self,
         caller: &Caller,
@@ -54,11 +54,11 @@ impl Assets {
         processor.run(render).await?.map_err(Failure::prompt)
     }
 
-    /// Reads the bodies that a version of the template would currently include.
+    /// Reads the bodies of the assets that a version of the template would currently include.
     ///
     /// A version may include all assets that are visible from the workspace of its own asset. A preview shows their
-    /// texts, so the caller itself must see each included asset from the workspace in which it sees the template. A
-    /// grant of the template alone therefore reveals no other asset.
+    /// texts, so the caller itself must also see each included asset, from the workspace in which it sees the template.
+    /// A grant of the template alone therefore reveals no other asset.
     async fn read_visible_includes(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Creates the activation report: facts about the bound contents that the activation rules evaluate.
+//! Creates the activation report: the facts about bound contents that the activation rules evaluate.
 
 use super::evaluated_content::{EvaluatedContent, ToolBackend};
 use crate::{Failure, release::Releases};
@@ -24,17 +24,18 @@ use fairway_domain::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The role of a binding must equal the kind of its asset. A mismatch is an error, because a control could be
-/// skipped.
+/// Refusal for a binding whose role differs from the kind of its asset. The mismatch is an error, because the checks of
+/// a control could otherwise be skipped.
 pub(super) const ROLE_MISMATCH: Failure =
     Failure::Inconsistent("the role of a binding differs from the kind of its asset");
 
-/// The extent of the checks.
+/// How many of the checks the activation report contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CheckScope<'a> {
     /// Only the checks that decide about an activation.
     Decisive,
-    /// All checks, including those for display only, with the state of the vector searches of bound knowledge bases.
+    /// All checks, including those for display only. The vector searches of the bound knowledge bases were checked
+    /// before.
     All(&'a [VectorIndexStatus]),
 }
 
@@ -44,7 +45,7 @@ impl Releases {
         Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 
-    /// Creates the activation report from the bound contents, to the extent of `check_scope`.
+    /// Creates the activation report of a release from its bound contents.
     pub(crate) async fn activation_report(
         &self,
         scope: TenantScope,
@@ -78,7 +79,7 @@ impl Releases {
         }
         let model_config = release.bindings.iter().rfind(|binding| binding.role == AssetKind::ModelConfig);
         if let (None, Some(binding)) = (report.primary_route, model_config) {
-            // Without a model policy, the model configuration determines the route of runs.
+            // If the release binds no model policy, its model configuration determines the route of runs.
             report.primary_route = Some(self.route_status(scope, binding).await?);
         }
         if check_scope != CheckScope::Decisive {
@@ -92,7 +93,7 @@ impl Releases {
         Ok(report)
     }
 
-    /// Returns the state of the flow of a binding.
+    /// Returns the facts about the flow of a binding that the activation rules evaluate.
     async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.evaluated_content(scope, binding).await?;
         let EvaluatedContent::Flow { status, .. } = &*summary else { return Err(ROLE_MISMATCH) };
@@ -165,8 +166,8 @@ impl Releases {
         Ok(())
     }
 
-    /// Returns the controls that are marked as fail-closed but are not enforced, in the bound versions and in the
-    /// targets of resolved references.
+    /// Returns the fail-closed controls that are recorded but not enforced, in the bound versions and in the targets of
+    /// resolved references.
     async fn unenforced_controls(
         &self,
         scope: TenantScope,
@@ -194,7 +195,7 @@ impl Releases {
         Ok(controls)
     }
 
-    /// Whether an MCP server is reachable and allows the tool.
+    /// Whether the MCP server of a tool is reachable from this server and allows the tool.
     async fn server_offers(
         &self,
         scope: TenantScope,
@@ -203,7 +204,8 @@ impl Releases {
         tool: &str,
     ) -> Result<bool, Failure> {
         if !release.references.iter().any(|reference| reference.from_version_id == binding.asset_version_id) {
-            // The reference to the MCP server of a draft's tool is resolved when the release leaves the draft state.
+            // The reference of a draft's tool to its MCP server is resolved only when the release leaves the draft
+            // state.
             return Ok(true);
         }
         let content = self.bound_version(scope, binding).await?.content();
@@ -224,7 +226,7 @@ impl Releases {
         Ok(if is_effective { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
-    /// Returns the approved routes of a model policy with their accounts on this server.
+    /// Returns the approved routes of a model policy, each with the state of its account on this server.
     async fn route_accounts(
         &self,
         scope: TenantScope,
@@ -243,7 +245,7 @@ impl Releases {
         Ok(approved.iter().map(account).collect())
     }
 
-    /// Whether the release needs a route but no permitted route exists.
+    /// Whether the release needs a model route, but the sovereignty profile and the accounts permit none.
     async fn lacks_route(
         &self,
         scope: TenantScope,
@@ -282,7 +284,7 @@ impl Releases {
         Ok(*rule)
     }
 
-    /// Returns the content summary of a bound version.
+    /// Returns the summary of a bound version's content for the release rules.
     pub(super) async fn evaluated_content(
         &self,
         scope: TenantScope,
@@ -291,7 +293,7 @@ impl Releases {
         self.version_summary(scope, binding.asset_version_id).await
     }
 
-    /// Returns the content summary of a version. It is cached, because a version never changes.
+    /// Returns the summary of a version's content for the release rules. It is cached, because a version never changes.
     pub(super) async fn version_summary(
         &self,
         scope: TenantScope,
@@ -309,7 +311,7 @@ impl Releases {
         Ok(summary)
     }
 
-    /// Returns the approval rule of a release: the stricter of the rules of its environment and of its workload
+    /// Returns the approval rule of a release: the stricter of the rule of its environment and the rule of its workload
     /// profile.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
         let rule =

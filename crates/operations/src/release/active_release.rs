@@ -1,4 +1,4 @@
-//! The active release of a workload, and the verification of an earlier read by one point query.
+//! The active release of a workload. A reader can verify with one point query that an earlier read is still current.
 
 use crate::{
     Failure,
@@ -15,17 +15,17 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// The release that serves, with the lane on which it was found.
+/// A serving release, with the lane on which it was found.
 #[derive(Clone, Debug)]
 pub struct ActiveRelease {
-    /// The release with the lane holders of its deployment.
+    /// The release, with all lane holders of its deployment.
     pub release: ReleaseWithDeployment,
-    /// The lane whose holder is the release.
+    /// The lane that the release holds.
     pub lane: Lane,
 }
 
-/// The state from which an active release was read. While it is current, the same caller gets the same release for the
-/// same query.
+/// The revisions from which an active release was read. While they are unchanged, the same query of the same caller
+/// returns the same release.
 #[derive(Clone, Debug)]
 pub struct ActiveReleaseVersion {
     scope: TenantScope,
@@ -38,20 +38,20 @@ pub struct ActiveReleaseVersion {
 /// Query for the release that serves a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct ActiveReleaseQuery<'q> {
-    /// The workload.
+    /// The workload that the release serves.
     pub workload: WorkloadId,
-    /// The environment.
+    /// The environment in which the release serves.
     pub environment: &'q Slug,
-    /// The lane; `None` for the most general lane that has a holder.
+    /// The lane that the release must hold; `None` for the most general lane that has a holder.
     pub lane: Option<Lane>,
 }
 
 impl Releases {
-    /// Returns the release that serves a workload in an environment, and the state from which it was read. The caller
-    /// may cache the result, and verify it by [`Self::is_current`].
+    /// Returns the release that serves a workload in an environment, and the revisions from which it was read. The
+    /// caller may cache the result, and verify it with [`Self::is_current`].
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload's releases, or no release holds a requested lane.
+    /// Not found when the caller does not see the workload's releases, or no release holds the lane.
     pub async fn active_release(
         &self,
         mode: IdentityMode,
@@ -72,8 +72,8 @@ impl Releases {
         Ok((active, version))
     }
 
-    /// Whether the deployment and the access of the tenant are unchanged since a read, by one point query. A revoked
-    /// role or a reassigned lane therefore takes effect with the next request.
+    /// Whether the deployment and the tenant's access revision are unchanged since a read. Because this point query
+    /// precedes each use of a cached result, a revoked role or a reassigned lane takes effect with the next request.
     ///
     /// # Errors
     /// When the store fails.
@@ -99,7 +99,8 @@ impl Releases {
         Err(Failure::Contended)
     }
 
-    /// Returns the holder of the lane; `None` if the holder changed between the two reads.
+    /// Returns the release that holds the lane; `None` if the holder changed between the reads of the lane and the
+    /// release.
     async fn current_holder(
         &self,
         scope: TenantScope,

@@ -20,7 +20,7 @@ use fairway_domain::{
 use serde_json::Value;
 
 impl Releases {
-    /// Returns the MCP server of a bound tool, according to the resolved references of the release.
+    /// Returns the MCP server of a bound tool, at the version to which the release resolved the reference.
     pub(crate) async fn resolve_mcp_server(
         &self,
         scope: TenantScope,
@@ -31,7 +31,7 @@ impl Releases {
         let references = find_references(AssetKind::ToolDefinition, content);
         let Some(reference) = references.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
-        // A release that was activated before the introduction of frozen references has none.
+        // Releases that were activated before references were frozen have no resolved reference.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
@@ -65,7 +65,7 @@ impl Releases {
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (kind, parse) = (asset.kind, move || content::parse_existing(asset.kind, &content));
-            // This server cannot evaluate assets of other kinds as handlers.
+            // This server can evaluate only policy bundles as handlers.
             if kind == AssetKind::PolicyBundle
                 && let Ok(CheckedContent::PolicyBundle(compiled_policy)) =
                     run_blocking(scope, ProcessorWait::Request, parse).await?
@@ -77,7 +77,7 @@ impl Releases {
         Ok((hook.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?, policy.1))
     }
 
-    /// Returns the version of a binding.
+    /// Returns the version that a binding names.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
         let stored = self.version_store.find_version(scope, binding.asset_version_id).await?;
         stored.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))

@@ -41,56 +41,56 @@ fn unavailable_steps(flow: &Flow) -> Vec<String> {
 /// The part of a version's content that the release rules evaluate.
 #[derive(Clone, Debug)]
 pub(crate) enum EvaluatedContent {
-    /// A flow.
+    /// The content is a flow.
     Flow {
-        /// The state of the flow.
+        /// The facts about the flow that the activation rules evaluate.
         status: FlowStatus,
         /// The steps that render the bound prompt.
         prompt_steps: Vec<PromptStep>,
     },
-    /// A prompt template.
+    /// The content is a prompt template.
     Prompt {
-        /// The names of the arguments that its own text needs.
+        /// The names of the arguments that the template's own text needs, without its includes.
         arguments: Vec<String>,
     },
-    /// The routes of a model policy.
+    /// The content is a model policy.
     Routes {
-        /// The primary route, if the version approves it.
+        /// The identifier of the primary route, if this version approves the route.
         approved_primary: Option<String>,
-        /// Every approved route with its account.
+        /// Every approved route: its identifier and its account.
         approved: Vec<(String, String)>,
     },
-    /// A policy bundle.
+    /// The content is a policy bundle.
     Policy {
         /// Obligations that the policy may impose but that this server cannot fulfil.
         unsupported_obligations: Vec<String>,
-        /// The inputs that each rule requires.
+        /// Each rule with the inputs that it requires.
         required_inputs: Vec<(String, Vec<String>)>,
     },
-    /// A tool with its backend.
+    /// The content is a tool; its backend determines how it is called.
     Tool { name: String, backend: ToolBackend },
-    /// JSON pointers to parts of guardrails or a hook that this server cannot enforce.
+    /// The content is a guardrail or hook: JSON pointers to the parts that this server cannot enforce.
     Controls(Vec<String>),
-    /// The approval rule of a workload profile.
+    /// The content is a workload profile with this approval rule.
     Profile(ApprovalRule),
-    /// JSON pointers to requirements of a memory asset that this server cannot meet.
+    /// The content is a memory asset: JSON pointers to the requirements that this server cannot meet.
     Memory(Vec<&'static str>),
-    /// The content is not relevant for the release rules.
+    /// The release rules do not evaluate content of this kind.
     Irrelevant,
 }
 
-/// Backend of a tool, as far as the content of the tool determines it.
+/// The component that executes a tool, as far as the tool's content determines it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ToolBackend {
     /// This server calls the tool itself.
     Local,
-    /// An MCP server provides the tool, and its content determines whether the tool is available.
+    /// An MCP server provides the tool. Whether the tool is available depends on the content of that server's asset.
     McpServer,
     /// This server cannot call the tool.
     Unavailable,
 }
 
-/// Heap memory of a short text in addition to its bytes.
+/// Heap memory of a short text in addition to its characters, in bytes.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl EvaluatedContent {
@@ -163,7 +163,8 @@ fn flow_bytes(status: &FlowStatus) -> usize {
     }
 }
 
-/// Summarizes a prompt. A prompt that cannot be parsed needs no arguments, because its runs fail with another error.
+/// Summarizes a prompt. A prompt that cannot be parsed counts as needing no arguments, because its runs fail with
+/// another error anyway.
 fn summarize_prompt(content: &Value) -> EvaluatedContent {
     let prompt = PromptTemplate::parse(content);
     let arguments = prompt.map(|prompt| prompt.required_arguments().into_iter().map(str::to_owned).collect());

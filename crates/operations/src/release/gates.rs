@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 
 impl Releases {
-    /// Returns every gate of every possible next state, in its current evaluation.
+    /// Returns every gate of every possible next state, as currently evaluated.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -28,11 +28,12 @@ impl Releases {
         } else {
             Vec::new()
         };
-        // The searches of an active release are checked too. It continues to use the index revisions with which it
-        // was approved, and operators must see their state.
+        // The searches of an active release are included. It may still serve the index revisions with which it was
+        // approved, and operators must see their state.
         let is_served = next_states.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
-        // The checks of the activation run from the draft on. Until the approval, the gates show them as warnings.
+        // The activation checks run for every earlier state, from the draft on. Before the approval, the gates show
+        // them as warnings.
         let precedes_activation =
             |state: &StateName| matches!(state, StateName::ReviewReady | StateName::Approved | StateName::Active);
         let report = if next_states.iter().any(precedes_activation) {

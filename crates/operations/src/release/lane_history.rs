@@ -14,7 +14,7 @@ const HISTORY_LIMIT: u32 = 100;
 /// A lane with its tenures, newest first. A tenure is the period in which one release held the lane.
 #[derive(Clone, Debug)]
 pub struct LaneHistory {
-    /// The lane.
+    /// The lane whose holders are listed.
     pub lane: Lane,
     /// The tenures from the newest [`HISTORY_LIMIT`] reassignments, newest first.
     pub tenures: Vec<LaneTenure>,
@@ -32,7 +32,7 @@ impl Releases {
         environment: &Slug,
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
-        // The current holders are derived from the history too, so that they always agree with it.
+        // The current holders are derived from the same read of the history, so that they agree with it.
         let history = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, tenures: lane_tenures(&history, lane) }).into())
     }

@@ -1,4 +1,4 @@
-//! Finds the inputs that the bound policy or the bound prompt needs and that runs do not declare.
+//! Compares the declared inputs of runs with the inputs that the bound policy and the bound prompt need.
 
 use super::{activation_checks::ROLE_MISMATCH, evaluated_content::EvaluatedContent};
 use crate::{Failure, release::Releases};
@@ -62,7 +62,7 @@ impl Releases {
     }
 
     /// Returns the variables of the bound prompt that neither a step of the bound flow passes nor an input supplies.
-    /// The included prompts count as soon as their references are resolved.
+    /// Variables of included prompts count once the references to these prompts are resolved.
     pub(super) async fn unpassed_variables(
         &self,
         scope: TenantScope,

@@ -21,11 +21,11 @@ use fairway_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Maximum memory of a release's compiled patterns and schemas, in bytes. The plan cache has 40 MiB; the rest is for
-/// the policy and the texts.
+/// Maximum memory of a release's compiled patterns and schemas, in bytes. The plan cache has 40 MiB; the difference
+/// remains for the policy and the texts.
 const MAX_COMPILED_BYTES: usize = 32 << 20;
 
-/// Estimated size of a run plan, in bytes.
+/// Estimated size of a run plan: its text and its compiled parts, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanSize {
     text_bytes: usize,
@@ -45,8 +45,8 @@ impl PlanSize {
 }
 
 impl Releases {
-    /// Checks that the run plan of the bindings fits into the plan cache, because a larger plan would be compiled
-    /// again for each run. [`Self::check_referenced_size`] adds the targets of references.
+    /// Checks that the run plan of the bindings fits into the plan cache. A plan that does not fit would be compiled
+    /// for each run. [`Self::check_referenced_size`] adds the targets of references.
     ///
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
@@ -70,7 +70,8 @@ impl Releases {
         Ok(size)
     }
 
-    /// Checks the size with the targets of references: MCP servers, prompt includes and policies of hooks.
+    /// Checks the plan size again, including the targets of references: MCP servers, prompt includes and policies of
+    /// hooks.
     ///
     /// # Errors
     /// When the plan does not fit, or a target cannot be read.
@@ -89,7 +90,7 @@ impl Releases {
         Ok(())
     }
 
-    /// Returns the bytes of text and of compiled parts that a binding's references add.
+    /// Returns the bytes of text and of compiled parts that the references of a binding add to the plan.
     async fn referenced_bytes(
         &self,
         scope: TenantScope,

@@ -1,5 +1,5 @@
-//! Reference resolution. When a release leaves the draft state, every reference in its bindings, and in the contents
-//! to which they refer, is resolved to one version. The resolved references are stored with the release.
+//! Reference resolution. When a release leaves the draft state, every reference in its bound contents is resolved to
+//! one version. So are the references in the versions found. The resolved references are stored with the release.
 
 use crate::{
     Failure,
@@ -30,7 +30,7 @@ const MAX_BYTES: usize = 16 << 20;
 /// The resolved references, or all references that do not resolve.
 pub(crate) type ResolvedReferences = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 
-/// The asset and version to which a slug and label resolve, without the content.
+/// The asset and version to which a slug and label resolve.
 #[derive(Clone)]
 struct ResolvedTarget {
     asset_id: AssetId,
@@ -39,16 +39,16 @@ struct ResolvedTarget {
     asset_version_id: AssetVersionId,
     version_label: VersionLabel,
     checksum: Checksum,
-    /// The reason why a prompt cannot include the version, if any.
+    /// The reason why a prompt cannot include the version; `None` if it can.
     body: Option<IncludeRefusal>,
 }
 
-/// State of a resolution. Contents are read one at a time to limit memory.
+/// State of a resolution. Contents are read one after another to limit memory.
 struct ReferenceResolution {
     pending: VecDeque<AssetVersionId>,
     enqueued: BTreeSet<AssetVersionId>,
-    /// INVARIANT: each name is looked up once, so that a version that is created concurrently cannot give equal
-    /// references different targets.
+    /// INVARIANT: each name is looked up once. Otherwise a version that is created during the resolution could give
+    /// equal references different targets.
     targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, ResolutionFailure>>,
     bytes: usize,
     resolved: Vec<FrozenReference>,
@@ -87,8 +87,8 @@ impl ReferenceResolution {
         });
     }
 
-    /// Whether the limits allow further references. A release that exceeds a limit is refused, because a truncated
-    /// list would be incomplete.
+    /// Whether the limits permit further references. A release that exceeds a limit is refused, because its list of
+    /// references would be incomplete.
     const fn is_within_limits(&self) -> bool {
         self.resolved.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
     }
@@ -114,8 +114,8 @@ const WRONG_KIND: UnresolvedReason = UnresolvedReason::unresolved("an asset of t
 const NOT_ACTIVE: UnresolvedReason = UnresolvedReason::unresolved("the asset takes no new bindings");
 
 impl Releases {
-    /// Resolves every reference in the contents of a release, with the assets that are visible from its workspace. If
-    /// references do not resolve, returns all of them.
+    /// Resolves every reference in the contents of a release among the assets that are visible from its workspace. If
+    /// references do not resolve, returns all of these references instead.
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,
@@ -130,7 +130,7 @@ impl Releases {
             resolved: Vec::new(),
             unresolved: Vec::new(),
         };
-        // The store records whether a content has references, so that contents without references need not be read.
+        // The store records whether a content has references. Contents without references need not be read.
         let scope = TenantScope::for_caller(caller);
         let reference_checks =
             release.bindings.iter().map(|binding| self.version_store.has_references(scope, binding.asset_version_id));
@@ -156,7 +156,8 @@ impl Releases {
         Ok(if resolution.unresolved.is_empty() { Ok(resolution.resolved) } else { Err(resolution.unresolved) })
     }
 
-    /// Resolves the `@asset-ref` includes of a prompt. Errors have the codes and offsets of prompt validation.
+    /// Resolves the `@asset-ref` includes of a prompt. Its errors have the same codes and offsets as the validation of
+    /// prompts.
     async fn resolve_includes(
         &self,
         caller: &Caller,
@@ -187,7 +188,7 @@ impl Releases {
         Ok(())
     }
 
-    /// Resolves the `{slug, version?}` references in contents of all kinds except prompts.
+    /// Resolves the `{slug, version?}` references in content other than prompts.
     async fn resolve_content_references(
         &self,
         caller: &Caller,
@@ -244,7 +245,7 @@ impl Releases {
         })
     }
 
-    /// Returns the target of a slug and label. It is the same for all references of the release.
+    /// Returns the target of a slug and label, which is the same for all references of the release.
     async fn reference_target(
         &self,
         caller: &Caller,

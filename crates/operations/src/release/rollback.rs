@@ -20,7 +20,7 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Maximum number of history entries that are searched for earlier holders of a lane.
+/// Maximum number of lane history entries in which an earlier holder is searched.
 const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
@@ -38,8 +38,8 @@ impl Releases {
     /// Rolls a release back on one lane, or on all of its lanes that have an earlier holder.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not roll it back, the release holds no lane, no earlier holder
-    /// exists, or the revision differs from the expected one.
+    /// In these cases: the release is not found; the caller may not roll it back; the release holds no lane; no earlier
+    /// holder exists; the revision differs from the expected one.
     pub async fn roll_back_release(
         &self,
         caller: &Caller,
@@ -60,7 +60,8 @@ impl Releases {
                     let mut current = release_with_deployment;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
-                        // A rollback activates an earlier release, which a retired workload does not allow.
+                        // A rollback activates an earlier release, and a retired workload may not have an active
+                        // release.
                         if self.is_workload_retired(scope, &current.release).await? {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
@@ -69,7 +70,8 @@ impl Releases {
                         }
                         let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
-                        // The archived assets are read before the commit, because no step after the commit may fail.
+                        // The archived assets are read before the commit, because no step after the commit may fail the
+                        // request.
                         let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
                         let artifact_id: ArtifactId = self.context.new_id();
                         let stamp = self.context.stamp(caller);
@@ -114,7 +116,8 @@ impl Releases {
             .await
     }
 
-    /// Returns the lanes to roll back, the most recently taken first, with the releases that receive these lanes.
+    /// Returns the lanes to roll back, the most recently taken first, each with the earlier release that receives the
+    /// lane.
     async fn rollback_targets(
         &self,
         scope: TenantScope,
@@ -152,7 +155,8 @@ impl Releases {
         Ok(None)
     }
 
-    /// Returns the archived assets that these releases bind. Archived assets do not prevent a rollback.
+    /// Returns the slugs of the archived assets that these releases bind. Archived assets do not prevent a rollback,
+    /// but the caller is told about them.
     async fn archived_assets(
         &self,
         scope: TenantScope,
@@ -233,7 +237,7 @@ impl Releases {
 }
 
 impl RollbackResult {
-    /// Returns the lane that the release took most recently, with the release to which the lane returned.
+    /// Returns the lane that the rolled-back release took most recently, with the release that received this lane.
     ///
     /// # Errors
     /// Never for a completed rollback, because it contains at least one lane.

@@ -1,5 +1,5 @@
-//! The rollback advisor: a scheduled job that evaluates serving releases, and records a fact when a recommendation
-//! changes.
+//! The rollback advisor: a scheduled job that computes the rollback recommendation of serving releases, and records a
+//! fact when a recommendation changes.
 
 use crate::{Failure, release::Releases, rollout::rollout_config};
 use fairway_domain::{
@@ -11,14 +11,14 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Interval at which a process tries to claim the due evaluation.
+/// Interval at which a process tries to claim the next evaluation.
 const CLAIM_INTERVAL: Duration = Duration::from_secs(5);
-/// Page size of the list of serving releases.
+/// Number of serving releases that one query returns.
 const PAGE: u32 = 200;
 /// Name of the system actor that records recommendations.
 const ACTOR: &str = "adviser";
 
-/// Evaluates all serving releases in an endless loop. Only one process evaluates at a time.
+/// Evaluates all serving releases in an endless loop. Processes claim each evaluation, so only one of them performs it.
 pub async fn run_rollback_advisor(releases: Arc<Releases>) {
     loop {
         tokio::time::sleep(CLAIM_INTERVAL).await;
@@ -74,7 +74,7 @@ impl Releases {
             return Ok(());
         };
         match self.recommendation_store.commit_recommendation(scope, change).await {
-            // The release no longer serves, or another process has recorded the same recommendation.
+            // The release no longer serves, or another process recorded the same recommendation.
             Err(CommitError::Stale) => Ok(()),
             committed => {
                 committed?;

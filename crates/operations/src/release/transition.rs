@@ -23,9 +23,9 @@ use serde_json::Value;
 /// A requested transition of a release.
 #[derive(Clone, Debug)]
 pub struct Transition {
-    /// The target state.
+    /// The state that the release shall enter.
     pub to: StateName,
-    /// For an activation, the lanes that the release takes.
+    /// The lanes that the release takes, if the transition is an activation.
     pub lanes: LaneSelection,
 }
 
@@ -34,17 +34,16 @@ pub struct Transition {
 pub struct TransitionResult {
     /// The release in its new state.
     pub release: ReleaseWithDeployment,
-    /// The previous state; `None` for a replay without a record of the transition.
+    /// The state before the transition; `None` for a replay whose transition fact is not found.
     pub previous: Option<StateName>,
-    /// The time of the transition.
+    /// The time at which the transition was committed.
     pub at: Timestamp,
-    /// The lane that the release took, if it took exactly one.
+    /// The lane that the release took; `None` unless it took exactly one.
     pub lane: Option<Lane>,
 }
 
-/// Maximum number of attempts to change lanes. It exceeds `idempotency::MAX_ATTEMPTS`, because all releases of a
-/// deployment share its revision. Each conflict means that a concurrent change of the same lanes was committed. With
-/// this many attempts, a refusal reflects the state after these changes.
+/// Maximum number of attempts to change lanes. Each conflict means that a concurrent change of the same deployment was
+/// committed. The limit exceeds `idempotency::MAX_ATTEMPTS`, because all releases of a deployment share its revision.
 pub(crate) const MAX_LANE_CONFLICTS: usize = 100;
 
 /// A decided transition that changes only the release, or the release and lanes.
@@ -63,7 +62,7 @@ impl DecidedTransition {
 }
 
 impl Transition {
-    /// Returns the lane if the release takes exactly one, because of the request or of the release's target lane.
+    /// Returns the lane that the release takes, if the request or the target lane of the release selects exactly one.
     fn single_lane(&self, release: &Release) -> Option<Lane> {
         match (self.to, self.lanes.single_lane(), release.target_lane) {
             (StateName::Active, None, TargetLane::One(lane)) => Some(lane),
@@ -76,8 +75,8 @@ impl Releases {
     /// Changes the state of a release.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not make the transition, the state or an unmet requirement does
-    /// not allow the transition, or the revision differs from the expected one.
+    /// In these cases: the release is not found; the caller may not make the transition; the state or an unmet
+    /// requirement does not allow the transition; the revision differs from the expected one.
     pub async fn transition_release(
         &self,
         caller: &Caller,
@@ -103,8 +102,8 @@ impl Releases {
                         expected.check(current.release.revision)?;
                         let decision = self.decide_transition(caller, scope, &position, &current, &transition).await?;
                         match self.commit_decided(scope, &current, decision, key).await {
-                            // A caller that named a revision receives 412. Otherwise the transition is decided again
-                            // on the current state. It is refused if this state no longer allows it.
+                            // A caller that named a revision receives 412. Otherwise the transition is decided again on
+                            // the current state, which may no longer allow it.
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
@@ -135,7 +134,7 @@ impl Releases {
         decision: DecidedTransition,
         key: Option<&RequestKey>,
     ) -> Result<(ReleaseWithDeployment, Timestamp), CommitError> {
-        // The key's outcome refers to the fact of this transition, from which a replay reads the time.
+        // The stored outcome of the key refers to the fact of this transition. A replay reads the time from that fact.
         let fact = decision.fact();
         let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
         let (release_with_deployment, soak_start) = match decision {
@@ -169,7 +168,7 @@ impl Releases {
         let release_with_deployment = self.read_release(caller, id).await?;
         let lane = transition.single_lane(&release_with_deployment.release);
         let event = self.audit_store.find(scope, fact).await?;
-        // Outcomes stored by older versions refer to the release instead of the fact. Such keys expire after a day.
+        // Older versions stored outcomes that refer to the release instead of the fact. Their keys expire after a day.
         let event = event.filter(|event| event.subject_id == id.uuid());
         let previous_name = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
         let previous = previous_name.and_then(StateName::parse);
@@ -190,7 +189,7 @@ impl Releases {
         Ok(match transition.to {
             StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
-                // References are resolved only for a draft, because other states do not allow a submission.
+                // References are resolved only for a draft, because no other state allows a submission.
                 let references = match release.state {
                     State::Draft => {
                         let size = self.check_bound_size(scope, release).await?;
@@ -219,7 +218,7 @@ impl Releases {
                 DecidedTransition::WithLanes(Box::new(change))
             }
             StateName::Retired => DecidedTransition::WithLanes(Box::new(release.retire(deployment, &stamp)?)),
-            // A release becomes superseded only when other releases take its lanes, never by request.
+            // Other releases supersede a release by taking its lanes; a request cannot.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));
                 return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());

@@ -24,9 +24,8 @@ impl Releases {
         Ok((release_with_deployment, origin.map(|origin| origin.use_case_id)))
     }
 
-    /// Whether the workload was created from a use case that is not active. An active use case can only be archived.
-    /// A concurrent archiving may therefore be missed by this read, which equals an activation shortly before the
-    /// archiving.
+    /// Whether the workload was created from a use case that is not active. This read may miss a concurrent archiving.
+    /// The result then equals an activation shortly before the archiving, which is allowed.
     pub(super) async fn is_use_case_inactive(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
         let origin = self.use_case_store.find_by_workload(scope, release.workload_id).await?;
         Ok(origin.is_some_and(|origin| origin.status != UseCaseStatus::Active))

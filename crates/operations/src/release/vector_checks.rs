@@ -1,4 +1,4 @@
-//! State of the vector searches of bound knowledge bases, at the index revisions that the release serves.
+//! State of the vector searches of bound knowledge bases, at the index revisions that the release would serve.
 
 use crate::{Failure, knowledge::RetrievalFailure, release::Releases};
 use fairway_domain::{
@@ -12,11 +12,12 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Failure for a stored version that does not pass its own validation.
+/// Failure for a bound version whose stored content cannot be parsed.
 const MALFORMED: Failure = Failure::Inconsistent("a bound version cannot be parsed");
 
 impl Releases {
-    /// Returns the state of each vector search, in the order of the bindings.
+    /// Returns the state of the vector search of each bound knowledge base that uses vectors, in the order of the
+    /// bindings.
     pub(crate) async fn vector_reports(
         &self,
         scope: TenantScope,
@@ -31,7 +32,8 @@ impl Releases {
             if binding.role == AssetKind::SovereigntyProfile {
                 profile = Some(SovereigntyProfile::parse(&content).map_err(|_| MALFORMED)?);
             } else if let Ok(base) = KnowledgeBase::parse(&content) {
-                // A knowledge base that cannot be parsed is skipped, because its runs fail with a separate error.
+                // A knowledge base that cannot be parsed is skipped, because runs that search it fail with another
+                // error.
                 bases.push((binding.asset_id, binding.asset_slug.to_string(), base));
             }
         }
@@ -67,7 +69,7 @@ impl Releases {
             Err(RetrievalFailure::NoAccount(model)) => QueryEmbeddingStatus::AccountMissing(model),
             Err(RetrievalFailure::NoRoute(_)) => QueryEmbeddingStatus::RouteRefused,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
-            // These failures cannot occur, because this check evaluates no access contract and calls no model.
+            // These failures cannot occur here, because this check evaluates no access contract and calls no model.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => QueryEmbeddingStatus::Partial,
         };
         let search_scope = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };

@@ -1,5 +1,5 @@
-//! The rollout controller: a background process that advances rollouts whose lanes have soaked and meet their
-//! criteria.
+//! The rollout controller: a background process that advances each rollout whose soak has ended and whose observations
+//! meet the criteria.
 
 use crate::{Failure, idempotency::MAX_ATTEMPTS, rollout::Rollouts};
 use fairway_domain::{
@@ -19,14 +19,14 @@ use std::{
     time::Duration,
 };
 
-/// Interval between rounds.
+/// Interval between two rounds over the rollouts.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Page size of the list of rollouts.
+/// Number of rollouts that one query returns.
 const PAGE: u32 = 100;
-/// Name of the controller's system actor.
+/// Name of the system actor that advances rollouts.
 const ACTOR: &str = "rollout-pilot";
 
-/// The result of one round.
+/// The result of one round over the rollouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoundResult {
     /// Number of rollouts that advanced.
@@ -35,21 +35,20 @@ pub struct RoundResult {
     pub held: u64,
 }
 
-/// Number of consecutive failed rounds after which the controller stops, so that its restart opens new database
-/// connections.
+/// Number of consecutive failed rounds after which the controller stops. Its restart opens new database connections.
 const MAX_FAILED_ROUNDS: u32 = 5;
 
-/// Reason why the controller stopped.
+/// Reason why the controller process stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
     /// A shutdown was requested.
     Shutdown,
-    /// Several consecutive rounds failed.
+    /// Several consecutive rounds failed, so the database counts as lost.
     DatabaseLost,
 }
 
-/// Runs the controller until a shutdown or repeated failures; a round in progress completes. Several controllers may
-/// run concurrently, because each step is committed only once.
+/// Runs the controller until a shutdown or repeated failures. A round in progress is completed first. Several
+/// controllers may run concurrently, because each step is committed only once.
 pub async fn run_rollout_controller(
     rollouts: &Rollouts,
     mut shutdown: Pin<&mut impl Future<Output = ()>>,
@@ -90,10 +89,10 @@ pub async fn run_rollout_controller(
 }
 
 impl Rollouts {
-    /// Processes once every rollout whose lane has soaked.
+    /// Processes once every rollout whose soak has ended.
     ///
     /// # Errors
-    /// When the list of rollouts cannot be read. A failed rollout does not affect the others.
+    /// When the list of rollouts cannot be read. The failure of one rollout does not affect the others.
     pub async fn control_rollouts(&self) -> Result<RoundResult, Failure> {
         self.control_round(&AtomicBool::new(false)).await
     }
@@ -143,7 +142,7 @@ impl Rollouts {
         Ok(StepResult::Skipped)
     }
 
-    /// Attempts one step; returns `None` if the release changed concurrently.
+    /// Attempts one step of a rollout; returns `None` if the release changed concurrently.
     async fn try_step(
         &self,
         scope: TenantScope,
@@ -190,7 +189,7 @@ impl Rollouts {
     }
 }
 
-/// Result of the step of one rollout.
+/// Result of one attempt to advance a rollout.
 enum StepResult {
     Advanced,
     Held,

@@ -30,8 +30,7 @@ use moka::sync::Cache;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Ports without a database connection, settings, caches, and the active runs of the process. Clones share all of
-/// them.
+/// Ports without a database connection, settings, caches, and the active runs of the process. Clones share all of it.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     pub(crate) artifact_store: Arc<dyn ArtifactStore>,
@@ -45,23 +44,23 @@ pub(crate) struct SharedState {
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
     pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
     pub(crate) witnesses: Vec<Arc<dyn Witness>>,
-    /// Verified full tiles of transparency logs. A full tile never changes.
+    /// Cache of verified full tiles of transparency logs; a full tile never changes.
     pub(crate) log_tiles: TileCache,
     pub(crate) context: CommitContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
-    /// Callers by their claims. The accept statement verifies the access revision of a cached caller.
+    /// Cache of callers by their claims. The accept statement verifies the access revision of a cached caller.
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
-    /// The namespace of each workspace, which never changes.
+    /// Cache of the namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
-    /// Summaries of version content for the activation checks. A version never changes.
+    /// Cache of content summaries for the activation checks; a version never changes.
     pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<EvaluatedContent>>,
-    /// Artifact mismatches that this process recorded recently.
+    /// Artifacts whose mismatch this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
     pub(crate) pins: PinCache,
     /// Renewals of browser sessions that are in progress.
     pub(crate) session_renewals: Arc<SessionRenewals>,
-    /// Clients that currently exceed the rate limit.
+    /// Cached refusals of clients that currently exceed the rate limit.
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
@@ -118,7 +117,7 @@ impl SharedState {
     }
 }
 
-/// Operations on which most other operations depend.
+/// Operations on which most other operations depend, created once for each [`crate::Services`].
 pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,

@@ -1,4 +1,4 @@
-//! Failures of the stores and keys with which a log is read and signed.
+//! Failures of the stores and keys that reading and signing a log require.
 
 use fairway_domain::{
     asset::artifact_store::ArtifactError,

@@ -1,5 +1,5 @@
-//! Audit of whole logs by an operator, with or without a running server. It compares every entry with the newest
-//! checkpoint that was stored outside the database.
+//! Audit of whole logs by an operator, with or without a running server. The audit compares every entry with the newest
+//! checkpoint that is stored outside the database.
 
 use super::LogAccessError;
 use crate::{Stores, services::SharedState};
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Maximum number of entries that one query reads: four tiles.
+/// Maximum number of entries that one query reads, which is four tiles.
 const MAX_ENTRIES: u32 = 1_024;
 /// Maximum number of tenants that one query reads.
 const MAX_TENANTS: u32 = 500;
@@ -24,9 +24,9 @@ const MAX_TENANTS: u32 = 500;
 pub enum AuditFinding {
     /// An entry or the tree has a defect.
     Entry(LogDefect),
-    /// The text is not a checkpoint, or is a checkpoint of another log.
+    /// The given text is not a checkpoint, or is a checkpoint of another log.
     ForeignCheckpoint,
-    /// The checkpoint has no signature by a given or current key of the log.
+    /// The checkpoint has no signature by a current key of the log or by a given one.
     UnsignedCheckpoint,
 }
 
@@ -35,9 +35,9 @@ pub enum AuditFinding {
 pub struct AuditedLog {
     /// The number of entries that the log has according to the database.
     pub size: u64,
-    /// The number of entries that the checkpoint covers; `None` without a checkpoint.
+    /// The number of entries that the checkpoint covers; `None` if there is no checkpoint.
     pub covered: Option<u64>,
-    /// The first defect; `None` if the log has none.
+    /// The first defect that the audit found; `None` if it found none.
     pub finding: Option<AuditFinding>,
 }
 
@@ -50,7 +50,7 @@ pub struct AuditEvidence {
     pub keys: Vec<VerifierKey>,
 }
 
-/// Audits whole logs.
+/// Audits whole logs against checkpoints outside the database.
 pub struct LogAuditor {
     tree_store: Arc<dyn TreeStore>,
     artifact_store: Arc<dyn ArtifactStore>,
@@ -88,7 +88,7 @@ impl LogAuditor {
     /// Audits the log of a tenant.
     ///
     /// # Errors
-    /// When a store fails. A partially read log is never reported as free of defects.
+    /// When a store fails. A log that was read only in part is never reported as free of defects.
     pub async fn audit(&self, tenant: TenantId, evidence: &AuditEvidence) -> Result<AuditedLog, LogAccessError> {
         let scope = TenantScope::for_background_task(tenant);
         // The checkpoint is read before the log. Otherwise a concurrently archived checkpoint could cover more
@@ -114,7 +114,7 @@ impl LogAuditor {
         Ok(AuditedLog { size, covered, finding })
     }
 
-    /// Audits all entries up to `size`, and the full tiles over these entries.
+    /// Audits the first `size` entries, and the full tiles over these entries.
     async fn check_entries(
         &self,
         scope: TenantScope,
@@ -153,8 +153,8 @@ impl LogAuditor {
     }
 
     async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, LogAccessError> {
-        // The published checkpoint is only the start of the search. If it claims too large a size, the whole archive
-        // is searched.
+        // The published checkpoint in the database is only the start of the search. If its size is too large, the whole
+        // archive is searched.
         let published = self.tree_store.find_log(scope).await?.and_then(|log| log.tree.parse_checkpoint());
         let published_size = published.map_or(0, |checkpoint| checkpoint.size);
         match self.archive.newest_from(scope.tenant(), published_size).await? {

@@ -1,14 +1,13 @@
-//! The tree builder: a background task that appends sequenced facts to the tree of each log, and publishes
-//! checkpoints.
+//! The tree builder: a background task that appends sequenced facts to the tree of each log, and publishes checkpoints.
 //!
-//! A step writes in this order: full tiles, the checkpoint in the archive, the tree in the database. The order of
-//! facts in a log is fixed, so the result of a step depends only on the log. If a builder is killed between two
-//! writes, the next builder repeats the same writes. Concurrent builders write equal bytes, or prefixes of each
-//! other's trees. A step holds no lock and blocks no other task. A commit is refused if the stored tree has another
-//! size than expected.
+//! A step writes in this order: full tiles, the checkpoint in the archive, the tree in the database. The order of facts
+//! in a log is fixed, so the result of a step depends only on the log. If a builder is killed between two writes, the
+//! next builder repeats the same writes. Concurrent builders write equal bytes, or prefixes of each other's trees. A
+//! step holds no lock and blocks no other task. The commit of a step is refused if the stored tree has another size
+//! than expected.
 //!
-//! A builder executes steps of several logs concurrently, and steps of the same log one after the other. A step that
-//! waits for a store occupies one of [`MAX_STEPS`] slots, while other logs continue.
+//! A builder executes steps of several logs concurrently, and steps of the same log one after another. A step that
+//! waits for a store occupies one of [`MAX_STEPS`] slots, while steps of other logs continue.
 
 mod log_step;
 
@@ -24,14 +23,14 @@ use tokio::{
 
 /// Maximum number of logs that one query lists.
 const MAX_LOGS: u32 = 50;
-/// Maximum number of concurrent steps. A step waits for the archive most of the time. Its statements use the
-/// connections of the background tasks, so more steps would delay the sequencer.
+/// Maximum number of concurrent steps. Steps mostly wait for the archive. More steps would delay the sequencer, because
+/// their statements use the same connections of background tasks.
 pub(super) const MAX_STEPS: usize = 8;
-/// Interval between passes. If fewer than [`MAX_STEPS`] logs are slow, a checkpoint lags its log by at most this
+/// Interval between passes. While fewer than [`MAX_STEPS`] logs are slow, a checkpoint lags its log by at most this
 /// interval and the duration of one step.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
-/// Delay between passes while a log has more facts than one step appends, so that a long backlog does not displace
-/// requests.
+/// Delay between passes while a log has more facts than one step appends. The delay leaves capacity for requests during
+/// a long backlog.
 const BACKLOG_DELAY: Duration = Duration::from_millis(25);
 
 /// Builds the trees of all logs. Several processes may each run a builder.
@@ -39,9 +38,9 @@ pub struct TreeBuilder {
     stepper: Arc<LogStepper>,
     /// The active steps; dropping the set aborts them.
     steps: JoinSet<Progress>,
-    /// The tenants of the active steps, by task.
+    /// The tenant of each active step, by task.
     in_progress: HashMap<Id, TenantId>,
-    /// The tenant after which the next pass begins.
+    /// The tenant after which the next pass starts.
     start_after: Option<TenantId>,
 }
 
@@ -88,10 +87,10 @@ impl TreeBuilder {
     }
 
     /// Starts a step for each log whose tree lags, except logs whose previous step is still active. Returns the
-    /// progress of the steps that ended meanwhile. A failed step does not stop the others.
+    /// progress of steps that ended meanwhile. A failed step does not stop the others.
     ///
-    /// Each pass begins [`MAX_STEPS`] logs after the start of the previous pass. Otherwise the same logs would always
-    /// be last, and might never receive a part of the witnesses' time budget.
+    /// Each pass starts [`MAX_STEPS`] logs after the start of the previous pass. If every pass started at the same log,
+    /// the last logs might never receive a part of the witnesses' time budget.
     ///
     /// # Errors
     /// When the list of logs or the public keys cannot be read. Active steps continue.
@@ -113,7 +112,8 @@ impl TreeBuilder {
                 None if is_second_part => return Ok(progress),
                 None => (last_tenant, is_second_part) = (None, true),
             }
-            // The list is filtered before any step ends, because it may not contain the result of such a step yet.
+            // The active steps are removed from the list before any of them ends. Later, the list could contain a log
+            // whose step has ended since the list was read.
             logs.retain(|log| !self.in_progress.values().any(|tenant| *tenant == log.tenant));
             for log in logs {
                 if self.steps.len() >= MAX_STEPS {
@@ -130,7 +130,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Waits until the next pass is due. Active steps do not delay the next pass.
+    /// Waits until the next pass is due. Steps that are still active do not delay it.
     async fn wait_for_next_pass(&mut self, progress: Progress) {
         let mut due_at = Instant::now() + progress.delay();
         while let Ok(joined) = timeout_at(due_at, self.join_step()).await {

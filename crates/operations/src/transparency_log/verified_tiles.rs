@@ -1,5 +1,5 @@
-//! Tiles of transparency logs. Incomplete tiles are part of the tree's edge in the database; full tiles are in the
-//! artifact store.
+//! Tiles of transparency logs. The database contains incomplete tiles as a part of the tree's edge; the artifact store
+//! contains full tiles.
 
 use crate::{
     Failure,
@@ -21,8 +21,8 @@ pub(crate) fn new_tile_cache() -> TileCache {
     weighted_cache(CACHE_BYTE_LIMITS.log_tiles, |_, _: &Arc<FullTile>| FullTile::BYTES).build()
 }
 
-/// Reads tiles and verifies them. The root of a tile from the artifact store must equal its hash in the parent tile.
-/// Parent tiles are verified in the same way, up to the edge in the database.
+/// Reads tiles and verifies them. The root of a tile from the artifact store must equal the tile's hash in its parent
+/// tile. Parent tiles are verified in the same way, up to the edge in the database.
 #[derive(Clone)]
 pub(super) struct VerifiedTileLoader {
     artifact_store: Arc<dyn ArtifactStore>,
@@ -34,7 +34,7 @@ impl VerifiedTileLoader {
         Self { artifact_store, cache }
     }
 
-    /// Returns the hashes of a planned proof.
+    /// Returns the hashes that a proof plan requires.
     pub(super) async fn proof_hashes(
         &self,
         scope: TenantScope,
@@ -52,7 +52,7 @@ impl VerifiedTileLoader {
         hashes.ok_or(Failure::Inconsistent("a tile is shorter than the tree"))
     }
 
-    /// Returns the bytes of the first hashes of a tile that the tree must contain.
+    /// Returns the bytes of the first hashes of a tile. The caller has checked that the tree contains them.
     pub(super) async fn first_hashes(
         &self,
         scope: TenantScope,
@@ -78,7 +78,8 @@ impl VerifiedTileLoader {
         if let Some(tile) = self.cache.get(&(tenant, coordinate)) {
             return Ok(tile);
         }
-        // The tiles to read, from the requested one upwards to the first whose parent hash is verified.
+        // The tiles to read: the requested tile and its parents, up to the first tile whose hash in its parent is
+        // already verified.
         let mut unread = vec![coordinate];
         let mut current = coordinate;
         let mut root = loop {

@@ -1,4 +1,4 @@
-//! Requests of cosignatures of new checkpoints from witnesses.
+//! Requests to witnesses to cosign new checkpoints.
 
 use super::{tree_builder::MAX_STEPS, verified_tiles::VerifiedTileLoader};
 use fairway_domain::{
@@ -17,26 +17,26 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// Maximum time for the cosignature of one witness, including a second request. A checkpoint may lag its log by at
-/// most five seconds, and the interval between passes is two seconds.
+/// Maximum time for the cosignature of one witness, including a second request. A checkpoint may lag its log by at most
+/// five seconds, of which the interval between passes takes two.
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time budget for all cosignatures of a pass, summed over its steps: two seconds for each concurrent step. Logs that
-/// exceed the budget are cosigned in a later pass. The delay of a pass by witnesses is therefore bounded, regardless
-/// of the number of logs.
+/// Time budget for all cosignatures of a pass, summed over its steps: two seconds for each concurrent step. A log that
+/// finds the budget used up is cosigned in a later pass. Witnesses can therefore delay a pass only by a bounded time,
+/// regardless of the number of logs.
 const PASS_BUDGET: Duration = Duration::from_secs(2 * MAX_STEPS as u64);
-/// Time for which no further request is sent to a failed witness. It applies to all logs if the witness is
-/// unavailable, else to the log that it did not cosign.
+/// Time for which a failed witness receives no further request. If the witness is unavailable, this applies to all
+/// logs; otherwise only to the log that it did not cosign.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// The witnesses of all logs.
+/// The witnesses that cosign the checkpoints of all logs.
 pub(super) struct Witnesses {
     known_witnesses: Vec<KnownWitness>,
     tile_loader: VerifiedTileLoader,
-    /// Remaining time budget of the current pass.
+    /// Remaining part of [`PASS_BUDGET`] in the current pass.
     remaining_budget: Mutex<Duration>,
 }
 
-/// A witness with the state that this process remembers about it. Steps in several logs share the state.
+/// A witness, with the state that this process remembers about it. Steps of several logs share this state.
 struct KnownWitness {
     witness: Arc<dyn Witness>,
     memory: Mutex<WitnessMemory>,
@@ -45,15 +45,15 @@ struct KnownWitness {
 /// State of a witness that this process remembers.
 #[derive(Default)]
 struct WitnessMemory {
-    /// Size of the tree that the witness cosigned last, by log.
+    /// For each log, the size of the tree that the witness cosigned last.
     sizes: HashMap<TenantId, u64>,
-    /// Time before which no request is sent, after the witness was unavailable.
+    /// Time before which the witness receives no request, because it was unavailable.
     waits_until: Option<Instant>,
-    /// Time before which no request is sent about a log that the witness did not cosign.
+    /// For each log that the witness did not cosign, the time before which no further request is sent.
     logs_wait_until: HashMap<TenantId, Instant>,
 }
 
-/// A signed checkpoint with the tree that it covers.
+/// A signed checkpoint, with the edge of the tree that it covers.
 struct SignedTree<'t> {
     scope: TenantScope,
     edge: &'t TreeEdge,
@@ -83,7 +83,7 @@ impl Witnesses {
         Self { known_witnesses: known_witnesses.collect(), tile_loader, remaining_budget: Mutex::new(PASS_BUDGET) }
     }
 
-    /// Begins a pass over the logs with the full time budget.
+    /// Begins a pass over the logs; it has the full time budget.
     pub(super) fn begin_pass(&self) {
         *self.remaining_budget() = PASS_BUDGET;
     }
@@ -92,13 +92,13 @@ impl Witnesses {
         self.remaining_budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the identifiers of all witnesses, which is the fingerprint of a checkpoint that all of them cosigned.
+    /// Returns the identifiers of all witnesses as text. A checkpoint that all of them cosigned has this fingerprint.
     pub(super) fn fingerprint(&self) -> String {
         self.known_witnesses.iter().map(|known| known.witness.key().id_hex()).collect()
     }
 
     /// Returns the note with the cosignatures of all witnesses that respond, and the fingerprint of these witnesses.
-    /// The failure of a witness is logged and ignored, because no outside party may stop the log.
+    /// The failure of a witness is logged and ignored, because no external party may stop the log.
     pub(super) async fn cosign(
         &self,
         scope: TenantScope,
@@ -160,8 +160,8 @@ impl KnownWitness {
                 error = source,
                 "a witness cosigned another history of the audit log; continuing without its cosignature"
             ),
-            // Either another server has published a later checkpoint, or the log was truncated. The comparison with
-            // the archive detects a truncated log.
+            // Another server published a later checkpoint, or the log was truncated. The comparison with the archive
+            // detects a truncation.
             CosignError::LargerTree(_) => tracing::warn!(
                 tenant_id = %tenant,
                 witness,
@@ -190,8 +190,8 @@ impl KnownWitness {
         None
     }
 
-    /// Requests a cosignature from the tree size that the witness last cosigned. If the witness returns another size,
-    /// the request is repeated with that size.
+    /// Requests a cosignature that extends the tree size that the witness last cosigned. If the witness returns another
+    /// size, one more request uses that size.
     async fn request_cosignature(
         &self,
         tile_loader: &VerifiedTileLoader,
@@ -212,12 +212,12 @@ impl KnownWitness {
                 WitnessResponse::SizeMismatch(size) => old_size = size,
             }
         }
-        // The witness refused the size that it had returned itself.
+        // The witness refused the size that it had named before.
         Err(CosignError::Unsigned)
     }
 
     /// Returns the line of the response that is a cosignature by the witness's key. Other lines are ignored, so that
-    /// they do not enter the note.
+    /// the note contains only verified signatures.
     fn valid_cosignature(
         &self,
         note: &SignedNote,

@@ -1,4 +1,4 @@
-//! Generation of bundle plans. The generator's answer is untrusted content and is checked like submitted content.
+//! Generation of bundle plans. The answer of the generator is untrusted, so it is checked like submitted content.
 
 use super::{
     UseCases, connection_access,
@@ -32,30 +32,30 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// Maximum number of model policies and of connections that the message to the generator lists.
+/// Maximum number of model policies, and maximum number of connections, that the message to the generator lists.
 const MAX_LISTED: u32 = 50;
 /// Maximum number of model policies whose approval is checked.
 const MAX_MODEL_POLICIES: u32 = 10;
 /// Maximum length of a question of the generator, in characters.
 const MAX_QUESTION: usize = 1_000;
 
-/// A generated plan, from which nothing has been created.
+/// A generated plan; nothing is created from it.
 #[derive(Clone, Debug)]
 pub struct GeneratedPlan {
-    /// The plan.
+    /// The plan, after the checks of submitted plans.
     pub plan: BundlePlan,
-    /// Warnings for the author.
+    /// Assumptions and omissions of the plan, for its author.
     pub warnings: Vec<PlanWarning>,
-    /// The gaps of the plan's references.
+    /// How each reference of the plan can be resolved.
     pub gaps: Gaps,
 }
 
-/// The outcome of a generation.
+/// The outcome of a request to generate a plan.
 #[derive(Clone, Debug)]
 pub enum GenerationOutcome {
-    /// The generator returned a plan.
+    /// The generator returned a valid plan.
     Plan(Box<GeneratedPlan>),
-    /// The description is too short, so the generator returned a question.
+    /// The generator returned a question, because the description is too short.
     Question {
         /// The text of the question.
         question: String,
@@ -64,34 +64,34 @@ pub enum GenerationOutcome {
     },
 }
 
-/// The outcome of a generation, with its run.
+/// The outcome of a generation, with the run that produced it.
 #[derive(Clone, Debug)]
 pub struct GenerationResult {
-    /// The outcome.
+    /// The plan, or a question.
     pub outcome: GenerationOutcome,
-    /// The run of the generator.
+    /// The run of the generator that produced the outcome.
     pub generation_id: ExecutionId,
-    /// Whether an earlier request with the same key started the run.
+    /// Whether an earlier request with the same idempotency key started this run.
     pub replayed: bool,
 }
 
-/// Input of the generator.
+/// Input from which the message to the generator is created.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GenerationInput<'i> {
-    /// The description of the use case.
+    /// The description of the use case by its author.
     pub(super) description: &'i str,
-    /// Requested changes, in the order of the conversation.
+    /// Changes that the author requested, in the order of the conversation.
     pub(super) notes: &'i [Note],
-    /// The plan to refine, if any.
+    /// The plan to refine; `None` for a new use case.
     pub(super) current: Option<&'i BundlePlan>,
 }
 
 impl UseCases {
-    /// Generates a bundle plan from a description. Only the generator's run is stored.
+    /// Generates a bundle plan from a description. Only the run of the generator is stored.
     ///
     /// # Errors
-    /// When the caller may not author use cases and create assets in the workspace, the generator is unavailable, its
-    /// policy denies the run, or the plan is invalid.
+    /// In these cases: the caller may not author use cases and create assets in the workspace; the generator is
+    /// unavailable; its policy denies the run; the plan is invalid.
     pub async fn generate_plan(
         &self,
         caller: &Caller,
@@ -118,7 +118,8 @@ impl UseCases {
         let access = connection_access(caller, position);
         let policies = self.approved_model_policies(caller, scope, position).await?;
         let connections = match access {
-            // The generator could reveal the names to the caller, so they are omitted.
+            // The generator could reveal the names of connections to a caller that may not read them, so they are
+            // omitted.
             ConnectionAccess::Hidden => Vec::new(),
             ConnectionAccess::Read | ConnectionAccess::Manage => {
                 let page = self.connection_store.list(scope, workspace, PageRequest::first(MAX_LISTED)).await?;
@@ -128,7 +129,8 @@ impl UseCases {
             }
         };
         let notes: Vec<String> = input.notes.iter().map(|note| note.as_str().to_owned()).collect();
-        // The generator could reveal the current plan, so it is omitted for a caller that may not read the bundle.
+        // The generator could reveal the current plan, so the message omits it for a caller that may not read the
+        // bundle.
         let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, position);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
         Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &connections))
@@ -159,8 +161,8 @@ impl UseCases {
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
-    /// Returns the slugs of the approved model policies that the caller and the workspace see, newest first, and that
-    /// of the built-in policy.
+    /// Returns the slugs of approved model policies: those that the caller and the workspace see, newest first, and
+    /// that of the built-in policy.
     async fn approved_model_policies(
         &self,
         caller: &Caller,
@@ -226,7 +228,7 @@ impl UseCases {
     }
 }
 
-/// Returns the refusal of a generated plan, with the members of the plan that are invalid.
+/// Returns the refusal of a generated plan, with the path and code of each invalid member.
 fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateRefusal {
     let mut problems = Vec::new();
     if let BundleRefusal::Invalid(bundle_problems) = refusal {

@@ -1,4 +1,4 @@
-//! Comparison of a use case with its predecessor, which it refines.
+//! Comparison of a use case with its predecessor, that is, the draft that it refines.
 
 use super::{UseCases, connection_access};
 use crate::{Failure, access::Operation};
@@ -14,9 +14,10 @@ use fairway_domain::{
 /// Result of the comparison of a use case with its predecessor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanComparison {
-    /// The predecessor; `None` if the use case refines none.
+    /// The draft that the use case refines, if any.
     pub predecessor_id: Option<UseCaseId>,
-    /// The differences between the plans; empty without a predecessor, and for a caller that may not see the bundle.
+    /// The differences between the two plans; empty without a predecessor, and for a caller that may not see the
+    /// bundle.
     pub changes: PlanChanges,
     /// Whether the differences are empty because the caller may not see the bundle.
     pub redacted: bool,

@@ -1,4 +1,4 @@
-//! Publication of a use case: its artifacts are stored first, and then one commit creates all rows.
+//! Publication of a use case: stores its artifacts first, and then creates all rows in one commit.
 
 use super::{UseCases, connection_access, model_policy_unavailable};
 use crate::{
@@ -25,13 +25,13 @@ use fairway_domain::{
 use futures_util::{future::try_join_all, try_join};
 
 impl UseCases {
-    /// Publishes a draft. The publication creates or reuses its assets, and creates a workload with a form and a
+    /// Publishes a draft. The publication creates or reuses its assets. It creates a workload with a form, and a
     /// release draft that binds the assets. For missing connections that the caller may not create, it creates access
     /// requests.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not publish it, it is not a draft, or its model policy is not
-    /// approved or has no account. Also when a connection is missing that the caller itself may create.
+    /// In these cases: the use case is not found; the caller may not publish it; it is not a draft; its model policy is
+    /// not approved or has no account. Also when a connection is missing that the caller itself may create.
     pub async fn publish_use_case(
         &self,
         caller: &Caller,
@@ -123,9 +123,9 @@ impl UseCases {
         }
     }
 
-    /// Returns the newest version of the model policy if its asset is active and visible, else a refusal. The primary
-    /// route must be approved and not withdrawn by a later version. An approved route must also have an account on
-    /// this server.
+    /// Returns the newest version of the model policy if its asset is active and visible; otherwise refuses. The
+    /// primary route must be approved, and no later version may withdraw it. At least one approved route must have an
+    /// account on this server.
     pub(super) async fn usable_model_policy(
         &self,
         caller: &Caller,
@@ -162,14 +162,14 @@ impl UseCases {
         })
     }
 
-    /// Returns the only active policy bundle of the workspace; `None` if the workspace has none or several.
+    /// Returns the active policy bundle of the workspace if it has exactly one.
     pub(super) async fn sole_policy_bundle(
         &self,
         scope: TenantScope,
         position: &ResourcePosition,
     ) -> Result<Option<Asset>, Failure> {
         let (workspace, namespace) = workspace_and_namespace(position)?;
-        // A limit of two rows suffices to detect several bundles.
+        // Two rows suffice to detect that the workspace has several bundles.
         let policy_bundles =
             self.asset_store.list_owned_active(scope, namespace, workspace, AssetKind::PolicyBundle, 2).await?;
         let mut policy_bundles = policy_bundles.into_iter();
@@ -193,8 +193,8 @@ impl UseCases {
     }
 }
 
-/// Returns the owner of the resources that a publication creates: the publishing person, or the platform team for
-/// services.
+/// Returns the owner of the resources that a publication creates: the person that publishes or, for a service, the
+/// platform team.
 fn owner_of(caller: &Caller) -> Result<OwnerRef, Failure> {
     let name = match caller.actor.kind() {
         ActorKind::User => caller.actor.to_string(),

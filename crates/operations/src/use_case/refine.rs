@@ -1,4 +1,5 @@
-//! Refinement: generates a new plan from the description and the notes, and replaces a draft in one commit.
+//! Refinement of a draft use case: generates a new plan from the description and the notes, and replaces the draft in
+//! one commit.
 
 use super::{
     UseCases,
@@ -17,30 +18,30 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Maximum time for which a repeated request waits for the generator's run of the first request.
+/// Maximum time for which a repeated request waits for the run that the first request started.
 const MAX_WAIT: Duration = Duration::from_secs(120);
-/// Poll interval for the end of that run.
+/// Interval at which it reads the state of this run.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request to refine a use case.
 #[derive(Clone, Debug)]
 pub struct RefineRequest {
-    /// The description, which must equal that of the draft.
+    /// The description, which must equal that of the draft to refine.
     pub description: String,
-    /// Requested changes, in the order of the conversation.
+    /// Changes that the author requests, in the order of the conversation.
     pub notes: Vec<Note>,
     /// The idempotency key of the refinement, with the digest of the request.
     pub key: RefinementKey,
 }
 
-/// The outcome of a refinement.
+/// The outcome of a request to refine a draft.
 #[derive(Clone, Debug)]
 pub enum RefinementOutcome {
-    /// The refinement created a successor of the draft.
+    /// The refinement created a successor, and archived the draft.
     Successor {
-        /// The new draft.
+        /// The successor, which is a draft.
         use_case: Box<UseCase>,
-        /// Whether an earlier request with the same key created the draft.
+        /// Whether an earlier request with the same key created the successor.
         is_replay: bool,
     },
     /// The generator has a question. Nothing was created or archived, and the key can be used again.
@@ -56,8 +57,8 @@ impl UseCases {
     /// Refines a draft. One commit creates the successor, archives the predecessor and stores the key.
     ///
     /// # Errors
-    /// When the use case is not found, the caller may not author it, its revision differs from the expected one, it
-    /// is not a draft, or the description is not the original one. Also when the key was used for another request,
+    /// In these cases: the use case is not found; the caller may not author it; its revision differs from the expected
+    /// one; it is not a draft; the description is not the original one. Also when the key was used for another request,
     /// the generator is unavailable, or its plan is invalid or has redacted references.
     pub async fn refine_use_case(
         &self,
@@ -102,7 +103,8 @@ impl UseCases {
             expected.check(use_case.revision)?;
             let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
             let change = match change {
-                // A concurrent request with the same key may have refined the draft.
+                // The use case is no longer a draft. A concurrent request with the same key may have refined it; its
+                // successor is then the response.
                 Err(refusal) => {
                     let earlier = self.earlier_refinement(scope, workspace, id, &request.key).await?;
                     return earlier.ok_or(refusal.into());
@@ -127,8 +129,8 @@ impl UseCases {
         Err(Failure::Contended)
     }
 
-    /// Returns the generator's answer. Requests with the same key wait for the run of the first request, and poll
-    /// only the state of that run.
+    /// Returns the generator's answer. If the first request with the same key has started a run, this request waits for
+    /// that run, and polls only its state.
     async fn await_generated(
         &self,
         caller: &Caller,
@@ -145,7 +147,7 @@ impl UseCases {
         }
     }
 
-    /// Returns the successor that an earlier request with the key created.
+    /// Returns the successor that an earlier request with this key created, if any.
     async fn earlier_refinement(
         &self,
         scope: TenantScope,
@@ -170,7 +172,7 @@ fn is_redacted(gaps: &Gaps) -> bool {
 }
 
 /// Returns the idempotency key of the generator's run. Concurrent requests with the same key and body share one run.
-/// Another body results in another run, because a question does not use up the key.
+/// Another body starts another run, because a question leaves the key unused.
 fn generation_key(caller: &Caller, id: UseCaseId, key: &RefinementKey) -> RequestKey {
     let digest: String = key.body_digest.iter().map(|byte| format!("{byte:02x}")).collect();
     RequestKey {

@@ -1,4 +1,4 @@
-//! Warnings about generated plans.
+//! Warnings about generated plans: their assumptions and omissions, and inputs that the reused policy bundle needs.
 
 use super::{UseCases, generate::GenerationInput};
 use crate::Failure;
@@ -25,15 +25,15 @@ const MAX_NAME_CHARS: usize = 100;
 /// A warning about a generated plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanWarning {
-    /// The stable code.
+    /// Stable code of the warning.
     pub code: &'static str,
-    /// The human-readable message.
+    /// Human-readable text of the warning.
     pub message: String,
 }
 
 impl UseCases {
-    /// Returns warnings about rules of the reused policy bundle that read inputs that the plan lacks. The policy
-    /// denies the plan's runs because of such a rule.
+    /// Returns a warning for each rule of the reused policy bundle that reads an input that the plan lacks. Because of
+    /// such a rule, the policy denies the runs of the use case.
     pub(super) async fn policy_input_warnings(
         &self,
         scope: TenantScope,
@@ -64,12 +64,12 @@ impl UseCases {
     }
 }
 
-/// Returns the names in backticks that are neither an input nor a connection of the plan.
+/// Returns the names that the texts put in backticks, but that are neither an input nor a connection of the plan.
 fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
     let texts = std::iter::once(input.description).chain(input.notes.iter().map(|note| note.as_str()));
     let mut names: Vec<String> = Vec::new();
     for name in texts.flat_map(|text| text.split('`').skip(1).step_by(2)).map(str::trim) {
-        // The built-in provider renames some inputs, so all possible names are compared.
+        // The local provider may rename an input, so each possible name is compared.
         let field = name.trim_start_matches('_').to_ascii_lowercase();
         let possible_names = [format!("input_{field}"), format!("{field}_text"), field];
         let is_used = plan.inputs().iter().any(|input| possible_names.contains(&input.name))
@@ -82,12 +82,12 @@ fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
     names
 }
 
-/// Whether a step of the flow reads the prompt template.
+/// Whether a step of the plan's flow reads the prompt template.
 fn reads_prompt(plan: &BundlePlan) -> bool {
     Flow::from_content(&plan.flow_content()).is_ok_and(|flow| flow.release_roles().contains(&AssetKind::PromptTemplate))
 }
 
-/// Whether an agent of the flow may call tools.
+/// Whether an agent in the plan's flow may call tools.
 fn uses_tools(plan: &BundlePlan) -> bool {
     let flow = Flow::from_content(&plan.flow_content());
     let names_tools = |choice: &ToolChoice| match choice {

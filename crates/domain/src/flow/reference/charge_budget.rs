@@ -1,4 +1,4 @@
-//! Charges the budget for the value of a template, without creating the value.
+//! Charges the budget for the resolved value of a template without creating this value.
 
 use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
 use crate::flow::value_budget::{ValueBudget, ValueLimitExceeded};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt::{self, Write as _};
 
 impl Template {
-    /// Charges the budget by the same amount as [`Self::resolve`], without copying values.
+    /// Charges the budget with the same amount as [`Self::resolve`], without copying values.
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].
@@ -65,7 +65,7 @@ impl TextTemplate {
     }
 }
 
-/// A writer that charges the budget and discards the text.
+/// A writer that charges the budget for a text and discards the text.
 struct BudgetCounter<'a>(&'a mut ValueBudget);
 
 impl fmt::Write for BudgetCounter<'_> {

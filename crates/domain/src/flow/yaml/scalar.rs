@@ -1,5 +1,5 @@
-//! Resolves plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). `no`, `on` and `1_000` are
-//! strings and `017` is seventeen, unlike in older YAML versions.
+//! Resolves plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). Unlike in older YAML versions,
+//! `no`, `on` and `1_000` are strings, and `017` is seventeen.
 
 // A flow becomes canonical JSON, which represents integers exactly only up to `LARGEST_EXACT_INTEGER`.
 use crate::number::LARGEST_EXACT_INTEGER;
@@ -9,10 +9,10 @@ use serde_json::{Number, Value};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OutOfRange;
 
-/// Resolves a plain scalar.
+/// Resolves a plain scalar to a JSON value.
 ///
 /// # Errors
-/// If JSON cannot represent the number exactly.
+/// When JSON cannot represent the number exactly.
 pub(super) fn resolve(text: &str) -> Result<Value, OutOfRange> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Ok(Value::Null),
@@ -44,7 +44,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Result<Value, Out
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return None;
     }
-    // A text of valid digits fails to parse only if the number overflows.
+    // All digits are valid, so parsing fails only if the number overflows.
     let value = u64::from_str_radix(digits, radix).ok().filter(|value| *value <= LARGEST_EXACT_INTEGER);
     Some(value.and_then(|value| i64::try_from(value).ok()).ok_or(OutOfRange).map(|value| {
         let signed = if negative { -value } else { value };
@@ -64,7 +64,7 @@ fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     if !is_well_formed || exponent.is_some_and(|exponent| exponent.is_empty() || !digits(exponent)) {
         return None;
     }
-    // A number of this form always parses. If it overflows, the result is infinite, which `from_f64` refuses.
+    // A text of this form always parses. If the number overflows, it is infinite, and `from_f64` refuses it.
     let value = text.parse::<f64>().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
     let bound = LARGEST_EXACT_INTEGER as f64;
@@ -110,7 +110,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(resolve(text), Ok(expected), "{text:?}");
         }
-        // Scalars that older YAML versions or other languages would not interpret as strings.
+        // Scalars that are strings here, although older YAML versions or other languages interpret them differently.
         for text in ["no", "No", "on", "off", "yes", "y", "1_000", "1:30", "2026-11-21", "<<", "=", "0.1.0", "１２"] {
             assert_eq!(resolve(text), Ok(json!(text)), "{text:?}");
         }

@@ -116,7 +116,8 @@ fn limits_alias_expansion() {
     let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(", "));
     assert_eq!(read(&long).unwrap_err().code, "yaml_expansion");
     let wide = read(&format!("a: 1\nb: [{}]", "0,".repeat(MAX_INDICATORS))).unwrap_err();
-    // Two colons and a bracket precede the commas and also count as indicators.
+    // Line 2 exceeds the limit at column 80000: two colons and an opening bracket precede the commas, and they also
+    // count as indicators.
     assert_eq!((wide.code, wide.line, wide.column), ("yaml_expansion", Some(2), Some(80_000)));
     assert_eq!(read("a: &a {x: 1}\nb: *a\n").unwrap(), json!({"a": {"x": 1}, "b": {"x": 1}}));
 }
@@ -128,7 +129,7 @@ fn references_do_not_count_as_indicators() {
         format!("{{{}}}", inputs.join(","))
     };
     let list = |items: usize, item: &str| format!("[{}]", vec![item; items].join(","));
-    // Twelve thousand references, whose braces alone would exceed the maximum number of indicators.
+    // The braces of twelve thousand references alone would exceed the maximum number of indicators if they counted.
     assert!(read(&list(200, &inputs(60, "{{trigger.q}}"))).is_ok());
     assert!(read(&list(200, &inputs(45, "{{ steps.a.output}}"))).is_ok());
     for value in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
@@ -148,10 +149,10 @@ fn limits_length_and_depth() {
     assert!(read(&nested(MAX_DEPTH)).is_ok());
     for text in [nested(MAX_DEPTH + 1), nested(5_000), "[".repeat(20_000), "- ".repeat(20_000), "? ".repeat(20_000)] {
         let code = read(&text).unwrap_err().code;
-        // The parser has its own limit of nesting, which applies first to a text without closing brackets.
+        // The parser's own limit of nesting applies first to a text without closing brackets.
         assert!(["yaml_too_deep", "yaml_key_no_text", "yaml_syntax"].contains(&code), "{code}");
     }
-    // Each anchor nests the previous anchor, so that the text is flat and the document is deep.
+    // Each anchor nests the previous anchor. The text is flat, but the document is deep.
     let mut chain = "a0: &a0 [x]\n".to_owned();
     for level in 1..2_000 {
         chain.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));

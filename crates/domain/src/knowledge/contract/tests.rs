@@ -18,7 +18,7 @@ fn actors(names: &[&str]) -> Vec<ActorRef> {
     names.iter().map(|name| ActorRef::parse(name).unwrap()).collect()
 }
 
-/// Decides a request with the given contract.
+/// Decides on a request by a contract that is in force.
 fn decide(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
     let principals = actors(names);
     let request =
@@ -130,8 +130,8 @@ fn revoked_or_unknown_contracts_deny() {
         let decision = contract.decide(&request, state);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
     }
-    // A version that revokes its own contract denies access, whatever the recorded state and the time of the
-    // revocation.
+    // Content that marks its own contract as revoked denies access, whatever the recorded state and the time of the
+    // revocation are.
     for revoked_at in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
         let mut revoked_contract = valid_contract();
         revoked_contract["revoked"] = json!(true);
@@ -141,7 +141,7 @@ fn revoked_or_unknown_contracts_deny() {
     }
 }
 
-/// Invalid values for the fields of a contract.
+/// Values that at least one field of a contract refuses.
 fn invalid_values() -> Vec<Value> {
     let texts = ["", " ", "allow", "Deny", "deny ", "*", "true", "user:*", "null", "2020-01-01T00:00:00Z", "now", "д"];
     let mut values = vec![json!(null), json!(true), json!(0), json!(-1.5), json!({}), json!({ "deny": true })];
@@ -158,7 +158,7 @@ fn invalid_values() -> Vec<Value> {
     values
 }
 
-/// Whether the schema accepts the value for the field, so that the value does not make the contract invalid.
+/// Whether the schema accepts the value for this field. The value then leaves the contract valid.
 fn is_valid(field: &str, value: &Value) -> bool {
     match field {
         "contract_id" if *value == "2020-01-01T00:00:00Z" => true,
@@ -170,7 +170,8 @@ fn is_valid(field: &str, value: &Value) -> bool {
     }
 }
 
-/// R16 (docs/security.md): hundreds of contracts with one invalid part each deny every access.
+/// Requirement R16 of docs/security.md: a contract with one invalid part denies every access. The test tries hundreds
+/// of such contracts.
 #[test]
 fn malformed_contracts_deny_every_mode() {
     let (mut contract_count, mut malformed) = (0, 0);
@@ -215,7 +216,7 @@ fn malformed_contracts_deny_every_mode() {
     assert!(malformed >= 3 * 200, "{malformed}");
 }
 
-/// Arbitrary JSON.
+/// Generates arbitrary JSON values.
 fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -230,7 +231,8 @@ fn arbitrary_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// A contract allows only the principals, workspaces and modes that it lists.
+    /// Replaces one field by an arbitrary value. The contract then allows only the principals, workspaces and modes
+    /// that it lists.
     #[test]
     fn allows_only_listed_principals_workspaces_and_modes(field in 0..FIELDS.len(), value in arbitrary_json(), name in "(user:ada|user:eve|group:support)") {
         let mut contract = valid_contract();

@@ -1,17 +1,17 @@
-//! Explains why the CEL parser refuses a source. The parser's messages contain parts of the source, so only their fixed
-//! parts are recognized.
+//! Explains why the CEL parser refuses a source. The messages of the parser contain parts of the source, so only their
+//! fixed parts are compared.
 
 use super::{MAX_TOKENS, is_end_token};
 use cel::parser::pratt_parser::{Lexer, Token, TokenKind};
 
-/// Each kind of bracket: the opening and closing tokens.
+/// Each kind of bracket, as the tokens that open and close it.
 const BRACKETS: [(TokenKind, TokenKind); 3] = [
     (TokenKind::TokLeftParen, TokenKind::TokRightParen),
     (TokenKind::TokLeftBracket, TokenKind::TokRightBracket),
     (TokenKind::TokLeftBrace, TokenKind::TokRightBrace),
 ];
 
-/// Messages of the parser, by their ends, and the explanations.
+/// The ends of messages of the parser, each with its explanation.
 const EXPLANATIONS: [(&str, &str); 8] = [
     ("unterminated string literal", "a text has no closing quote"),
     ("unexpected single '&', expected '&&'", "the operator is written `&&`"),
@@ -23,8 +23,8 @@ const EXPLANATIONS: [(&str, &str); 8] = [
     ("expecting expression", "an expression is expected here"),
 ];
 
-/// The explanation of a parser's error at a line and a column in bytes, both from 1; `None` if neither the message nor
-/// the source shows the cause.
+/// The explanation of a parser error; `None` if neither the message nor the source shows the cause. The position is a
+/// line and a column in bytes, both from 1.
 pub(super) fn explain(source: &str, (line, column): (usize, usize), message: &str) -> Option<String> {
     let tokens = tokens(source);
     let line_offset: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
@@ -32,7 +32,7 @@ pub(super) fn explain(source: &str, (line, column): (usize, usize), message: &st
     if tokens.iter().any(|token| token.kind == TokenKind::TokEqual && token.start == offset) {
         return Some("a comparison is written `==`".to_owned());
     }
-    // After a lexical error there are no tokens, so brackets would seem unclosed.
+    // The tokens end at a lexical error, so brackets before it would seem unclosed.
     let is_complete = tokens.last().is_some_and(|token| token.kind == TokenKind::TokEnd);
     let unbalanced = if is_complete { unbalanced_bracket(source, &tokens) } else { None };
     let find_explanation = || EXPLANATIONS.iter().find(|(end, _)| message.ends_with(*end));
@@ -53,7 +53,7 @@ fn tokens(source: &str) -> Vec<Token> {
     tokens
 }
 
-/// The bracket that is not closed, or that closes none.
+/// Describes the first bracket that is not closed, or that closes no other bracket.
 fn unbalanced_bracket(source: &str, tokens: &[Token]) -> Option<String> {
     let mut open: Vec<(&Token, TokenKind)> = Vec::new();
     for token in tokens {

@@ -1,4 +1,4 @@
-//! Refusals of conditions: their codes, and messages that name the unknown part and the existing alternatives.
+//! Refusals of conditions: their codes, and messages that contain the unknown name and the names that exist.
 
 use super::{GLOBAL_FUNCTIONS, MAX_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MEMBER_FUNCTIONS, position};
 use crate::policy::{
@@ -14,7 +14,7 @@ pub(in crate::policy) enum ConditionRefusal {
     Syntax {
         line: usize,
         column: usize,
-        /// The explanation of the error, if it is known.
+        /// The explanation of the syntax error, if its cause is known.
         explanation: Option<String>,
     },
     TooDeep,
@@ -22,7 +22,7 @@ pub(in crate::policy) enum ConditionRefusal {
     NestedMacros,
     TooCostly,
     UnknownVariable(UnknownName),
-    /// A record does not have the selected field. The list contains the fields that exist; it is empty for a value
+    /// A record does not have the selected field. The list contains the fields that it has; it is empty for a value
     /// without fields.
     UnknownField(UnknownName, &'static [&'static str]),
     UnknownFunction(UnknownName),
@@ -43,7 +43,7 @@ pub(in crate::policy) struct UnknownName {
 const MAX_SHOWN_NAME: usize = 64;
 
 impl UnknownName {
-    /// Finds the first occurrence of a name in a source.
+    /// Finds the first occurrence of an unknown name in a source.
     pub(super) fn find(source: &str, name: &str) -> Self {
         let (line, column) = position(source, name);
         Self { name: name.to_owned(), line, column }
@@ -51,8 +51,7 @@ impl UnknownName {
 }
 
 impl fmt::Display for UnknownName {
-    /// Writes the name without characters that identifiers cannot have, because messages are shown in terminals
-    /// and pages.
+    /// Writes the name without characters that identifiers cannot have. Terminals and pages show messages with it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_identifier_character = |character: &char| character.is_ascii_alphanumeric() || *character == '_';
         let printable_name: String = self.name.chars().filter(is_identifier_character).take(MAX_SHOWN_NAME).collect();

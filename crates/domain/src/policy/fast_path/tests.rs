@@ -77,8 +77,7 @@ fn defers_ambiguous_conditions_to_interpreter() {
     }
 }
 
-/// The benchmark relies on this pair of conditions: one is evaluated on the fast path, the other by the
-/// interpreter.
+/// The benchmark compares these two conditions: the fast path evaluates one of them, and the interpreter the other.
 #[test]
 fn late_deferral_is_evaluated_by_interpreter() {
     let inputs = inputs();

@@ -1,4 +1,4 @@
-//! Tests of the audit of a whole log, with logs that were changed in every way.
+//! Tests of the audit of a whole log, with logs that were manipulated in many ways.
 
 use crate::{
     audit::leaf_hash,
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// A log together with its published data: full tiles, the right edge, and a checkpoint.
+/// A log with its published data: full tiles, the right edge, and a checkpoint.
 #[derive(Clone)]
 struct Published {
     entries: Vec<StoredEntry>,
@@ -61,7 +61,7 @@ impl Published {
         self.audit(Some(&self.checkpoint))
     }
 
-    /// Renumbers the entries in their current order, as an attacker who knows the schema would.
+    /// Renumbers the entries in their current order, as an attacker with access to the database could.
     fn renumber(&mut self) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.index = index as u64;
@@ -81,7 +81,8 @@ fn defect_at(index: usize, cause: LogDefectCause) -> Option<LogDefect> {
     Some(LogDefect { first: index as u64, last: index as u64, cause })
 }
 
-/// Sizes of checkpoint and log that are close to the sizes of full tiles.
+/// Pairs of the size of a checkpoint and the size of its log. Many are near multiples of 256, the number of hashes in a
+/// full tile.
 const SIZES: [(usize, usize); 9] =
     [(1, 1), (5, 5), (255, 256), (256, 256), (256, 300), (300, 300), (300, 900), (700, 750), (1_024, 1_025)];
 
@@ -96,7 +97,7 @@ fn whole_log_has_no_defect() {
     assert_eq!(published(0, 10).defect(), None);
 }
 
-/// A changed entry is located exactly, even if the attacker also changes its hash or rebuilds the right edge.
+/// A changed entry is located exactly, even if the attacker also changes its recorded hash or rebuilds the right edge.
 #[test]
 fn every_single_change_is_named_by_its_index() {
     for (checkpoint_size, size) in SIZES {
@@ -135,8 +136,8 @@ fn every_single_change_is_named_by_its_index() {
     }
 }
 
-/// If the attacker also rebuilds the right edge, no copy of the last partial tile exists. The audit then reports a
-/// range.
+/// After the attacker rebuilds the right edge, nothing else contains the hashes of the last partial tile. The audit
+/// then reports a range.
 #[test]
 fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
     let unchanged = published(700, 700);
@@ -153,14 +154,14 @@ fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
     edited_twice.entries[600] = entry(600, "edited");
     edited_twice.rebuild_edge();
     assert_eq!(edited_twice.defect(), defect_at(300, LogDefectCause::Changed));
-    // Here later entries filled the tile, so the artifact store has an unchanged copy of it.
+    // Later entries filled the tile, so the artifact store has a copy that the attacker did not change.
     let mut longer_log = published(700, 800);
     longer_log.entries[600] = entry(600, "edited");
     longer_log.rebuild_edge();
     assert_eq!(longer_log.defect(), defect_at(600, LogDefectCause::Changed));
 }
 
-/// Without tiles and right edge, the checkpoint shows only that something changed.
+/// Without tiles and right edge, the checkpoint shows only that some entry changed.
 #[test]
 fn lost_tiles_leave_a_range() {
     let mut log = published(700, 700);
@@ -178,7 +179,7 @@ fn first_of_several_defects_is_named() {
     assert_eq!(log.defect(), defect_at(20, LogDefectCause::Changed));
     log.entries[3].body = None;
     assert_eq!(log.defect(), defect_at(3, LogDefectCause::Missing));
-    // A database that was restored from an old dump, to which other entries were appended.
+    // A database that was restored from an old dump and then received other entries.
     let mut restored = published(700, 700);
     restored.entries.truncate(400);
     restored.entries.extend((400..800).map(|index| entry(index, &format!("other entry {index}"))));
@@ -197,7 +198,7 @@ fn changed_tiles_and_later_entries_are_told_apart() {
     let mut edited_later = published(700, 750);
     edited_later.entries[720].leaf_hash = None;
     assert_eq!(edited_later.defect(), defect_at(720, LogDefectCause::Bytes));
-    // Neither the checkpoint nor a full tile covers this entry.
+    // The edited entry is covered by no checkpoint and by no full tile, so the audit cannot detect the edit.
     edited_later.entries[720] = entry(720, "edited");
     assert_eq!(edited_later.defect(), None);
 }

@@ -7,8 +7,7 @@ use crate::{
 };
 use uuid::Uuid;
 
-/// The key and the note of the reference implementation in Go, which are also the example of the C2SP
-/// specification.
+/// The key and the note of the reference implementation in Go. The C2SP specification has the same example.
 const PUBLISHED_KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
 const PUBLISHED_SEED: &str = "gQoUAtUUbI2E8kQzMPVAgOv5juF9nHT2JS/F1ccoMXM=";
 const PUBLISHED_TEXT: &str =
@@ -77,7 +76,7 @@ fn refuses_malformed_notes_and_keys() {
         (format!("Other+{rest}"), VerifierKeyRefusal::KeyId),
         (PUBLISHED_KEY.replace("c74f20a3", "c74f20a4"), VerifierKeyRefusal::KeyId),
         (PUBLISHED_KEY.replace("+ARpc", "+Ahpc"), VerifierKeyRefusal::Key),
-        // A key of small order would verify signatures that its owner never made.
+        // Keys of small order would verify signatures that their owners never made.
         (format!("{name}+00000000+{zeros}"), VerifierKeyRefusal::Key),
         (format!("+{rest}"), VerifierKeyRefusal::Key),
     ] {
@@ -136,12 +135,13 @@ fn signing_key_is_read_from_base64_and_never_shown() {
     assert_eq!(format!("{key:?}"), "[signing key]");
     assert!(NoteSigningKey::parse("AAAA").is_none());
     assert!(NoteSigningKey::parse("not base64").is_none());
-    // Ed25519 is deterministic, so the published key produces the published signature again.
+    // Ed25519 is deterministic, so the published private key reproduces the published signature.
     let note = SignedNote::new(PUBLISHED_TEXT.to_owned(), vec![sign(&key, "PeterNeumann", PUBLISHED_TEXT)]).unwrap();
     assert_eq!(note.to_string(), published_note());
 }
 
-/// The example in the specification of cosignatures. It shows the form of the lines; its keys are not published.
+/// The example in the specification of cosignatures. It shows only the form of the lines, because its keys are not
+/// published.
 const PUBLISHED_COSIGNED: &str = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n\
     \u{2014} example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n\
     \u{2014} witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==\n";
@@ -163,7 +163,7 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
     let signing_key = NoteSigningKey::from_seed(&[7; 32]);
     let witness = WitnessKey::new("witness.example/w", &signing_key.public_key()).unwrap();
     assert_eq!(WitnessKey::parse(&witness.to_string()), Ok(witness.clone()));
-    // The key of a log is not accepted as the key of a witness, even if both have the same bytes.
+    // The key of a log is refused as the key of a witness, even if both have the same bytes.
     let log_key = VerifierKey::new("witness.example/w", &signing_key.public_key()).unwrap();
     assert_ne!(log_key.id_hex(), witness.id_hex());
     assert_eq!(WitnessKey::parse(&log_key.to_string()), Err(VerifierKeyRefusal::Key));
@@ -189,7 +189,7 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
     assert_eq!(time_after_change(|signature_line| signature_line.signature.truncate(3)), None, "no time");
     assert_eq!(time_after_change(|signature_line| signature_line.name.push('x')), None, "another name");
     assert_eq!(time_after_change(|signature_line| signature_line.key_id[0] ^= 1), None, "another key");
-    // An invalid line makes the cosignature invalid even if another line of the witness is valid.
+    // One invalid line under the name of a witness invalidates its valid cosignature too.
     let mut invalid = signature_line(1_700_000_000);
     invalid.signature[20] ^= 1;
     assert_eq!(witness.cosigned_at(&note.clone().with_signatures([signature_line(1_700_000_000), invalid])), None);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sha2::Sha256;
 use std::collections::HashMap;
 
-/// A tree together with its full tiles, which the artifact store would contain.
+/// A tree with its full tiles, which the artifact store would contain.
 #[derive(Default)]
 struct Log {
     edge: TreeEdge,
@@ -36,7 +36,7 @@ impl Log {
     }
 }
 
-/// The root hash by the recursive definition of RFC 6962.
+/// The root hash by the recursive definition of RFC 6962, which is slow but simple.
 fn naive_root(leaves: &[TreeHash]) -> TreeHash {
     match leaves {
         [] => TreeHash::of_empty_tree(),
@@ -59,7 +59,7 @@ fn hash(hex: &str) -> TreeHash {
     TreeHash::from_hex(hex).unwrap()
 }
 
-/// The entries, roots and proofs of the test suite of Certificate Transparency.
+/// Compares with the entries, roots and proofs of the Certificate Transparency test suite.
 #[test]
 fn matches_published_vectors_of_certificate_transparency() {
     let entries: [&[u8]; 8] = [
@@ -115,8 +115,7 @@ fn matches_published_vectors_of_certificate_transparency() {
     );
 }
 
-/// The proofs of every leaf and every prefix of small trees verify with this code and with a third-party
-/// implementation.
+/// The proofs for every leaf and every prefix of small trees verify, both here and in a third-party implementation.
 #[test]
 fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
     let entries: Vec<Vec<u8>> = (0_u64..40).map(|number| number.to_be_bytes().to_vec()).collect();
@@ -175,7 +174,7 @@ fn empty_and_equal_trees_have_empty_consistency_proofs() {
     assert_eq!(ProofPlan::inclusion(0, 0), None);
 }
 
-/// Tests selected sizes, which are close to full tiles on two levels. The naive model is too slow to test every size.
+/// Tests selected sizes near full tiles on two levels. The naive model is too slow for every size.
 #[test]
 fn proofs_across_tiles_of_several_levels_verify() {
     let leaves = numbered_leaves(66_000);
@@ -248,7 +247,8 @@ fn names_tiles_as_tlog_tiles_does() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A proof does not verify if a hash was changed, removed or added, or for another index, size, leaf or root.
+    /// A proof does not verify after one of its hashes was changed, removed or added. It does not verify either for
+    /// another index, size, leaf or root.
     #[test]
     fn altered_inclusion_proofs_are_refused(
         (size, index) in (1_u64..700).prop_flat_map(|size| (Just(size), 0..size)),
@@ -287,8 +287,8 @@ proptest! {
         }
     }
 
-    /// A tree in which an earlier leaf was changed, removed, inserted or swapped is not consistent with the
-    /// earlier tree.
+    /// A tree in which an earlier leaf was changed, removed, inserted or swapped is not consistent with the earlier
+    /// tree.
     #[test]
     fn rewritten_histories_are_inconsistent(
         (new_size, old_size) in (3_u64..600).prop_flat_map(|new_size| (Just(new_size), 2..new_size)),

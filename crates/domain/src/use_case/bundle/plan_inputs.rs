@@ -1,4 +1,4 @@
-//! The inputs of a bundle plan: the inputs that its flow declares, otherwise the inputs that its texts read.
+//! The inputs of a bundle plan: those that the trigger of its flow declares, or else those that its texts read.
 
 use crate::workload::interface::{FieldType, is_field_name};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The type of an input that no trigger declares.
 pub(super) const DEFAULT_TYPE: &str = "string";
 
-/// An input that a run of the plan needs.
+/// An input that a run of the use case needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanInput {
     /// The name of the input in the flow and in the prompt.
@@ -21,12 +21,12 @@ impl PlanInput {
         Self { name: name.to_owned(), input_type: DEFAULT_TYPE.to_owned() }
     }
 
-    /// Whether the name of the input is allowed for a form field.
+    /// Whether the input's name can be the name of a form field.
     pub(super) fn has_field_name(&self) -> bool {
         is_field_name(&self.name)
     }
 
-    /// The type of the form field for the input; `None` if a form has no field of a suitable type.
+    /// The type of the form field for the input; `None` if no type of field suits it.
     #[must_use]
     pub fn field_type(&self) -> Option<FieldType> {
         match self.input_type.as_str() {
@@ -49,7 +49,8 @@ impl PlanInput {
     }
 }
 
-/// The distinct inputs that a flow and its prompt read. Their types are unknown, so all inputs count as texts.
+/// The distinct inputs that a flow and its prompt read. Without a declaration their types are unknown, so all count as
+/// texts.
 pub(super) fn read_inputs(flow: &Value, arguments: &[String]) -> Vec<PlanInput> {
     let mut names = BTreeSet::new();
     trigger_inputs(flow, &mut names);
@@ -67,8 +68,7 @@ pub(super) fn declared_inputs(flow: &Value) -> Option<Vec<PlanInput>> {
     Some(declared.into_iter().flatten().map(input).collect())
 }
 
-/// The type of a prompt argument: the type of the value that a step passes, otherwise the type of the input with
-/// the same name.
+/// The type of a prompt argument: that of the value that a step passes, or else that of the input with the same name.
 pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &'static str {
     let mut steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
     let passed_value = steps.find_map(|step| step.get("inputs")?.get(name));
@@ -84,7 +84,7 @@ pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &
     input.map_or(DEFAULT_TYPE, PlanInput::variable_type)
 }
 
-/// The name of the input if the text consists only of a reference to an input.
+/// The name of the input, if the text consists only of a reference to an input.
 fn referenced_input(text: &str) -> Option<&str> {
     text.strip_prefix("{{")?.strip_suffix("}}")?.trim().strip_prefix("trigger.")
 }

@@ -1,9 +1,9 @@
-//! Tests of bundle plans.
+//! Tests of the checks of bundle plans.
 
 use super::*;
 use crate::workload::interface::MAX_FIELDS;
 
-/// A valid bundle plan.
+/// Returns a bundle plan that passes all checks.
 pub(crate) fn plan() -> Value {
     json!({
         "name": "Ticket triage",
@@ -53,7 +53,7 @@ fn refuses_hostile_members() {
     };
     let problem_at = |path: &str, code| vec![(format!("bundle.{path}"), code)];
     assert_eq!(codes_with("/name", json!("<script>alert(1)</script>")), problem_at("name", "invalid_text"));
-    // The full path contains the hostile name, but the path of the member does not.
+    // The full path contains a name that the author chose. The path of the member does not.
     let result = BundlePlan::parse(&{
         let mut document = plan();
         document["flow"]["steps"][0]["canary"] = json!(1);
@@ -105,7 +105,7 @@ fn refuses_inputs_that_no_form_asks_for() {
         many_inputs[format!("i{number}")] = json!("text");
     }
     assert_eq!(codes(&with_inputs(many_inputs)), problem_at(path, "invalid_flow"));
-    // A stored plan that violates newer rules can still be read.
+    // A stored plan can still be read if it violates newer rules.
     let stored = BundlePlan::from_stored(&with_inputs(json!({ "ticket": "object" }))).unwrap();
     assert_eq!(stored.inputs().first().unwrap().field_type(), None);
 }

@@ -11,9 +11,9 @@ use serde_json::{Map, Number, Value};
 use std::collections::BTreeSet;
 use time::{Date, Month};
 
-/// The maximum length of a field name, in characters.
+/// The maximum length of a field's name, in characters.
 const MAX_NAME_CHARS: usize = 63;
-/// The maximum length of a label or an option, in characters.
+/// The maximum length of a field's label or of an option, in characters.
 const MAX_LABEL_CHARS: usize = 200;
 /// The maximum number of options of a `select` field.
 const MAX_OPTIONS: usize = 200;
@@ -27,20 +27,20 @@ wire_enum! {
     FieldType {
         /// A single line of text.
         Text = "text",
-        /// A number.
+        /// A JSON number.
         Number = "number",
         /// A choice of one of the options.
         Select = "select",
         /// Several lines of text.
         Textarea = "textarea",
-        /// A boolean.
+        /// A JSON boolean.
         Boolean = "boolean",
-        /// A calendar day.
+        /// A calendar day, such as `2026-11-30`.
         Date = "date",
     }
 }
 
-/// A field of an input form.
+/// A field of an input form, with its settings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InputField {
     pub(super) name: String,
@@ -62,7 +62,7 @@ pub struct InputField {
     pub(super) default: Option<Value>,
 }
 
-/// The memory of a string beyond its bytes, in bytes: the `String` itself and the overhead of the allocator.
+/// The memory of a string beyond its characters, in bytes: the `String` itself and the overhead of the allocator.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl InputField {
@@ -86,7 +86,7 @@ impl InputField {
         self.required.unwrap_or(false)
     }
 
-    /// Whether a value counts as empty for this type of field.
+    /// Whether a value counts as missing for a field of this type.
     pub(super) fn is_blank(&self, value: &Value) -> bool {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => value.as_str() == Some(""),
@@ -130,7 +130,7 @@ impl InputField {
     }
 }
 
-/// Whether a text has the form `YYYY-MM-DD` and the day exists (RFC 3339, `full-date`). The year 0 is not
+/// Whether a text has the form `YYYY-MM-DD` (RFC 3339, `full-date`) and names an existing day. The year 0 is not
 /// accepted.
 fn is_calendar_day(text: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -144,7 +144,7 @@ fn is_calendar_day(text: &str) -> bool {
     Month::try_from(month).is_ok_and(|month| Date::from_calendar_date(year, month, day).is_ok())
 }
 
-/// Parses the fields of a form, whose names must be unique.
+/// Parses the fields of a form. Their names must be unique.
 pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> Option<Vec<InputField>> {
     let items = findings.read_list(value, path, super::MAX_FIELDS)?;
     let mut names = BTreeSet::new();
@@ -179,7 +179,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
     let required = findings
         .read_optional(members, "required")
         .and_then(|value| findings.read_boolean(&setting_path("required"), value));
-    // Other settings depend on the type, so they cannot be checked if the type is unknown.
+    // Which settings are valid depends on the type, so they cannot be checked if the type is unknown.
     let field_type = field_type?;
     refuse_settings_of_other_types(members, field_type, path, findings);
     let options = match field_type {
@@ -215,7 +215,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
     Some(field)
 }
 
-/// Refuses settings that belong to other types, because a limit without effect would appear effective.
+/// Refuses settings that belong to fields of other types. Accepting them would suggest that they take effect.
 fn refuse_settings_of_other_types(
     members: &Map<String, Value>,
     field_type: FieldType,

@@ -1,15 +1,15 @@
-//! The input form of a workload as a JSON Schema, for programs that call the workload.
+//! The input form of a workload as a JSON Schema, for programs that run the workload.
 
 use super::{FieldType, InputField, InterfaceConfig};
 use serde_json::{Map, Value, json};
 
 impl InterfaceConfig {
-    /// The JSON Schema (2020-12) of the inputs. It accepts every input that the validation of a run accepts.
+    /// The JSON Schema (2020-12) of a run's inputs. It accepts all inputs that the validation of a run accepts.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let properties: Map<String, Value> =
             self.input_fields().iter().map(|field| (field.name.clone(), field.to_schema())).collect();
-        // A required field with a default may be omitted, so it is not required here.
+        // A required field may be omitted if it has a default, so the schema does not require such a field.
         let required: Vec<&str> = self
             .input_fields()
             .iter()

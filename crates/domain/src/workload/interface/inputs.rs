@@ -6,15 +6,15 @@ use super::{
 };
 use serde_json::{Map, Value};
 
-/// The path of the inputs within a request.
+/// The path of the inputs in the request that submits a run.
 const PATH: &str = "inputs";
 
 impl InterfaceConfig {
     /// The effective inputs of a run: the submitted inputs, and the defaults of omitted fields.
     ///
     /// # Errors
-    /// Returns all problems, each with the path of its field. A name that no field has is a problem, even a
-    /// special name such as `__proto__`.
+    /// Returns all problems, each with the path of its field. A name that no field has is a problem too, even a special
+    /// name such as `__proto__`.
     pub fn effective_inputs(
         &self,
         submitted: &Map<String, Value>,

@@ -4,17 +4,17 @@ use crate::number;
 use serde_json::{Map, Number, Value};
 use std::ops::RangeInclusive;
 
-/// The maximum number of reported problems, which limits the size of the response.
+/// The maximum number of reported problems. It limits the size of the response.
 pub const MAX_PROBLEMS: usize = 200;
-/// The maximum length of a name in a path, in characters. Callers choose these names.
+/// The maximum length of a name in a path, in characters. It is limited, because callers choose these names.
 const MAX_PATH_NAME_CHARS: usize = 64;
 
-/// A problem, with the path of the member that has it.
+/// A problem, with the path of the member in which it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceProblem {
-    /// The path, such as `input_fields[0].type`; empty for the configuration as a whole.
+    /// The path of the member, such as `input_fields[0].type`; empty for the configuration as a whole.
     pub path: String,
-    /// The kind of the problem.
+    /// The rule that the member violates.
     pub kind: ProblemKind,
 }
 
@@ -41,28 +41,29 @@ pub enum ExpectedType {
     Boolean,
 }
 
-/// The kind of a problem in a configuration or in the inputs of a run.
+/// The kind of a problem in an interface configuration, or in the inputs of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProblemKind {
     /// A required member is missing.
     #[error("this field is required")]
     Missing,
-    /// The member is unknown. The list contains the members that exist; it is empty for the inputs of a run.
+    /// No member has this name. The list contains the names of the members that exist; it is empty for the inputs of a
+    /// run.
     #[error("there is no such field{}", names_after("; the fields are ", .0))]
     Unknown(&'static [&'static str]),
-    /// The value has the wrong type.
+    /// The value has another JSON type than this.
     #[error("expected {0}")]
     Type(ExpectedType),
     /// The value is not one of the permitted values, which the list contains.
     #[error("the value is not one of the known values{}", names_after(": ", .0))]
     NotOneOf(&'static [&'static str]),
-    /// The number is out of range.
+    /// The number is less than the minimum or greater than the maximum.
     #[error("the number is outside its bounds")]
     OutOfBounds,
-    /// The list or text is too long.
+    /// The list has too many items, or the text is too long.
     #[error("this is too long")]
     TooLong,
-    /// The text is not valid for display: it is empty, too long, or contains invisible characters.
+    /// The text is empty, too long, or contains invisible characters.
     #[error("the text is empty, too long, or contains invisible characters")]
     Text,
     /// The name is not a valid field name.
@@ -71,31 +72,31 @@ pub enum ProblemKind {
     /// Another field already has this name.
     #[error("another field has this name")]
     DuplicateName,
-    /// The select has no options.
+    /// A `select` field has no options.
     #[error("a `select` needs options")]
     OptionsMissing,
-    /// Another option has the same text.
+    /// Another option of the field has the same text.
     #[error("another option is the same")]
     DuplicateOption,
     /// The setting does not apply to fields of this type.
     #[error("fields of this type have no such setting")]
     NotForThisType,
-    /// The minimum exceeds the maximum.
+    /// The minimum of the field exceeds its maximum.
     #[error("`min` is greater than `max`")]
     MinBeyondMax,
-    /// The value is not one of the field's options.
+    /// The value is not an option of the `select` field.
     #[error("the value is not one of the field's options")]
     NotAnOption,
     /// The value is not a calendar day.
     #[error("a date is a calendar day in the form YYYY-MM-DD")]
     InvalidDate,
-    /// The value is not a CSS colour.
+    /// The value is not a single CSS color.
     #[error("expected one CSS colour")]
     Color,
-    /// The value is not a CSS font family list.
+    /// The value is not a CSS list of font families.
     #[error("expected a CSS list of font families")]
     FontFamily,
-    /// The value is not a CSS length.
+    /// The value is not a CSS length of 0 to 64 px.
     #[error("expected one CSS length of 0 to 64 px")]
     Length,
 }
@@ -127,23 +128,23 @@ impl ProblemKind {
     }
 }
 
-/// The end of a message that lists names; empty if there are none.
+/// The end of a message that lists names; empty if there are no names.
 fn names_after(prefix: &str, names: &[&str]) -> String {
     if names.is_empty() { String::new() } else { format!("{prefix}{}", names.join(", ")) }
 }
 
-/// The path of a member of an object.
+/// The path of the member with this name in the object at `path`.
 pub(super) fn member_path(path: &str, name: &str) -> String {
     let name: String = name.chars().take(MAX_PATH_NAME_CHARS).collect();
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
-/// The path of an item of a list.
+/// The path of the item at this index in the list at `path`.
 pub(super) fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// The problems that were found so far. A read method returns a usable value, or records a problem.
+/// The problems found so far. Each read method returns a usable value, or records a problem.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     reported: Vec<InterfaceProblem>,
@@ -158,7 +159,7 @@ impl Problems {
         }
     }
 
-    /// Records a problem unless `holds` is true. Returns `holds`.
+    /// Records a problem unless `holds` is true; returns `holds`.
     pub(super) fn check(&mut self, path: &str, holds: bool, kind: ProblemKind) -> bool {
         if !holds {
             self.push(path, kind);
@@ -166,7 +167,7 @@ impl Problems {
         holds
     }
 
-    /// Records the problem of a failed check. Returns whether the check succeeded.
+    /// Records the problem of a failed check; returns whether the check succeeded.
     pub(super) fn record(&mut self, path: &str, result: Result<(), ProblemKind>) -> bool {
         match result {
             Ok(()) => true,
@@ -174,11 +175,11 @@ impl Problems {
         }
     }
 
-    /// Returns the value if no problem was recorded, otherwise the problems.
+    /// Returns the value if no problem was recorded; otherwise returns the problems.
     pub(super) fn into_result<T>(self, value: Option<T>) -> Result<T, Vec<InterfaceProblem>> {
         match (value, self.has_problem) {
             (Some(value), false) => Ok(value),
-            // If the value is missing, its problem has already been recorded.
+            // A missing value has already recorded its problem.
             (Some(_) | None, true) | (None, false) => Err(self.reported),
         }
     }
@@ -223,7 +224,7 @@ impl Problems {
         value
     }
 
-    /// Reads a member that may be absent or null.
+    /// Reads a member that may be absent or null; `None` in both cases.
     #[expect(clippy::unused_self, reason = "it mirrors `read_required`")]
     pub(super) fn read_optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
@@ -253,7 +254,7 @@ impl Problems {
         boolean
     }
 
-    /// Reads a whole number within limits.
+    /// Reads a whole number that must be within these bounds.
     pub(super) fn read_whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
         let number = self.read_number(path, value)?;
         let whole = number::as_whole(number);
@@ -268,7 +269,7 @@ impl Problems {
         within_bounds
     }
 
-    /// Reads a value by its wire form, which must be one of `allowed`.
+    /// Reads a text that must be the wire form of one of the `allowed` values.
     pub(super) fn parse_wire<T>(
         &mut self,
         path: &str,

@@ -127,7 +127,7 @@ fn names_known_fields_and_values() {
             "there is no such field; the fields are accent_color, background_color, font_family, border_radius",
         ]
     );
-    // The inputs of a run have no fixed names.
+    // The names of a run's inputs are not fixed, so the message lists none.
     assert_eq!(ProblemKind::Unknown(&[]).to_string(), "there is no such field");
 }
 
@@ -301,7 +301,7 @@ fn validates_inputs_against_the_form() {
     assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
 }
 
-/// A configuration with `select` fields, each of which has 200 options of three characters.
+/// A configuration with this number of `select` fields. Each field has 200 options of three characters.
 fn selects(count: usize) -> Value {
     let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
@@ -319,7 +319,7 @@ fn rejects_configuration_beyond_64_kib() {
 }
 
 proptest! {
-    /// The field type accepts exactly the days that exist in the calendar.
+    /// A date field accepts exactly the days that exist in the calendar.
     #[test]
     fn accepts_exactly_calendar_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
         let config = InterfaceConfig::parse(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();

@@ -1,10 +1,10 @@
-//! The theme of an interface: colours, fonts and lengths, each of which is the value of a CSS declaration.
+//! The theme of an interface: colors, fonts and lengths, each of which is the value of a CSS declaration.
 //!
-//! INVARIANT: no value can escape from its declaration, whether in a property, an attribute or a style sheet.
-//! First, only the necessary characters are allowed, which excludes escapes, comments, braces, semicolons and
-//! markup. Second, each value is parsed with a following semicolon. An unclosed construct would consume the
-//! semicolon, and is thus detected. Third, the grammar accepts only colours, family names and lengths, which
-//! excludes `url()`, `var()` and `expression()`.
+//! INVARIANT: no value can escape from its declaration, whether in a property, an attribute or a style sheet. First,
+//! only the necessary characters are allowed, which excludes escapes, comments, braces, semicolons and markup. Second,
+//! each value is parsed with a semicolon after it, so that an unclosed construct is detected by its consuming the
+//! semicolon. Third, the grammar accepts only colors, family names and lengths, which excludes `url()`, `var()` and
+//! `expression()`.
 
 use super::{
     ProblemKind,
@@ -15,13 +15,13 @@ use cssparser_color::Color;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The maximum number of bytes of a theme value.
+/// The maximum length of a theme value, in bytes.
 const MAX_VALUE_BYTES: usize = 256;
 /// The maximum border radius, in CSS pixels.
 const MAX_LENGTH_PX: f32 = 64.0;
-/// The size of an `em` in CSS pixels, by the default of browsers.
+/// The size of an `em` in CSS pixels; browsers have this default.
 const EM_PX: f32 = 16.0;
-/// The maximum number of font families in a list. The next constant limits a family name, in bytes.
+/// The maximum number of font families in a list; `MAX_FAMILY_BYTES` limits each name.
 const MAX_FAMILIES: usize = 10;
 const MAX_FAMILY_BYTES: usize = 64;
 
@@ -39,7 +39,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// The CSS variables that the theme sets, with their values.
+    /// The CSS variables that the theme sets, each with its value.
     pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let variables = [
             ("--svc-accent", &self.accent_color),
@@ -74,16 +74,16 @@ pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Optio
     })
 }
 
-/// Whether a text is a CSS Color 4 colour: a name, a hash, or a function with plain numbers.
+/// Whether a text is a CSS Color 4 color: a name, a hexadecimal notation, or a function with plain numbers.
 fn is_color(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
-    // Although both characters are allowed, `/*` would start a comment.
+    // Both characters are allowed, but together they would start a comment.
     text.bytes().all(is_allowed)
         && !text.contains("/*")
         && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
 }
 
-/// Whether a text is a list of font families (CSS Fonts 4) with quoted or unquoted names.
+/// Whether a text is a list of font families (CSS Fonts 4); their names may be quoted or unquoted.
 fn is_font_list(text: &str) -> bool {
     let is_allowed = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
     text.chars().all(is_allowed) && is_declaration_value(text, parse_font_list)
@@ -109,8 +109,8 @@ fn parse_font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     if is_valid { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// Parses a word of an unquoted family name. It must be a custom identifier, which excludes CSS-wide keywords (CSS
-/// Values 4).
+/// Parses a word of an unquoted family name. It must be a custom identifier (CSS Values 4), which excludes the keywords
+/// that every CSS property accepts.
 fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
     let word = value.expect_ident()?.to_string();
@@ -118,7 +118,7 @@ fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     if is_reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
 }
 
-/// Whether a text is a length of 0 to 64 px, given in pixels, points or ems. Zero needs no unit.
+/// Whether a text is a length of 0 to 64 px in pixels, points or ems. Zero needs no unit.
 fn is_length(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
     text.bytes().all(is_allowed) && is_declaration_value(text, parse_length)
@@ -142,8 +142,8 @@ fn parse_length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     if (0.0..=MAX_LENGTH_PX).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// Whether a text is exactly one such value, if it is parsed inside a declaration that another declaration
-/// follows.
+/// Whether a text is exactly one value of this kind. It is parsed as in a declaration with another declaration after
+/// it.
 fn is_declaration_value(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
     let declaration = format!("{text};end");
     let mut parser = Parser::new(&declaration);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     proptest! {
-        /// Accepted values stay within their declaration under the parsing rules of CSS.
+        /// CSS parsing rules keep each accepted value within its declaration.
         #[test]
         fn accepted_values_stay_in_their_declaration(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
             for is_accepted in [is_color as fn(&str) -> bool, is_font_list, is_length] {

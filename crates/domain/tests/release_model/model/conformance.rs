@@ -1,4 +1,4 @@
-//! Conformance of the domain: calls its decisions, and compares the stored state with the model.
+//! Conformance of the domain: makes its decisions, and compares the stored state with the model.
 
 use super::{LaneIndex, LaneMove, LaneSelection, Model, Operation, Refusal, ReleaseIndex};
 use fairway_domain::{
@@ -23,13 +23,13 @@ use uuid::Uuid;
 
 const APPROVAL_RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
-/// The stored state of a history.
+/// The state that a history has stored.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredState {
     /// The releases, in the order of their indexes in the model.
     pub(crate) releases: Vec<Release>,
     pub(crate) deployment: Deployment,
-    /// The lane history, newest first.
+    /// The history of the lanes, newest first.
     pub(crate) lane_history: Vec<LaneHistoryEntry>,
 }
 
@@ -45,13 +45,13 @@ pub(crate) enum Decision {
 /// The input of a decision in addition to the stored state.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) stamp: Stamp,
-    /// The identifier of the item that the decision creates.
+    /// The identifier for the item that the decision creates.
     pub(crate) new_id: Uuid,
-    /// The version to bind.
+    /// The version that an operation binds.
     pub(crate) version: &'a BindableVersion,
 }
 
-/// Decides an operation on the stored state in the same way as the operations crate does.
+/// Decides an operation on the stored state, as the operations crate does.
 pub(crate) fn decide(
     stored: &StoredState,
     operation: &Operation,
@@ -178,7 +178,7 @@ fn lane_index(lane: Lane) -> LaneIndex {
 /// Compares the stored state with the model.
 ///
 /// # Errors
-/// Describes the first difference.
+/// Describes the first difference between the stored state and the model.
 pub(crate) fn check_conformance(model: &Model, stored: &StoredState) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&stored.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
@@ -226,10 +226,10 @@ fn check_equal<T: PartialEq + fmt::Debug>(label: impl Fn() -> String, model: &T,
 /// The state and the rollout status of each release before a step.
 pub(crate) type ReleaseStatuses = Vec<(StateName, Option<RolloutStatus>)>;
 
-/// Checks invariants after a step, independently of the model.
+/// Checks invariants after a step without using the model.
 ///
 /// # Errors
-/// Describes the first violation.
+/// Describes the first violated invariant.
 pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) -> Result<(), String> {
     let deployment = &after.deployment;
     for (number, release) in after.releases.iter().enumerate() {
@@ -271,7 +271,7 @@ pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) ->
         .map_or(Ok(()), |release| Err(format!("{} does not hold the current lane of its rollout", release.release_id)))
 }
 
-/// The holder that a release replaced first, according to the lane history.
+/// The holder that the release replaced first, according to the lane history.
 fn first_replaced_holder(stored: &StoredState, release: ReleaseId) -> Option<ReleaseId> {
     let is_replacement = |entry: &&LaneHistoryEntry| {
         entry.to == Some(release)
@@ -286,7 +286,7 @@ fn first_replaced_holder(stored: &StoredState, release: ReleaseId) -> Option<Rel
         .and_then(|entry| entry.from)
 }
 
-/// Checks the history of a lane. Each reassignment starts at the previous holder, and the last one ends at the
+/// Checks the history of a lane. Each reassignment starts with the previous holder, and the last one ends with the
 /// current holder. No rollback targets a release that was rolled back from the lane.
 fn check_lane_history(stored: &StoredState, lane: Lane) -> Result<(), String> {
     let mut holder = None;

@@ -7,21 +7,21 @@ use std::fmt;
 /// The operation that a request performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
-    /// Adds a binding to the release.
+    /// Adds a binding to this release.
     Bind(ReleaseIndex),
     Submit(ReleaseIndex),
     Reopen(ReleaseIndex),
     Review(ReleaseIndex, Verdict),
     Approve(ReleaseIndex),
     Activate(ReleaseIndex, LaneSelection),
-    /// Advances the rollout of the release, as a person would.
+    /// Advances the rollout of this release, as a person would.
     Advance(ReleaseIndex),
     Retire(ReleaseIndex),
-    /// Rolls the release back from one lane, or from all its lanes for `None`.
+    /// Rolls this release back from one lane, or for `None` from all its lanes.
     RollBack(ReleaseIndex, Option<LaneIndex>),
 }
 
-/// The lanes on which an activation activates the release.
+/// The lanes that an activation takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LaneSelection {
     All,
@@ -29,15 +29,14 @@ pub(crate) enum LaneSelection {
     Plan(Vec<LaneIndex>),
 }
 
-/// A step of a history: an operation and the outcome of its request.
+/// A step of a history: an operation, and the outcome of the request for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
     pub(crate) outcome: RequestOutcome,
 }
 
-/// The outcome of a request. A commit is a single statement, so that a crash happens either before or after the
-/// commit.
+/// The outcome of a request. A commit is a single statement, so a crash happens before or after it.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestOutcome {
     /// The request is decided and committed, and the client receives the response.
@@ -50,7 +49,7 @@ pub(crate) enum RequestOutcome {
     PrecededBy(Operation),
 }
 
-/// A sequence of steps that a seed determines.
+/// A sequence of steps, which a seed determines.
 #[derive(Clone)]
 pub(crate) struct History {
     pub(crate) seed: u64,
@@ -59,8 +58,7 @@ pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
 }
 
-/// The first seed of a test run: the value of `FAIRWAY_TEST_SEED` if it is set. Consecutive histories use
-/// consecutive seeds.
+/// The first seed of a test run, which `FAIRWAY_TEST_SEED` can set. Consecutive histories use consecutive seeds.
 pub(crate) fn first_seed(seed_text: Option<&str>) -> u64 {
     seed_text.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
 }
@@ -70,8 +68,8 @@ pub(crate) const fn history_seed(start: u64, index: u64) -> u64 {
     start.wrapping_add(index)
 }
 
-/// The SplitMix64 generator. It is implemented here, because a crate could change its algorithm. A recorded seed
-/// must always reproduce the same history.
+/// The SplitMix64 generator. A crate could change its algorithm, so the tests implement it: a recorded seed must always
+/// reproduce the same history.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -82,7 +80,8 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A random number below `bound`. Low numbers are slightly more frequent, which is acceptable here.
+    /// A random number below `bound`. Low numbers are slightly more frequent, but the tests do not need equal
+    /// frequencies.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap_or(0) % bound
     }
@@ -110,7 +109,7 @@ impl SplitMix64 {
     }
 
     fn random_verdict(&mut self) -> Verdict {
-        // Approvals are drawn more often, because a release without approval cannot take lanes.
+        // Approvals are more frequent, because a release without approval cannot take lanes.
         match self.below(6) {
             0..4 => Verdict::Approved,
             4 => Verdict::Rejected,
@@ -142,8 +141,9 @@ impl SplitMix64 {
         }
     }
 
-    /// The concurrent operation that commits first. For a rollback, a retirement is drawn more often. If the
-    /// rollback's target retires, no lane changes, so only the target's own revision reveals the conflict.
+    /// The concurrent operation that commits first. During a rollback, it is usually the retirement of a release. If
+    /// this release is the rollback's target, no lane changes, and only the revision of the target reveals the
+    /// conflict.
     fn concurrent_operation(&mut self, operation: &Operation, releases: usize) -> Operation {
         let is_rollback = matches!(operation, Operation::RollBack(..));
         if is_rollback && self.below(3) > 0 {
@@ -155,8 +155,8 @@ impl SplitMix64 {
 }
 
 impl History {
-    /// Creates the history of a seed. It has two to four releases, most of which are approved first, and 12 to 30
-    /// further steps.
+    /// Creates the history of a seed. It has two to four releases, and most of them are approved first. Another 12 to
+    /// 30 steps follow.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut random = SplitMix64(seed);
         let releases = 2 + random.below(3);
@@ -187,7 +187,7 @@ impl History {
     }
 }
 
-/// Writes the seed, the target lanes and the steps, with which a failure can be reproduced.
+/// Writes the seed, the target lanes and the steps, from which a failure can be reproduced.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;

@@ -84,7 +84,7 @@ pub(super) fn write_model_call(request: &ModelRequest, route: usize, is_first: b
     }
 }
 
-/// Writes a text on one line. For a text of more than [`MAX_TEXT_BYTES`] bytes, only its length is written.
+/// Writes a text on one line. Of a text with more than [`MAX_TEXT_BYTES`] bytes, only the length is written.
 pub(super) fn write_text(name: &str, text: &str, out: &mut String) {
     if text.len() > MAX_TEXT_BYTES {
         writeln!(out, "{name}: {} bytes", text.len()).unwrap();
@@ -109,7 +109,7 @@ pub(super) fn write_outcome(outcome: &RunOutcome, out: &mut String) {
             ("route_refused", "refused") => artifact.body.get("route_id"),
             _ => artifact.body.get(name),
         };
-        // The latency is left out, because it is always 0 with the fixed clock.
+        // The latency is omitted, because the fixed clock makes it 0.
         let to_text = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| member(name).map(|value| format!(" {name} {}", to_text(value))).unwrap_or_default();
         let fields: String = [
@@ -160,7 +160,7 @@ pub(super) fn write_outcome(outcome: &RunOutcome, out: &mut String) {
     }
 }
 
-/// Writes the first steps of a run, and for a longer list the total number of steps.
+/// Writes the first steps of a run and, if there are more, their total number.
 fn write_steps(outcome: &RunOutcome, out: &mut String) {
     const MAX_STEPS: usize = 20;
     for step in outcome.steps.iter().take(MAX_STEPS) {

@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// A scope and its position.
+/// A grant scope of the generated tree, with its resource position.
 #[derive(Clone, Copy)]
 struct ScopeEntry {
     scope: GrantScope,
@@ -60,7 +60,7 @@ fn name(scope: &GrantScope) -> String {
 /// Two tenants. Each has two namespaces, four workspaces and eight workloads.
 struct ScopeTree {
     entries: Vec<ScopeEntry>,
-    /// The scope that contains each scope, by name.
+    /// The parent of each scope in the tree; both are names in wire form.
     parents: BTreeMap<String, String>,
 }
 
@@ -137,7 +137,7 @@ impl ScopeTree {
     }
 }
 
-/// A question for the model, with the decision of this crate.
+/// A question for the model about one operation of one caller, with the decision of this crate.
 struct Question {
     operation: Operation,
     line: Value,
@@ -164,7 +164,7 @@ impl Question {
     }
 }
 
-/// Sends random questions to the model. Returns those with a different verdict, and that verdict.
+/// Sends random questions to the model. Returns each question on which the model disagrees, with the model's verdict.
 fn disagreements(document: &Path, count: usize, seed: u64) -> Vec<(Question, String)> {
     let scope_tree = ScopeTree::new();
     let mut model = DecisionModel::start(document, &scope_tree.parents);
@@ -206,7 +206,7 @@ fn decisions_agree_with_the_independent_model() {
     assert!(found.is_empty(), "seed {seed}: {} disagreements\n{}", found.len(), texts.join("\n"));
 }
 
-/// A copy of the document in which one text is replaced.
+/// A temporary copy of `docs/permissions.md` in which one text is replaced.
 struct ChangedDocument(PathBuf);
 
 impl ChangedDocument {
@@ -225,8 +225,8 @@ impl Drop for ChangedDocument {
     }
 }
 
-/// The model must follow the document: without `execution.kill` for operators, exactly the operations that require it
-/// differ.
+/// Shows that the model reads the document. Without `execution.kill` for operators, the model disagrees on exactly the
+/// operations that require this permission.
 #[test]
 fn model_follows_the_document() {
     let changed = ChangedDocument::with("`execution.run`, `execution.kill`", "`execution.run`");

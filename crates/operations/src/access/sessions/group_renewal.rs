@@ -20,12 +20,12 @@ use moka::sync::Cache;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time for which the requests of a session share a failed renewal, so that a provider that does not respond delays
-/// only one of them.
+/// Time for which all requests of a session receive the same failure of a renewal. Only one of them then waits for a
+/// provider that does not respond.
 const FAILURE_SHARED: Duration = Duration::from_secs(10);
 /// Maximum time for which a request waits for a renewal by another server.
 const MAX_WAIT: Duration = Duration::from_secs(15);
-/// Interval at which a waiting request reads the result.
+/// Interval at which a waiting request checks for the result of the other server.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of sessions whose failed renewal is remembered, which bounds the memory.
 const MAX_FAILURES: u64 = 1_024;
@@ -169,7 +169,7 @@ impl Sessions {
         Ok(Some(pin.groups.clone()))
     }
 
-    /// Uses the refresh token, and returns the identity that the provider proves for it.
+    /// Exchanges the refresh token for new tokens, and returns the identity that the provider proves with them.
     async fn renew_identity(
         &self,
         provider: &dyn SignInProvider,

@@ -29,7 +29,7 @@ fn asset(slug: &str) -> Asset {
     })
 }
 
-/// Versions, newest first, each with its only reference.
+/// In-memory versions, newest first, each with its only reference.
 struct InMemoryStore(Vec<Referrer>);
 
 impl InMemoryStore {
@@ -128,7 +128,7 @@ fn known_versions_do_not_count_against_the_limit() {
         reference("a@v2", "e"),
         reference("f@v1", "a@v2"),
     ];
-    // The reference to `a` without a label matches again when the search reaches `a@v2`.
+    // `a@v1` and `a@v2` share the slug `a`, so the reference to `a` without a label matches a second time at `a@v2`.
     let (found, _) = InMemoryStore::of(&lines).search(limits(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }

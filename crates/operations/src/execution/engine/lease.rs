@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 
 impl RunEngine {
-    /// Renews the lease of a run after every third of its duration, and whenever `recheck` is notified. Returns only
+    /// Renews the lease of a run whenever a third of its duration has passed or `recheck` is notified. Returns only
     /// when the run must stop.
     pub(in crate::execution) async fn renew_lease(
         &self,

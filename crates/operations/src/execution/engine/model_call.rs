@@ -1,4 +1,4 @@
-//! Calls of models: tries the routes of a request in order, and stores answers while they are generated.
+//! Calls of models: tries the routes of a request in order, and stores streamed output during generation.
 
 use super::{
     ProgressRecorder, RunEngine,
@@ -24,8 +24,8 @@ use tokio::{
 
 /// Maximum number of parts of a streamed answer that one commit stores.
 const MAX_PARTS_PER_COMMIT: usize = 1_024;
-/// Number of commits of streamed output after which the pause between commits becomes the long one. The long pause
-/// keeps a run within its limit of thirty thousand events.
+/// Number of commits of streamed output that are followed by the short pause; the long pause follows each later commit.
+/// The long pause keeps a run within its limit of 30,000 events.
 const SHORT_PAUSES: u32 = 200;
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ impl ProgressRecorder<'_> {
         RunRef { scope: self.scope, execution_id: self.lease.execution_id }
     }
 
-    /// Calls the model, unless the stored progress contains its answer.
+    /// Returns the model's answer: the one in the stored progress, or that of a new call.
     pub(super) async fn call_model(
         &mut self,
         run: &mut Run<'_>,
@@ -52,13 +52,13 @@ impl ProgressRecorder<'_> {
             Some(step) => self.call_streaming(request, step).await?,
             None => self.engine.call_routes(self.run_ref(), request, None).await,
         };
-        // The caller's next steps have no external effects until the next call, so the answer is stored before that
-        // call or with the end.
+        // The run has no external effect before its next call. The answer can therefore be stored before that call, or
+        // with the end of the run.
         self.pending_answer = step.map(|step| StoredStepResponse::from_answer(&step.id, &answer));
         Ok(answer)
     }
 
-    /// Calls the model, and stores its output while the output is generated.
+    /// Calls the model, and stores its output in parts during generation.
     async fn call_streaming(&mut self, request: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let engine = self.engine;
@@ -114,14 +114,14 @@ impl ProgressRecorder<'_> {
     }
 }
 
-/// Identifies the run of a model call in log lines.
+/// Identifies the run of a model call in log entries.
 #[derive(Clone, Copy)]
 struct RunRef {
     scope: TenantScope,
     execution_id: ExecutionId,
 }
 
-/// Logs a failed call without content of the request or response.
+/// Logs a failed call without the content of its request or response.
 fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: ProviderFailure) {
     let Some(target) = routes.get(route) else { return };
     tracing::warn!(
@@ -191,7 +191,7 @@ impl RunEngine {
         }
     }
 
-    /// Extends the delay by up to a half, so that concurrently failed calls do not retry at the same time.
+    /// Extends the delay by up to a half, so that calls that failed together do not retry together.
     fn add_jitter(&self, delay: Duration) -> Duration {
         let [random_byte, ..] = self.context.ids.salt();
         delay + delay.mul_f64(f64::from(random_byte) / 512.0)

@@ -20,33 +20,34 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Delay after the first failed attempt to store progress; it doubles with each attempt.
+/// Delay after the first failed attempt to store something about a run; it doubles with each attempt.
 pub(in crate::execution) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Maximum delay between attempts to store progress.
+/// Maximum delay between two attempts to store something about a run.
 pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Determines when a run's progress is stored.
+/// When the engine stores the progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::execution) enum CheckpointPolicy {
-    /// The recorder does not store an answer when it arrives, but before the next call or before a long computation. A
-    /// run with one call and no long computation therefore needs no additional commit. This policy applies to runs
-    /// whose events no client reads and that no worker executes.
+    /// The recorder stores an answer only before the next call or before a long computation. A run with one call and no
+    /// long computation therefore needs no additional commit. This policy applies to runs whose events no client reads
+    /// and that no worker executes.
     BeforeCalls,
-    /// The recorder stores the answer and all events so far before the next call, and the rest at the end. This policy
-    /// applies to runs whose events a client reads or that a worker executes.
+    /// Before the next call, the recorder stores the answer and all events so far; it stores the rest at the end. This
+    /// policy applies to runs whose events a client reads or that a worker executes.
     WithEvents,
 }
 
 /// The stored progress of earlier workers, which the resumed run replays.
 #[derive(Clone, Debug, Default)]
 pub(in crate::execution) struct Replay {
-    /// Position of the last stored progress record.
+    /// Position of the last stored progress record; 0 without one.
     pub(in crate::execution) last_position: u16,
-    /// Stored answers of providers.
+    /// Stored answers of model providers and tools, oldest first.
     pub(in crate::execution) answers: VecDeque<StoredStepResponse>,
-    /// Stored events without model output, because a repeated model call generates different output.
+    /// Stored events, oldest first. They exclude model output, because a repeated model call generates different
+    /// output.
     pub(in crate::execution) events: VecDeque<RunEvent>,
-    /// Whether the last stored event is a part of an incomplete answer.
+    /// Whether the stored events end within an answer whose generation was interrupted.
     pub(super) is_answer_partial: bool,
 }
 
@@ -64,18 +65,18 @@ impl Replay {
     }
 }
 
-/// Stores the progress of one run, and replays earlier progress.
+/// Stores the progress of one run, and replays the progress of earlier workers.
 pub(in crate::execution) struct ProgressRecorder<'s> {
     pub(super) engine: &'s RunEngine,
     pub(super) scope: TenantScope,
     pub(super) lease: LeaseRef,
     pub(super) policy: CheckpointPolicy,
     pub(super) replay: Replay,
-    /// A model answer that is not stored yet.
+    /// The last model answer while it is not stored.
     pub(super) pending_answer: Option<StoredStepResponse>,
     /// Whether the last answer came from the stored progress.
     pub(super) is_replaying: bool,
-    /// Receives the memory reservation when the run acquires one.
+    /// Cell that receives the memory reservation when the run acquires one.
     reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
@@ -90,7 +91,7 @@ impl<'s> ProgressRecorder<'s> {
         Self { engine, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
     }
 
-    /// Sets the cell that stores the reservation if the run acquires one.
+    /// Sets the cell that receives the reservation when the run acquires one.
     pub(in crate::execution) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
         self.reservation = Some(reservation);
         self
@@ -110,8 +111,8 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Returns those events that earlier workers have not stored.
     pub(in crate::execution) fn unstored_events(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
-        // A resumed run repeats its steps, whose events are already stored. After the first event that differs, every
-        // event is new.
+        // A resumed run repeats its steps, and the events of these steps are already stored. After the first event that
+        // differs, every event is new.
         let mut stored_count = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
             if self.replay.events.front() != Some(event) {
@@ -119,7 +120,7 @@ impl<'s> ProgressRecorder<'s> {
                 break;
             }
             self.replay.events.pop_front();
-            // Model output that precedes a stored event is stored too.
+            // Model output before a stored event was stored together with that event.
             stored_count = index.saturating_add(1);
         }
         events.split_off(stored_count)
@@ -143,7 +144,7 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// Returns the last progress record of a run whose answer awaits review, with the review event. If no progress is
-    /// stored yet, the record starts with the step events, so that the numbers of events stay the same at the end.
+    /// stored yet, the record starts with the events of the steps. Each event then keeps its number when the run ends.
     pub(in crate::execution) fn review_record(
         &mut self,
         last: Option<ProgressRecord>,
@@ -157,7 +158,7 @@ impl<'s> ProgressRecorder<'s> {
         record
     }
 
-    /// Returns the stored answer to a step's call.
+    /// Returns the stored answer to the model call of a step, if the progress contains it.
     pub(super) fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
         let response = self.take_stored_response(step)?;
         response.into_answer().or_else(|| self.discard_replay())
@@ -171,7 +172,7 @@ impl<'s> ProgressRecorder<'s> {
         if step == Some(response.step_id.as_str()) { Some(response) } else { self.discard_replay() }
     }
 
-    /// Discards the stored answers, because the resumed run made a different call than the stored one.
+    /// Discards the remaining stored answers, because the resumed run makes a call that differs from the stored one.
     fn discard_replay<T>(&mut self) -> Option<T> {
         self.replay.answers.clear();
         self.is_replaying = false;
@@ -187,7 +188,7 @@ impl<'s> ProgressRecorder<'s> {
         self.store_progress(unstored).await
     }
 
-    /// Stores the last answer, before a long computation.
+    /// Stores the last answer if it is not stored yet.
     pub(in crate::execution) async fn store_pending_answer(&mut self) -> Result<(), Interruption> {
         if self.pending_answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
     }

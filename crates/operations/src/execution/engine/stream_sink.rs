@@ -12,7 +12,7 @@ pub(super) enum StreamPart {
     Restart,
 }
 
-/// Forwards the output of a model during generation.
+/// Forwards the output of a model to the progress recorder during generation.
 pub(super) struct StreamSink {
     parts: mpsc::UnboundedSender<StreamPart>,
     /// Whether the current route has produced output.
@@ -39,7 +39,7 @@ impl DeltaListener for StreamSink {
         if part.is_empty() {
             return;
         }
-        // A send fails only after the run was stopped, so the failure is ignored.
+        // Sending fails only after the run was stopped, so the failure is ignored.
         if self.is_restart_due.swap(false, Ordering::Relaxed) {
             let _ignored = self.parts.send(StreamPart::Restart);
         }

@@ -35,10 +35,10 @@ use fairway_domain::{
 use serde_json::Value;
 use std::{mem, sync::Arc};
 
-/// Refusal for a bound version that activation accepted but that can no longer be parsed.
+/// Refusal for a bound version that cannot be parsed although its activation accepted it.
 const UNPARSABLE: Failure = Failure::Inconsistent("a bound version cannot be parsed");
 
-/// The parts of a plan, collected from its bindings one by one.
+/// The parts of a plan, collected from one binding after another.
 #[derive(Default)]
 struct PlanParts {
     policy: Option<CompiledPolicy>,
@@ -57,13 +57,13 @@ struct PlanParts {
     guardrails: Guardrails,
     hooks: Vec<Hook>,
     sandbox: Option<SandboxProfile>,
-    /// Bytes of source text.
+    /// Bytes of source text of all bindings.
     text_bytes: usize,
-    /// Bytes of compiled patterns and schemas.
+    /// Memory of compiled patterns and schemas, in bytes.
     compiled_bytes: usize,
 }
 
-/// A binding with its parsed version.
+/// A binding of a release, with the bound version and its parsed content.
 struct BoundVersion<'b> {
     scope: TenantScope,
     release: &'b Release,
@@ -113,7 +113,7 @@ impl RunPlans {
         self.add_checked(parts, &version, checked).await
     }
 
-    /// Adds content that is parsed here: knowledge bases, memory, sandbox profiles and hooks.
+    /// Adds content that needs only parsing: knowledge bases, memory, sandbox profiles and hooks.
     async fn add_parsed(&self, parts: &mut PlanParts, version: &BoundVersion<'_>) -> Result<(), Failure> {
         let BoundVersion { scope, release, binding, content, .. } = version;
         let slug = || binding.asset_slug.to_string();
@@ -123,7 +123,8 @@ impl RunPlans {
                 parts.knowledge.push(BoundKnowledgeBase { asset: binding.asset_id, slug: slug(), base });
             }
             AssetKind::Memory => {
-                // A memory asset of an older version may require unsupported features. The run then has no memory.
+                // A memory asset that an older server accepted may require unsupported features. The run then has no
+                // memory.
                 let config = MemoryConfig::parse(content).ok();
                 parts.memories.push(config.map(|config| BoundMemory { asset: binding.asset_id, slug: slug(), config }));
             }
@@ -155,7 +156,7 @@ impl RunPlans {
         Ok(())
     }
 
-    /// Adds content that was validated and compiled by [`compile_binding`].
+    /// Adds content that [`compile_binding`] already validated and compiled.
     async fn add_checked(
         &self,
         parts: &mut PlanParts,
@@ -255,8 +256,8 @@ async fn compile_binding(
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 
-/// Returns the memory of a bound tool in addition to its text: its compiled schemas and its own copy of its MCP
-/// server's definition.
+/// Returns the memory of a bound tool that its text does not include, in bytes: its compiled schemas and its own copy
+/// of its MCP server's definition.
 fn tool_bytes(tool: &BoundTool) -> usize {
     let server = tool.server.as_ref().map_or(0, |bound_server| bound_server.server.heap_bytes());
     tool.tool.schema_bytes().saturating_add(server)

@@ -7,7 +7,7 @@ use std::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Number of active runs of each tenant.
+/// Number of runs that this worker executes for each tenant.
 pub(super) type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
 
 /// A slot for one run; dropping it frees the slot.

@@ -1,4 +1,4 @@
-//! Tests of the sender with an outbox that responds when the test permits it, and with a channel that panics.
+//! Tests of the sender with an outbox that responds only when the test permits it, and with a channel that panics.
 
 use super::*;
 use async_trait::async_trait;
@@ -46,7 +46,7 @@ impl NotificationObserver for Fixed {
     fn backlog_measured(&self, _: &[ChannelBacklog], _: ProjectorLag) {}
 }
 
-/// A channel that panics.
+/// A message channel that panics on each message.
 struct Panicking;
 
 #[async_trait]
@@ -56,7 +56,7 @@ impl MessageSender for Panicking {
     }
 }
 
-/// An outbox with one delivery. A claim receives the delivery when the test adds a permit.
+/// An outbox with one delivery. A claim returns the delivery only after the test adds a permit.
 struct Outbox {
     claim_started: Notify,
     permits: Semaphore,
@@ -133,7 +133,7 @@ impl OutboxStore for Outbox {
     }
 }
 
-/// The clock is paused and advances only while all tasks wait, so the grace period elapses without a delay.
+/// The paused clock advances while all tasks wait, so the test does not wait for the grace period in real time.
 #[tokio::test(start_paused = true)]
 async fn drain_releases_the_deliveries_of_a_claim_in_progress() {
     let outbox = Outbox::new(0);

@@ -1,4 +1,4 @@
-//! A step of the tree builder in one log.
+//! A step of the tree builder: extends the tree of one log, and publishes a checkpoint.
 
 use super::{
     super::{
@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Maximum number of leaves that one step appends: 16 tiles.
+/// Maximum number of leaves that one step appends, which is 16 tiles.
 const MAX_LEAVES: u32 = 4_096;
 
 /// Reason why a step publishes no checkpoint.
@@ -50,7 +50,7 @@ pub(super) enum BuildError {
     /// The archive contains bytes that are not a checkpoint of this log.
     #[error("the archive holds bytes that are no checkpoint of this log")]
     ForeignCheckpoint,
-    /// The configured origin results in an invalid checkpoint.
+    /// No valid checkpoint can be created under the configured origin.
     #[error("the checkpoint cannot be signed under its origin")]
     InvalidOrigin,
 }
@@ -92,7 +92,7 @@ impl From<SigningError> for BuildError {
     }
 }
 
-/// Executes steps. Steps in several logs may be active concurrently.
+/// Executes the steps of a builder. Steps of several logs may be active concurrently.
 pub(super) struct LogStepper {
     pub(super) tree_store: Arc<dyn TreeStore>,
     pub(super) artifact_store: Arc<dyn ArtifactStore>,
@@ -100,14 +100,15 @@ pub(super) struct LogStepper {
     pub(super) signer: Arc<dyn CheckpointSigner>,
     pub(super) origin: LogOriginBase,
     pub(super) witnesses: Witnesses,
-    /// Time at which missing cosignatures of a log's latest checkpoint are requested again, by tenant.
+    /// For each tenant, the time at which missing cosignatures of the latest checkpoint are requested again.
     pub(super) cosign_again_at: Mutex<HashMap<TenantId, Instant>>,
 }
 
-/// A log after the comparison with the archive.
+/// A log that was compared with its archived checkpoints.
 struct ComparedLog {
     log: PendingLog,
-    /// A published checkpoint that is larger than the tree. The facts of the log must lead to it.
+    /// A published checkpoint that is larger than the tree. The facts of the log must extend the tree to this
+    /// checkpoint.
     later_checkpoint: Option<Checkpoint>,
 }
 
@@ -173,7 +174,7 @@ impl LogStepper {
         if !is_behind && waits_until.is_some_and(|until| Instant::now() < until) {
             return Ok(Progress::UpToDate);
         }
-        // The comparison is part of each step, because the database may be restored to an earlier state at any time.
+        // Each step includes this comparison, because the database may be restored to an earlier state at any time.
         let Some(ComparedLog { log, later_checkpoint }) = self.compare_with_archive(scope, &log).await? else {
             return Ok(Progress::UpToDate);
         };
@@ -214,7 +215,7 @@ impl LogStepper {
         Ok(if size < log.log_size { Progress::Backlog } else { Progress::UpToDate })
     }
 
-    /// Compares a log with its newest archived checkpoint. Returns the log as read after the archive.
+    /// Compares a log with its newest archived checkpoint. Returns the log as read after that checkpoint.
     async fn compare_with_archive(
         &self,
         scope: TenantScope,
@@ -224,8 +225,8 @@ impl LogStepper {
         let published = log.tree.parse_checkpoint();
         let published_size = published.as_ref().map_or(0, |checkpoint| checkpoint.size);
         let newest = self.archive.newest_from(tenant, published_size).await?;
-        // The log is read again after the archive. Another builder archives a checkpoint before it commits the tree,
-        // so the earlier read may lag.
+        // The log is read again after the archive. Another builder archives a checkpoint before it commits the tree, so
+        // the log that was read before may be older than the checkpoint.
         let Some(log) = self.tree_store.find_log(scope).await? else { return Ok(None) };
         let mut later_checkpoint = None;
         if let Some(newest) = newest {
@@ -281,7 +282,8 @@ impl LogStepper {
         let (note, cosigned_by) = self.witnesses.cosign(scope, edge, &checkpoint, note).await;
         let note = note.to_string();
         let archived_note = self.archive.store_if_absent(tenant, checkpoint.size, &note).await?;
-        // Another builder, or this builder with older keys, may have published the same tree with other signatures.
+        // Another builder may have archived a checkpoint of the same tree with other signatures; so may this builder,
+        // with older keys.
         if archived_note == note.as_bytes() || self.parse_archived(tenant, &archived_note)? == checkpoint {
             Ok((note, cosigned_by))
         } else {

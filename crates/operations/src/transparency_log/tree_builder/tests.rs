@@ -33,7 +33,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Whether a write takes effect although it fails.
+/// Whether a failing write takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effect {
     None,
@@ -47,14 +47,15 @@ struct State {
     signed_by: String,
     tiles: HashMap<String, Vec<u8>>,
     archive: BTreeMap<u64, Vec<u8>>,
-    /// Number of writes until one fails, and the effect of the failing write.
+    /// The number of the next write that fails, counted from now, and the effect of this write.
     fails_in: Option<(usize, Effect)>,
     writes: usize,
     seeds: Vec<u8>,
 }
 
 impl State {
-    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after a crash.
+    /// Applies a write, or fails. After a failure, all writes fail until the test resets it, as if the process had
+    /// crashed.
     fn write<T>(&mut self, apply: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.writes += 1;
         match self.fails_in {
@@ -335,7 +336,8 @@ async fn publishes_signed_checkpoint_over_every_fact() {
     }
 }
 
-/// If a builder stops at any write, with or without its effect, the next builder creates neither a gap nor a fork.
+/// Kills a builder at each write, with and without the effect of this write. The next builder must create neither a gap
+/// nor a fork.
 #[tokio::test]
 async fn next_builder_continues_one_history_after_a_kill() {
     for effect in [Effect::None, Effect::Written] {
@@ -344,7 +346,7 @@ async fn next_builder_continues_one_history_after_a_kill() {
             stores.build().await;
             stores.add_facts(1_900);
             stores.state().fails_in = Some((failing_write, effect));
-            // The result of the killed builder is ignored.
+            // The killed builder fails, which the test expects.
             drop(stores.builder().build_once().await);
             stores.state().fails_in = None;
             // The log grows before the next builder starts.
@@ -386,7 +388,7 @@ async fn refusal(stores: &TestStores) -> BuildError {
     }
 }
 
-/// If the log is changed anywhere below a published checkpoint, the builder stops publishing.
+/// If a fact below a published checkpoint is changed, the builder stops publishing.
 #[tokio::test]
 async fn refuses_to_publish_logs_that_contradict_the_archive() {
     type Change = fn(&mut State);
@@ -435,7 +437,8 @@ async fn refuses_to_publish_logs_that_contradict_the_archive() {
     }
 }
 
-/// A running builder detects that its tree was restored, even to the state after its own last step.
+/// A running builder detects that its tree was restored from a backup, even if the backup contains the result of its
+/// own last step.
 #[tokio::test]
 async fn running_builder_compares_restored_trees_again() {
     for is_own_last_step in [false, true] {

@@ -36,13 +36,13 @@ impl DecisionModel {
         model
     }
 
-    /// Returns the verdicts on the questions, in the same order.
+    /// Sends the questions to the model, and returns its verdicts in the same order.
     pub(crate) fn answer(&mut self, questions: &[Value]) -> Vec<String> {
         let lines: Vec<String> = questions.iter().map(Value::to_string).collect();
         let text = lines.join("\n") + "\n\n";
         let (input, output) = (&mut self.input, &mut self.output);
-        // The model writes while it reads, and pipes have small buffers. A separate thread writes, so that neither
-        // process blocks.
+        // The model answers while it still receives questions, and pipes have small buffers. A separate thread writes
+        // the questions, so that neither process blocks.
         std::thread::scope(|scope| {
             scope.spawn(move || input.write_all(text.as_bytes()).and_then(|()| input.flush()).unwrap());
             let mut verdicts = Vec::new();

@@ -1,5 +1,5 @@
-//! Concurrency of steps: bounded in total, one at a time in each log, and independent of other logs with a blocked
-//! archive.
+//! Concurrency of steps: their total number is bounded, each log has at most one, and a blocked archive of one log
+//! delays no other log.
 
 use super::{TestStores, origin};
 use crate::transparency_log::tree_builder::{MAX_STEPS, TreeBuilder, run_tree_builder};
@@ -24,19 +24,19 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Calls that the archive has observed.
+/// Calls that the test archive has received.
 #[derive(Default)]
 struct ObservedCalls {
-    /// Tenants with active calls of their archive, and the number of these calls.
+    /// The number of active archive calls of each tenant that has any.
     active: BTreeMap<TenantId, usize>,
-    /// The maximum numbers of concurrent calls: for one tenant, and in `max_total` for all tenants.
+    /// The maximum number of concurrent calls of one tenant; `max_total` counts all tenants.
     max_per_tenant: usize,
     max_total: usize,
     /// The tenants of archived checkpoints, in order.
     archived: Vec<TenantId>,
 }
 
-/// Logs of several tenants. Calls to the archives of blocked tenants wait for permits of `gate`.
+/// Logs of several tenants. Archive calls of blocked tenants wait for permits of `gate`.
 #[derive(Clone)]
 struct Logs {
     stores_by_tenant: Arc<BTreeMap<TenantId, TestStores>>,
@@ -61,7 +61,7 @@ impl Logs {
     }
 
     fn builder(&self) -> TreeBuilder {
-        // The tiles and keys are the same for all tenants, so the stores of one log provide them.
+        // Tiles and keys are equal for all tenants, so the stores of one log provide them.
         let mut stepper = TestStores::with_facts(0).stepper_with(&[]);
         stepper.tree_store = Arc::new(self.clone());
         stepper.archive = Arc::new(self.clone());
@@ -82,7 +82,7 @@ impl Logs {
         tree.and_then(|tree| tree.parse_checkpoint()).map_or(0, |checkpoint| checkpoint.size)
     }
 
-    /// Waits for a condition with the paused clock, which advances only while all tasks wait.
+    /// Waits for a condition. The clock is paused and advances only while all tasks wait.
     async fn wait_until(&self, condition: &str, is_reached: impl Fn(&Self) -> bool) {
         let wait = async {
             while !is_reached(self) {
@@ -92,7 +92,7 @@ impl Logs {
         timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {condition}"));
     }
 
-    /// Counts a call of the archive, and waits for a permit if the tenant is blocked.
+    /// Counts an archive call, and waits for a permit if the tenant is blocked.
     async fn record_call(&self, tenant: TenantId) {
         {
             let mut observed = self.observed();
@@ -142,7 +142,7 @@ impl TreeStore for Logs {
             let logs = stores.pending_logs(signed_by, None, limit).await?;
             pending.extend(logs.into_iter().map(|log| PendingLog { tenant: *tenant, ..log }));
         }
-        // Pages are short, so that even a pass over few logs reads several pages.
+        // Short pages make a pass over few logs read several pages.
         pending.truncate(3);
         Ok(pending)
     }
@@ -232,7 +232,8 @@ async fn steps_of_many_logs_are_bounded() {
     builder.abort();
 }
 
-/// The first logs of a pass use the time budget of the witnesses, so each log must be among the first in some pass.
+/// The first logs of a pass use up the time budget of the witnesses. Each log must therefore be among the first in some
+/// pass.
 #[tokio::test(start_paused = true)]
 async fn passes_begin_at_different_logs() {
     let logs = Logs::new(20, &[]);

@@ -1,4 +1,5 @@
-//! Tests of the builder with witnesses: each witness cosigns one history, and no witness stops the log.
+//! Tests of the builder with witnesses. Each witness cosigns only one history, and a failing witness does not stop the
+//! log.
 
 use super::{TestStores, origin, tenant, verifier};
 use crate::transparency_log::{
@@ -30,7 +31,7 @@ enum Behaviour {
     Hanging,
     /// Signs with a key other than its own.
     Forging,
-    /// Answers each request that another tree size is required.
+    /// Refuses each request, and names the size in the request as the required tree size.
     Contrary,
     /// Follows the protocol, but takes 900 ms.
     Slow,
@@ -118,7 +119,7 @@ fn as_dyn_witnesses(witnesses: &[Arc<TestWitness>]) -> Vec<Arc<dyn Witness>> {
 }
 
 impl TestStores {
-    /// Builds with witnesses until no backlog remains, like a new process.
+    /// Builds until no backlog remains, with a new builder that has no state of earlier requests.
     async fn build_with(&self, witnesses: &[Arc<TestWitness>]) {
         let mut builder = self.builder_with(&as_dyn_witnesses(witnesses));
         while builder.build_once().await.unwrap() == Progress::Backlog {}
@@ -137,8 +138,8 @@ async fn witnesses_cosign_each_checkpoint_of_a_growing_log() {
     let (stores, witnesses) = (TestStores::with_facts(3), [TestWitness::new(11), TestWitness::new(12)]);
     for added in [0, 1, 300, 5_000, 256] {
         stores.add_facts(added);
-        // Each new builder does not know the tree sizes of the witnesses. Its second request has the size that the
-        // witness returned.
+        // A new builder does not know the tree size of a witness, so its first request fails. Its second request uses
+        // the size that the witness returned.
         stores.build_with(&witnesses).await;
         assert_eq!(stores.cosigners(&witnesses), [true, true], "{added}");
         stores.assert_one_history();
@@ -156,7 +157,7 @@ async fn failed_witness_neither_blocks_nor_cosigns_the_checkpoint() {
         let mut builder = stores.builder_with(&as_dyn_witnesses(&witnesses));
         assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{behaviour:?}");
         assert_eq!(stores.cosigners(&witnesses), [false, true], "{behaviour:?}");
-        // The failed witness is not requested again until `RETRY_DELAY` has elapsed, and the log continues.
+        // Until `RETRY_DELAY` has elapsed, the failed witness receives no request, and the log continues without it.
         let (requests, writes) = (witnesses[0].state().requests, stores.state().writes);
         builder.build_once().await.unwrap();
         assert_eq!(stores.state().writes, writes, "{behaviour:?}: an idle log waits for its witnesses");
@@ -164,7 +165,7 @@ async fn failed_witness_neither_blocks_nor_cosigns_the_checkpoint() {
         builder.build_once().await.unwrap();
         assert_eq!(stores.cosigners(&witnesses), [false, true], "{behaviour:?}");
         assert_eq!(witnesses[0].state().requests, requests, "{behaviour:?}");
-        // Afterwards even an idle log receives the missing cosignature.
+        // After this delay, even a log without new facts receives the missing cosignature.
         witnesses[0].set_behaviour(Behaviour::Honest);
         tokio::time::advance(RETRY_DELAY).await;
         builder.build_once().await.unwrap();
@@ -173,7 +174,7 @@ async fn failed_witness_neither_blocks_nor_cosigns_the_checkpoint() {
     }
 }
 
-/// A witness that cosigned one history refuses a second one, even if the log's own key signed it.
+/// A witness that cosigned one history refuses another history, even if the log's own key signed it.
 #[tokio::test]
 async fn second_history_gets_no_cosignature() {
     let witnesses = [TestWitness::new(11)];
@@ -186,7 +187,7 @@ async fn second_history_gets_no_cosignature() {
         second.build_with(&witnesses).await;
         assert_eq!(second.cosigners(&witnesses), [false], "{facts}");
     }
-    // A truncated log requests a smaller tree than the witness has cosigned.
+    // The checkpoint of the truncated log is smaller than the tree that the witness has cosigned.
     let truncated = TestStores::with_facts(15);
     truncated.build_with(&witnesses).await;
     assert_eq!(truncated.cosigners(&witnesses), [false]);
@@ -217,7 +218,7 @@ async fn log_unknown_to_a_witness_blocks_no_other_log() {
     let unknown = TenantId::from(Uuid::from_u128(6));
     assert_eq!(cosign(&witnesses, unknown).await, "");
     assert_eq!(cosign(&witnesses, tenant()).await, witness.key.id_hex());
-    // The witness is not requested again about the unknown log until `RETRY_DELAY` has elapsed.
+    // Until `RETRY_DELAY` has elapsed, the witness receives no further request about the unknown log.
     let requests = witness.state().requests;
     assert_eq!(cosign(&witnesses, unknown).await, "");
     assert_eq!(witness.state().requests, requests);
@@ -229,7 +230,7 @@ async fn slow_witness_delays_a_pass_over_many_logs_by_its_budget() {
     witness.set_behaviour(Behaviour::Slow);
     let witnesses = witnesses_of(&witness);
     let started_at = tokio::time::Instant::now();
-    // The number of concurrent requests equals the number of concurrent steps of a pass.
+    // As many requests are concurrent as a pass has concurrent steps.
     let logs = (1..=80).map(|log| cosign(&witnesses, TenantId::from(Uuid::from_u128(log))));
     let cosigned: Vec<String> = stream::iter(logs).buffer_unordered(MAX_STEPS).collect().await;
     let requests = witness.state().requests;
