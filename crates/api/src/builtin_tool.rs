@@ -36,7 +36,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// A tool to call.
+/// A call of a built-in tool.
 #[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = CallOfTool)]
 #[serde(deny_unknown_fields)]
@@ -147,7 +147,6 @@ pub(crate) enum ReplayState {
 }
 
 impl ToolCallContext<'_> {
-    /// Executes the tool call.
     pub(crate) async fn execute(self, call: ToolCall) -> Result<(ToolResult, ReplayState), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match call {

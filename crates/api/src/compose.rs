@@ -412,7 +412,6 @@ impl Process {
         &self.shutdown
     }
 
-    /// The metrics of this process.
     pub(crate) const fn metrics(&self) -> &Metrics {
         &self.metrics
     }

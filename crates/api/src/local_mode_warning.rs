@@ -28,7 +28,7 @@ mod tests {
     };
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
-    /// Counts warnings.
+    /// A log subscriber that counts warnings.
     struct Warnings(Arc<AtomicUsize>);
 
     impl Subscriber for Warnings {

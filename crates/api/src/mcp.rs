@@ -157,7 +157,7 @@ fn rpc_error(
     let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
     let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     let error = Map::from_iter(error);
-    // The response repeats the id of the request; ids are strings and numbers.
+    // The response repeats the id of the request. Only a string or a number is a valid id.
     let id = document.get("id").filter(|id| id.is_string() || id.is_number());
     HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }

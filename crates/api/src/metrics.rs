@@ -77,7 +77,7 @@ impl Method {
 /// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedRequest<'a> {
-    /// The method.
+    /// HTTP method of the request.
     pub method: Method,
     /// The pattern of the route.
     pub route: &'a str,

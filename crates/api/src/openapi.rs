@@ -19,7 +19,7 @@ use utoipa::{
     },
 };
 
-/// The common parts of the document.
+/// The parts of the OpenAPI document that no handler describes.
 #[derive(OpenApi)]
 #[openapi(
     info(

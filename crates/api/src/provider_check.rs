@@ -30,7 +30,7 @@ pub enum ProviderCheckError {
         /// The most similar name, as part of the message; empty if none is similar.
         hint: String,
     },
-    /// The vault is unusable.
+    /// The adapters that the check needs cannot be created.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
 }

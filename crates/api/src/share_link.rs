@@ -53,7 +53,7 @@ pub(crate) struct ShareLinkView {
     created_by: String,
 }
 
-/// A new share link.
+/// A new share link with its token.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeShareLink)]
 pub(crate) struct CreatedShareLinkView {

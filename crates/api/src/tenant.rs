@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// An organization.
+/// A tenant, which is one organization.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Tenant)]
 pub(crate) struct TenantView {
@@ -55,7 +55,7 @@ impl TenantView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTenant {
-    /// Unique in the installation.
+    /// Slug that is unique in the installation.
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
     /// Human-readable name.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// The logs to audit, and the evidence for the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct AuditScope {
-    /// The tenant; without one all tenants.
+    /// The tenant whose log is audited; `None` for all tenants.
     pub tenant: Option<TenantId>,
     /// The checkpoint and the keys that the operator provides.
     pub evidence: AuditEvidence,

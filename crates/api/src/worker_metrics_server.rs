@@ -21,7 +21,7 @@ pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut Joi
     Ok(())
 }
 
-/// Binds the address.
+/// Creates the metrics server on the address.
 ///
 /// # Errors
 /// When the address cannot be bound.

@@ -58,7 +58,7 @@ impl WorkspaceView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkspace {
-    /// Unique in the tenant.
+    /// Slug that is unique in the tenant.
     #[schema(max_length = 43)]
     #[validate(
         length(min = 1, max = limit(MAX_WORKSPACE_SLUG), code = "slug_too_long"),

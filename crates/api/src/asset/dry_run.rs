@@ -49,10 +49,11 @@ pub(crate) struct PromptPreview {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the handler moves the members out of the document")]
 pub(crate) struct PolicyDraft {
-    /// The content of a policy bundle. Its tests may fail.
+    /// The content of a policy bundle. Its embedded tests may fail.
     #[schema(value_type = Object)]
     content: DeferredMember,
-    /// The `input` of a test: `environment`, `lane`, `inputs`, `actor`, `workload`, `release`, `now`.
+    /// Policy input, as in the `input` of a bundle's test: `environment`, `lane`, `inputs`, `actor`, `workload`,
+    /// `release`, `now`.
     #[schema(value_type = Object)]
     input: DeferredMember,
 }

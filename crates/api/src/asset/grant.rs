@@ -70,7 +70,7 @@ pub(crate) struct NewAssetGrant {
     principal: Option<String>,
     /// A workspace of the tenant. Callers who may view its assets see this asset there, and its releases may bind it.
     grantee_workspace_id: Option<Uuid>,
-    /// The asset must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the asset must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 

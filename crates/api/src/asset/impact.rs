@@ -77,7 +77,7 @@ pub(crate) struct ReferringVersionView {
     towards: Option<Uuid>,
 }
 
-/// A reference to an asset.
+/// A reference to an asset by its slug.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetReference)]
 pub(crate) struct AssetReferenceView {
@@ -143,11 +143,11 @@ impl BlastRadiusView {
     }
 }
 
-/// The optional workspace that determines visibility.
+/// Workspace that determines which asset the caller sees, if the request names one.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OptionalVisibleFromQuery {
-    /// The asset must be visible from this workspace; by default from any.
+    /// Workspace from which the asset must be visible; by default any workspace.
     workspace_id: Option<Uuid>,
 }
 

@@ -45,7 +45,7 @@ pub struct Adapters {
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
     /// Signs checkpoints.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
-    /// Cosign checkpoints.
+    /// Independent parties that cosign checkpoints.
     pub witnesses: Vec<Arc<dyn Witness>>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
@@ -209,7 +209,6 @@ pub(super) fn cli_clients(settings: &Settings) -> Vec<CliClient> {
     settings.issuers.iter().map(cli_client).collect()
 }
 
-/// The identity mode of the operations.
 pub(super) const fn identity_mode(settings: &Settings) -> IdentityMode {
     match settings.auth_mode {
         AuthMode::Local => IdentityMode::Local,

@@ -36,7 +36,7 @@ const MAX_DURATION_SECONDS: u64 = 3650 * 86_400;
 /// Maximum value of the setting that limits queued runs.
 const MAX_QUEUE_CAP: u32 = 10_000_000;
 
-/// Maximum of the limit on waiting requests.
+/// Maximum value of the setting that limits waiting requests.
 const MAX_WAITING_REQUESTS: usize = 100_000;
 /// Bounds of the memory limit in MiB. An idle server uses about 55 MiB in a release build.
 const MIN_MEMORY_LIMIT_MIB: usize = 64;
@@ -63,8 +63,8 @@ impl TextWithCredential {
         hosts.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
     }
 
-    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@`, what looks
-    /// like a port may be a password, so no port is shown. If a host is invalid, everything is hidden.
+    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@`, a port may in fact
+    /// be a password, so ports are omitted. An invalid host hides the whole URL.
     fn redacted_origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some(Authority { scheme, has_user, hosts }) = self.authority() else { return hidden };
@@ -221,7 +221,7 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
     }
 }
 
-/// Maximum burst, and maximum requests per minute.
+/// Maximum value of the settings for burst size and requests per minute.
 const MAX_RATE: u32 = 1_000_000;
 
 pub(super) fn rate(text: &str) -> Result<u32, String> {
@@ -426,7 +426,7 @@ mod tests {
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
             ("postgres://db", "postgres://db"),
-            // The host is missing.
+            // Without `@`, the user is read as the host; a password that is an invalid port hides the whole URL.
             ("postgres://app:hunter2", "[redacted]"),
             ("postgres://app:hunter2/x", "[redacted]"),
             ("postgres://app:12345/x", "postgres://app"),

@@ -14,7 +14,7 @@ use url::Url;
 /// The keys of an account.
 const KEYS: [&str; 9] =
     ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "test_model", "prices"];
-/// The keys of kinds that are called over the network.
+/// The keys for provider kinds that are called over the network.
 const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
 /// The keys of a price.
 const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
@@ -26,9 +26,9 @@ const MAX_CONCURRENCY: usize = 100_000;
 /// A configured provider account that model routes can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderAccount {
-    /// Name in model routes.
+    /// Name by which model routes refer to the account.
     pub account_slot: String,
-    /// Provider kind.
+    /// Protocol of the provider, and its endpoint.
     pub kind: ProviderKind,
     /// Jurisdiction of the data, for routing rules.
     pub residency: Option<String>,
@@ -74,7 +74,7 @@ pub enum ProviderKind {
 /// The endpoint of an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderEndpoint {
-    /// Base URL.
+    /// Base URL of the provider's API.
     pub base_url: Url,
     /// Reference to the API key.
     pub secret_ref: Option<ServerSecretRef>,
@@ -184,7 +184,7 @@ impl fmt::Display for ProviderAccount {
 
 impl fmt::Display for ProviderEndpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths of such URLs often contain secrets.
+        // Only the origin is shown, because paths of provider URLs often contain secrets.
         let origin = self.base_url.origin().ascii_serialization();
         write!(out, "{origin}, timeout {} s", self.timeout.as_secs_f64())?;
         match &self.secret_ref {

@@ -49,7 +49,7 @@ impl ProviderVariables {
         Ok(())
     }
 
-    /// The keys of an account.
+    /// The keys that variables set for an account.
     pub(super) fn of(&self, slot: &str) -> Option<&Table> {
         self.0.get(slot)
     }

@@ -52,7 +52,7 @@ pub enum ConfigError {
     /// A value is invalid.
     #[error("`{name}` {rule}{}", value_hint(.value))]
     Invalid {
-        /// The variable, or the key in the file.
+        /// Name of the variable, or of the key in the file.
         name: String,
         /// The expected form.
         rule: String,
@@ -79,7 +79,7 @@ pub enum ConfigError {
     /// OIDC mode has no identity provider.
     #[error("`auth.mode` is `oidc`: set `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`), or add an `[[issuers]]` table")]
     NoIssuer,
-    /// Settings of OIDC mode in local mode, which would ignore them.
+    /// A setting of OIDC mode is set in local mode, which would ignore it.
     #[error("`{key}` requires `auth.mode` to be `oidc` (`FAIRWAY_AUTH_MODE=oidc`)")]
     IssuerInLocalMode {
         /// Key of the setting.
@@ -88,7 +88,7 @@ pub enum ConfigError {
     /// The server is reachable from other machines, and its public address is not set.
     #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) is required unless the server binds to a loopback address")]
     NoPublicUrl,
-    /// Sign-in cookies need HTTPS, except on loopback.
+    /// The public address uses plain HTTP, but sign-in cookies need HTTPS, except on loopback.
     #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) must use https, except on a loopback address")]
     PlainPublicUrl,
     /// Only one of vault URL and vault token is set.
@@ -97,10 +97,10 @@ pub enum ConfigError {
     /// Only one of mail server and sender is set.
     #[error("`mail.smtp_url` and `mail.from` must be set together")]
     IncompleteMail,
-    /// A gateway token without an external gateway.
+    /// A gateway token is set without an external gateway.
     #[error("`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token")]
     TokenWithoutGateway,
-    /// An owner URL for a managed database.
+    /// An owner URL is set, but Fairway manages the database itself.
     #[error("`migrate_database_url` requires `database_url`")]
     OwnerWithoutDatabase,
 }
@@ -272,8 +272,8 @@ impl RawSettings {
         if name == COLLECTOR_VARIABLE {
             self.has_collector = !value.is_empty();
         }
-        // Some settings use variables of other programs, such as `VAULT_ADDR`. Further variables of those programs
-        // are ignored.
+        // Some settings use variables of other programs, such as `VAULT_ADDR`. Other variables of those programs, such
+        // as `VAULT_NAMESPACE`, are ignored.
         let is_relevant = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_relevant || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
@@ -310,7 +310,7 @@ fn unsupported_type(key: &str) -> ConfigError {
     ConfigError::Invalid { name: key.to_owned(), rule, value: None }
 }
 
-/// A value of the file in the format of variables: lists are comma-separated.
+/// Converts a value of the file to the text format of variables: lists are comma-separated.
 fn text_of(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -337,7 +337,7 @@ fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     ConfigError::Syntax { line: line_breaks.saturating_add(1), problem: failure.message().to_owned() }
 }
 
-/// The most similar known name, if one is similar.
+/// The most similar known name; `None` if all names differ too much.
 pub(crate) fn nearest_name<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     names
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))

@@ -23,7 +23,7 @@ const MEDIA_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
 pub(crate) struct BundleView {
     /// The in-toto statement, in base64.
     payload: String,
-    /// `application/vnd.in-toto+json`.
+    /// Media type of the payload: `application/vnd.in-toto+json`.
     #[schema(rename = "payloadType")]
     payload_type: String,
     signatures: Vec<BundleSignatureView>,

@@ -7,7 +7,7 @@ use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A denied run.
+/// Tool result of a run that was denied.
 #[derive(Serialize)]
 struct Denied {
     execution_id: Uuid,

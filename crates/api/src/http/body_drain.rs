@@ -33,7 +33,7 @@ const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Middleware that drains the body. It must wrap every service that may refuse a request.
+/// Middleware that drains an unread request body. It must wrap every service that may refuse a request.
 ///
 /// # Errors
 /// The errors of the inner service.

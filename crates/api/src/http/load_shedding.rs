@@ -68,7 +68,7 @@ pub enum ClientKey {
     Tenant(TenantId),
     /// The caller, if the request names no tenant.
     Caller(ActorRef),
-    /// The address of an unnamed share link holder.
+    /// The address of a share link holder without an identity.
     LinkHolder(ClientAddress),
 }
 
@@ -307,7 +307,7 @@ mod tests {
         assert!(shedder.admit(ada.clone(), false, later).is_none());
         drop(statements);
         tokio::task::yield_now().await;
-        // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
+        // The shedder admits the number of requests that keeps PostgreSQL busy, and no more until the overload ends.
         let statements = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
         assert!(shedder.admit(ada.clone(), false, later).is_some());
         drop(statements);

@@ -54,7 +54,7 @@ pub struct NoFilter {}
 /// already refused unknown parameters.
 #[derive(Debug)]
 pub struct ListRequest<Q> {
-    /// The filters.
+    /// Filters from the query.
     pub filter: Q,
     paging: PageRequest,
     seal: CursorSeal,
@@ -71,7 +71,7 @@ struct PageQuery {
 }
 
 impl<Q> ListRequest<Q> {
-    /// The page request for the stores.
+    /// The limit, offset and cursor of the request, for the stores.
     #[must_use]
     pub const fn paging(&self) -> PageRequest {
         self.paging
@@ -82,8 +82,8 @@ impl<Q> ListRequest<Q> {
         self.respond_with(&page.rows, page.total, page.next)
     }
 
-    /// A response with a resource that contains a page of a list with `total` rows, and a link to the page after
-    /// `next`.
+    /// A response with a resource that contains a page of a list with `total` rows, and a link to the page that the
+    /// cursor `next` selects.
     pub fn respond_with(&self, resource: &impl Serialize, total: u64, next: Option<Cursor>) -> HttpResponse {
         let mut response = HttpResponse::build(StatusCode::OK);
         if total > u64::from(MAX_OFFSET) {
@@ -281,7 +281,7 @@ mod tests {
             format!("cursor={other_byte}{}&{filter}", &cursor[1..]),
             format!("cursor={}{other_byte}&{filter}", &cursor[..cursor.len() - 1]),
         ] {
-            // The replaced byte may equal the original.
+            // A random replacement can produce the original query, which is valid.
             if !query.starts_with(&format!("cursor={cursor}&{filter}")) || query.contains("offset") {
                 assert_eq!(list(&query).unwrap_err().code(), "validation_error", "{query}");
             }

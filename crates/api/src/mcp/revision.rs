@@ -47,7 +47,7 @@ pub(super) fn check_revision(
     }
 }
 
-/// The value of the header.
+/// The protocol revision that the header of a request names.
 enum RevisionHeader<'r> {
     Absent,
     Single(&'r str),

@@ -406,7 +406,7 @@ fn mark_open_objects(schema: &mut Schema) {
     }
 }
 
-/// Removes null from the type of a parameter: a request cannot send it.
+/// Removes null from the type of a parameter, because a request cannot send null as a parameter.
 fn remove_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
         let mut non_null = types.iter().filter(|schema_type| !matches!(schema_type, Type::Null)).cloned();

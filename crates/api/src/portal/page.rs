@@ -26,7 +26,7 @@ const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self';
 #[derive(Clone, Debug)]
 pub(crate) struct PortalPage<'a> {
     pub(crate) status: StatusCode,
-    /// Which page the script shows.
+    /// The page that the script shows.
     pub(crate) kind: PageKind,
     pub(crate) title: &'a str,
     /// Text that is shown until the script has started.
@@ -70,7 +70,7 @@ impl PageKind {
 }
 
 impl PortalPage<'_> {
-    /// Renders the document.
+    /// Renders the document with a new nonce.
     pub(crate) fn render(&self, portal: &Portal) -> HttpResponse {
         let nonce = Uuid::new_v4().simple().to_string();
         let html = self.html(portal, &nonce);

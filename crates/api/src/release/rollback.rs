@@ -50,7 +50,7 @@ pub(crate) struct RollbackView {
     release_id: Uuid,
     /// The release that holds `lane` again.
     rolled_back_to: Uuid,
-    /// The rolled back lane that the release had taken last.
+    /// Among the rolled back lanes, the one that the release had taken last.
     lane: &'static str,
     /// All rolled back lanes.
     lanes: Vec<RolledBackLaneView>,
@@ -71,7 +71,7 @@ pub(crate) struct RolledBackLaneView {
 /// A warning about a release that serves again.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RollbackWarning {
-    /// `asset_archived`.
+    /// Code of the warning: `asset_archived`.
     code: &'static str,
     asset_slug: String,
     message: &'static str,

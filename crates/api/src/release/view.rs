@@ -260,7 +260,7 @@ pub(crate) struct LaneTenureView {
     release_id: Uuid,
     #[schema(format = DateTime)]
     from: String,
-    /// Null while the release holds the lane.
+    /// End of the tenure; null while the release holds the lane.
     #[schema(format = DateTime)]
     to: Option<String>,
     /// Cause of the tenure: `activation`, `advance` or `rollback`.

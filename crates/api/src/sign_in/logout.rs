@@ -35,7 +35,7 @@ pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";
 /// Path to which a sign-out leads. Its page does not start another sign-in by itself.
 const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
 
-/// The body of a sign-out: no fields.
+/// Empty body of a sign-out.
 #[derive(Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndSessionRequest {}
@@ -68,7 +68,7 @@ struct SignOutForm {
     csrf_token: Option<String>,
 }
 
-/// The sign-out of a browser.
+/// The route of the sign-out form.
 pub(crate) fn sign_out_route() -> actix_web::Resource {
     web::resource(SIGN_OUT_PATH).guard(guard::Post()).app_data(form_config()).to(sign_out)
 }

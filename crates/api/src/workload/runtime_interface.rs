@@ -30,7 +30,7 @@ use validator::{Validate, ValidationErrors};
 #[expect(dead_code, reason = "only its description is used; the domain reads and writes the value")]
 pub(crate) struct InterfaceShape {
     presentation_mode: PresentationShape,
-    /// Text for end users.
+    /// Description that end users see.
     #[schema(required = false, max_length = 2000)]
     description: String,
     /// The fields of the form. The server validates the inputs of runs against them.
@@ -82,10 +82,10 @@ pub(crate) enum AccessShape {
 #[schema(as = InputField)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct InputFieldShape {
-    /// Unique among the fields.
+    /// Name that is unique among the fields.
     #[schema(pattern = "^[a-z][a-z0-9_]{0,62}$")]
     name: String,
-    /// Text for end users.
+    /// Label that end users see.
     #[schema(required = false, min_length = 1, max_length = 200)]
     label: String,
     r#type: FieldTypeShape,
@@ -122,7 +122,7 @@ pub(crate) enum FieldTypeShape {
     Date,
 }
 
-/// The theme of an interface. Absent values come from the portal.
+/// The theme of an interface. Absent values take the defaults of the portal.
 #[derive(ToSchema)]
 #[schema(as = Theme)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -233,7 +233,7 @@ impl RuntimeWorkloadView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of runtime interfaces.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RuntimeListQuery {
