@@ -107,7 +107,7 @@ async fn handle_message(
     }
     let address = client_of(&request);
     let handler = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
-    // The site guard checks hosts and origins of every route.
+    // The host check of the SDK is off, because the site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)

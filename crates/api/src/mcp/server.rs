@@ -117,7 +117,7 @@ impl McpHandler {
         })
     }
 
-    /// The error detail for an agent.
+    /// The `detail` of an error response, with the request id, for an agent.
     fn error_detail(&self, error: &ApiError) -> Value {
         let mut detail = error.body().get_mut("detail").map(Value::take).unwrap_or_default();
         if let Some(members) = detail.as_object_mut() {

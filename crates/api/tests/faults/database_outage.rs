@@ -1,5 +1,5 @@
-//! R21: during a database outage, every request gets an immediate 503. After the outage, no acknowledged data is
-//! missing.
+//! Promise R21 in `docs/security.md`: during a database outage, every request gets an immediate 503. After the outage,
+//! no acknowledged data is missing.
 
 use crate::{
     api_client::{ApiClient, Response, ResponseResult, WORKSPACE, allow_all_policy, execute_body},

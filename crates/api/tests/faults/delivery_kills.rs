@@ -1,5 +1,5 @@
-//! R9: servers with a projector and a sender of notifications are killed or stopped while they deliver. The messages
-//! that the receiver recorded must be complete, and unique except for repeated attempts.
+//! Promise R9 in `docs/security.md`: servers with a projector and a sender of notifications are killed or stopped while
+//! they deliver. The messages that the receiver recorded must be complete, and unique except for repeated attempts.
 
 use crate::{
     api_client::ApiClient,

@@ -1,5 +1,5 @@
-//! R3: a server applies each request exactly once, although its database connections break before, during and after
-//! commits. It never permanently refuses a request whose effect is committed.
+//! Promise R3 in `docs/security.md`: a server applies each request exactly once, although its database connections
+//! break before, during and after commits. It never permanently refuses a request whose effect is committed.
 
 mod harness;
 mod may_have_happened;

@@ -1,5 +1,6 @@
-//! R14: every operation requires exactly the permissions that the contract lists. The test sends a request that
-//! succeeds with all permissions. The callers have single permissions, or all permissions but one.
+//! Promise R14 in `docs/security.md`: every operation requires exactly the permissions that the contract lists. The
+//! test sends a request that succeeds with all permissions. The callers have single permissions, or all permissions but
+//! one.
 
 use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;

@@ -120,7 +120,8 @@ fn assert_rate_limited(response: &Response, per_minute: u32) {
     assert_eq!(number("ratelimit-reset"), number("retry-after"));
 }
 
-/// T43: all servers count requests of a client together, whatever its claimed actor and headers are.
+/// Threat T43 in `docs/security.md`: all servers count requests of a client together, whatever its claimed actor and
+/// headers are.
 #[tokio::test]
 async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let app = server_with_rate_limit(1, 4).start().await;

@@ -1,5 +1,5 @@
-//! R18 and T46: texts that callers send do not leak into errors, logs, spans, metrics or facts. Callers can neither
-//! forge log lines nor create metric series.
+//! Promise R18 and threat T46 in `docs/security.md`: texts that callers send do not leak into errors, logs, spans,
+//! metrics or facts. Callers can neither forge log lines nor create metric series.
 
 use crate::support::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},

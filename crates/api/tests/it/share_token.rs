@@ -85,7 +85,7 @@ async fn lane_of_a_link_serves_its_runs() {
     }
 }
 
-/// T29: a token gives access to one workload only, on the routes of that workload.
+/// Threat T29 in `docs/security.md`: a token gives access to one workload only, on the routes of that workload.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
@@ -193,7 +193,8 @@ async fn link_selects_its_tenant_without_a_session() {
         .expect_refusal(404, "not_found");
 }
 
-/// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are served.
+/// Threat T30 in `docs/security.md`: all servers rate limit a client that guesses tokens. Clients with a valid token at
+/// other addresses are served.
 #[tokio::test]
 async fn rate_limits_guesses_of_tokens() {
     let with_rate_limit = |builder: fairway_testkit::app::Builder| {
@@ -257,7 +258,8 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
     workload
 }
 
-/// R13 and T28: a token appears only in the response of the request that creates it.
+/// Promise R13 and threat T28 in `docs/security.md`: a token appears only in the response of the request that creates
+/// it.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
