@@ -258,7 +258,7 @@ fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &st
     output.change_result(&changed, &format!("fairway assets impact {slug}"))
 }
 
-/// Adds how to end the use by the newest release that the caller may see.
+/// Adds to the refusal to archive an asset the command that ends its use by the newest release that the caller may see.
 fn in_use(slug: &str, refusal: Box<Refusal>) -> Failure {
     let release = refusal.detail.pointer("/blocking_releases/0").cloned().unwrap_or_default();
     let id = sanitize(string_or_empty(&release, "release_id"));

@@ -43,9 +43,8 @@ pub(crate) enum Failure {
     /// Another failure, with the command to try next.
     #[error("{failure}\nnext: {next}")]
     WithNextStep {
-        /// The failure.
         failure: Box<Self>,
-        /// The command.
+        /// The command to try next.
         next: String,
     },
     /// Files contain errors.
@@ -69,9 +68,9 @@ pub(crate) enum Failure {
     /// A local file could not be read or written.
     #[error("{path}: {cause}", path = .path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The reader of standard output closed it while a watch was active.
@@ -384,7 +383,6 @@ impl Finding {
         Self { file, line: None, column: None, code, message, path: None, offset: None }
     }
 
-    /// Sets the position.
     pub(crate) fn at(mut self, position: Option<Position>) -> Self {
         (self.line, self.column) = position.map(|position| (position.line, position.column)).unzip();
         self

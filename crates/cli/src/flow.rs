@@ -133,7 +133,7 @@ fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure
     }
 }
 
-/// The server's findings for a flow.
+/// Finds the errors of a flow by the server's rules.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
     let is_unknown_name =

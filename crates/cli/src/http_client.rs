@@ -42,9 +42,9 @@ const MAX_PAGES: usize = 5_000;
 /// The caller's identity at a server.
 #[derive(Clone, Default)]
 pub(crate) struct Identity {
-    /// Sent as `Authorization: Bearer`.
+    /// Access token, sent as `Authorization: Bearer`.
     pub(crate) token: Option<String>,
-    /// The actor, when the server trusts the header.
+    /// Actor for the identity header, which only a server in local mode trusts.
     pub(crate) actor: Option<String>,
     /// The tenant, for callers that belong to several.
     pub(crate) tenant: Option<String>,
@@ -63,9 +63,8 @@ pub(crate) struct ServerClient {
     address_source: Option<AddressSource>,
 }
 
-/// A part of a list.
+/// A page of a list.
 pub(crate) struct Page {
-    /// The items.
     pub(crate) items: Vec<Value>,
     /// The cursor of the next page, if more items exist.
     pub(crate) cursor: Option<String>,

@@ -84,7 +84,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 }
 
 impl RunArgument {
-    /// The id of the run.
+    /// Resolves the reference to the run's id.
     fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         let reference = self.reference.as_str();
         if uuid::Uuid::parse_str(reference).is_ok() {

@@ -128,7 +128,7 @@ async fn token_gives_access_to_its_workload_only() {
         .await
         .expect_refusal(401, "share_token_invalid");
     with_token(app.get(format!("/v1/executions/{}", fixture.execution))).await.expect_refusal(404, "not_found");
-    // Percent-encoded spellings of the same path.
+    // Percent-encoded spellings of the same path are refused.
     for encoded_slug in ["%73hared", "share%64"] {
         let page = format!("/v1/workloads/by-slug/{encoded_slug}");
         app.get(format!("{page}?token={token}")).await.expect_refusal(401, "share_token_invalid");

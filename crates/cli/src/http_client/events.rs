@@ -30,18 +30,15 @@ const MAX_EVENT_BYTES: u64 = 32 << 20;
 /// One event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// The event's id.
     pub(crate) id: Option<String>,
     /// The event's name, such as `step.started`.
     pub(crate) name: String,
-    /// The event's data.
     pub(crate) data: Value,
 }
 
 /// The event stream of a run.
 pub(crate) struct Events {
     lines: BufReader<BodyReader<'static>>,
-    /// The server's address.
     server: String,
 }
 
@@ -72,11 +69,11 @@ pub(crate) struct EventStream {
 
 /// The response to a request for events.
 pub(crate) enum EventResponse {
-    /// Events.
+    /// A stream of events.
     Events(EventStream),
-    /// A JSON body.
+    /// A complete JSON body instead of events.
     Value(Value),
-    /// No further events (204).
+    /// No further events: the server responded with 204.
     Nothing,
 }
 

@@ -45,8 +45,8 @@ pub(super) fn explain_rollback(server: &ServerClient, release: &str, failure: Fa
     not_serving(failure, release, &sanitize(slug), &sanitize(environment))
 }
 
-/// Adds that the release does not serve, and the command that rolls back the serving release. Without the workload's
-/// slug the command contains a placeholder.
+/// Adds to a refusal that the release does not serve, and the command that rolls back the serving release. Without the
+/// workload's slug the command contains a placeholder.
 fn not_serving(failure: Failure, release: &str, slug: &str, environment: &str) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));

@@ -157,7 +157,6 @@ fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
     })
 }
 
-/// The bindings of a release.
 fn bindings_of(server: &ServerClient, release: &str) -> Result<Vec<Value>, Failure> {
     let found = server.get(&["releases", release], &[])?;
     Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
@@ -223,7 +222,7 @@ pub(super) fn submit(server: &ServerClient, release: &str) -> Result<Value, Fail
     transition(server, release, StateName::ReviewReady)
 }
 
-/// Requests a state transition.
+/// Requests the transition of a release to a state.
 pub(crate) fn transition(server: &ServerClient, release: &str, to: StateName) -> Result<Value, Failure> {
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
 }

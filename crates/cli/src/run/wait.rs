@@ -74,7 +74,7 @@ impl SubmittedRun {
     }
 }
 
-/// The state of a wait.
+/// The state of the wait for a run.
 pub(super) struct RunWait {
     deadline: Instant,
     streams: bool,
