@@ -291,7 +291,7 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
         .transpose()
 }
 
-/// Creates an asset.
+/// Creates an asset, which has no version yet.
 #[utoipa::path(
     operation_id = "create_asset",
     tag = "assets",
@@ -348,7 +348,7 @@ pub(crate) async fn list_assets(
     Ok(list.respond(&assets.map(|asset| AssetView::of(&asset))))
 }
 
-/// Reads an asset.
+/// Reads an asset without its versions.
 #[utoipa::path(
     operation_id = "read_asset",
     tag = "assets",
@@ -427,7 +427,7 @@ pub(crate) async fn list_asset_versions(
     Ok(list.respond(&versions.try_map(VersionView::of)?))
 }
 
-/// Reads a version of an asset.
+/// Reads a version of an asset with its content.
 #[utoipa::path(
     operation_id = "read_asset_version",
     tag = "assets",

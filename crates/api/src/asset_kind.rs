@@ -9,7 +9,7 @@ use fairway_domain::asset::{content, kind::AssetKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A kind of asset.
+/// A kind of asset, with its purpose and the URL of its schema.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetKind)]
 pub(crate) struct KindView {
@@ -42,7 +42,7 @@ impl KindView {
     }
 }
 
-/// Lists the asset kinds.
+/// Lists the asset kinds with the URLs of their schemas.
 #[utoipa::path(
     operation_id = "list_asset_kinds",
     tag = "assets",

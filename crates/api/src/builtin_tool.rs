@@ -129,7 +129,7 @@ impl KnowledgeResult {
     }
 }
 
-/// The context of a tool call.
+/// The request to which a tool call belongs: caller, idempotency key and delegation.
 pub(crate) struct ToolCallContext<'c> {
     pub(crate) api: &'c Api,
     pub(crate) claims: &'c Claims,

@@ -181,7 +181,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>,
     Ok(Some(ShareToken::parse(text).map_or(PresentedShareToken::Malformed, PresentedShareToken::Token)))
 }
 
-/// The hash of the request's result token.
+/// Reads the result token of a request, and returns its hash; `None` without a token.
 pub(crate) fn result_token_hash(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
     Ok(single_header(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }

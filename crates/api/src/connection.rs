@@ -279,7 +279,7 @@ pub(crate) async fn list_connections(
     Ok(list.respond(&connections.map(|connection| ConnectionView::of(&connection))))
 }
 
-/// Creates a connection.
+/// Creates a connection. Its secrets are references, never values.
 #[utoipa::path(
     operation_id = "create_connection",
     tag = "use cases",

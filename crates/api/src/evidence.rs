@@ -347,7 +347,7 @@ pub(crate) struct EvidenceQuery {
     format: Option<String>,
 }
 
-/// Reads the evidence of a run.
+/// Reads the evidence of a run: its governance chain, as sections or as a graph.
 #[utoipa::path(
     operation_id = "read_evidence_graph",
     tag = "executions",

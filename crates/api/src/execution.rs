@@ -138,7 +138,7 @@ pub(crate) struct QueuedExecution {
     result_token: Option<String>,
 }
 
-/// The error of a run.
+/// The error with which a run ended.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RunError)]
 pub(crate) struct RunErrorView {

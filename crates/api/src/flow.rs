@@ -126,7 +126,7 @@ pub(crate) struct FlowValidation {
     errors: Vec<FlowErrorView>,
 }
 
-/// An error in a flow.
+/// An error that the validation of a flow found.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FlowError)]
 pub(crate) struct FlowErrorView {
@@ -155,7 +155,7 @@ pub(crate) struct FlowListQuery {
     workspace_id: Option<Uuid>,
 }
 
-/// Creates a flow.
+/// Creates a flow with its first version from YAML.
 #[utoipa::path(
     operation_id = "create_flow",
     tag = "assets",
@@ -238,7 +238,7 @@ pub(crate) async fn read_flow(
     Ok(ResourceResponse::ok(&FlowView::of(&flow)?).with_etag(flow.asset.revision).into_response())
 }
 
-/// Adds a version to a flow.
+/// Adds a version to a flow from YAML.
 #[utoipa::path(
     operation_id = "create_flow_version",
     tag = "assets",

@@ -169,7 +169,7 @@ pub enum SeedError {
     /// An actor of the demo cannot be identified.
     #[error("failed to identify {actor}")]
     Identify {
-        /// The actor.
+        /// The actor that cannot be identified.
         actor: &'static str,
         /// The cause.
         source: Failure,

@@ -126,7 +126,7 @@ pub(crate) async fn list_share_links(
     Ok(list.respond(&links.map(|link| ShareLinkView::of(&link))))
 }
 
-/// Reads a share link of a workload.
+/// Reads a share link of a workload, without its token.
 #[utoipa::path(
     operation_id = "read_share_link",
     tag = "workloads",
@@ -181,7 +181,7 @@ pub(crate) async fn create_share_link(
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
-/// Revokes a share link.
+/// Revokes a share link with immediate effect.
 #[utoipa::path(
     operation_id = "revoke_share_link",
     tag = "workloads",

@@ -46,7 +46,6 @@ pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
 #[cfg(test)]
 pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
     [SIGN_IN_PATH, CALLBACK_PATH, sign_in_test_page::TEST_PATH, logout::SIGN_OUT_PATH, logout::BACKCHANNEL_PATH];
-/// Path of the sign-in page.
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
 const CALLBACK_PATH: &str = "/sign-in/callback";

@@ -64,7 +64,7 @@ pub(crate) struct NewTenant {
     name: String,
 }
 
-/// The settings of a tenant.
+/// The notification settings and the public hosts of a tenant.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TenantSettings)]
 pub(crate) struct SettingsView {
@@ -126,7 +126,7 @@ pub(crate) async fn list_tenants(
     Ok(list.respond(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
-/// Creates a tenant.
+/// Creates a tenant in the installation.
 #[utoipa::path(
     operation_id = "create_tenant",
     tag = "tenants",

@@ -25,7 +25,7 @@ pub struct AuditScope {
     pub evidence: AuditEvidence,
 }
 
-/// Failure to audit logs.
+/// Failure to audit logs with `fairway-server audit verify`.
 #[derive(Debug, thiserror::Error)]
 pub enum LogAuditError {
     /// An argument is not a public key.
@@ -88,7 +88,7 @@ impl AuditScope {
 /// The audit of the log of a tenant.
 #[derive(Debug)]
 pub struct TenantAudit {
-    /// The tenant.
+    /// The tenant whose log was audited.
     pub tenant: TenantId,
     /// The result; an error if the log was not read to its end.
     pub result: Result<AuditedLog, LogAccessError>,

@@ -88,7 +88,7 @@ impl UseCaseView {
     }
 }
 
-/// A piece of a bundle.
+/// An asset or a connection that is part of a use case.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BundlePiece)]
 pub(crate) struct BundlePieceView {
@@ -272,7 +272,7 @@ pub(crate) async fn list_use_cases(
     Ok(list.respond(&use_cases.map(UseCaseView::of_summary)))
 }
 
-/// Reads a use case.
+/// Reads a use case without its bundle.
 #[utoipa::path(
     operation_id = "read_use_case",
     tag = "use cases",

@@ -265,7 +265,7 @@ pub(crate) async fn list_workloads(
     Ok(list.respond(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
-/// Reads a workload.
+/// Reads a workload with its configured interface.
 #[utoipa::path(
     operation_id = "read_workload",
     tag = "workloads",

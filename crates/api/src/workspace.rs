@@ -115,7 +115,7 @@ pub(crate) async fn create_workspace(
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
-/// Reads a workspace.
+/// Reads a workspace with its namespace.
 #[utoipa::path(
     operation_id = "read_workspace",
     tag = "tenants",

@@ -25,7 +25,6 @@ use ureq::{
 };
 use url::{Host, Url};
 
-/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

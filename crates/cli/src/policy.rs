@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Try(try_policy::Arguments),
 }
 
-/// The result of one test.
+/// The result of one policy test.
 #[derive(Debug, Serialize)]
 struct TestResult {
     bundle: String,

@@ -71,7 +71,7 @@ pub(crate) struct ReferringVersionView {
     path: String,
     /// JSON pointer of the reference in the content.
     pointer: String,
-    /// The reference.
+    /// The reference in the content of that version.
     references: AssetReferenceView,
     /// The referenced version on the path; null if the reference targets the requested asset.
     towards: Option<Uuid>,

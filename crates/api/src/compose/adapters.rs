@@ -39,11 +39,11 @@ pub type AccessStoreDecorator = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn Acce
 pub struct Adapters {
     /// Decorates the store of role bindings; `None` outside tests.
     pub access_decorator: Option<AccessStoreDecorator>,
-    /// Stores artifacts.
+    /// Store of artifacts, such as the canonical bytes of versions.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Keeps published checkpoints outside the database.
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
-    /// Signs checkpoints.
+    /// Signs the checkpoints of the transparency logs.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Independent parties that cosign checkpoints.
     pub witnesses: Vec<Arc<dyn Witness>>,

@@ -18,7 +18,7 @@ pub enum AdapterError {
     /// The egress guard refuses the address of a provider account.
     #[error("failed to set up the provider account `{account_slot}`")]
     ProviderAccount {
-        /// The slot of the account.
+        /// The slot of the account, as the settings name it.
         account_slot: String,
         /// Reason why the egress guard refuses the address.
         source: EgressError,
@@ -43,7 +43,7 @@ pub enum AdapterError {
     /// The egress guard refuses the address of the runtime gateway.
     #[error("failed to set up the runtime gateway")]
     RuntimeGateway(#[source] EgressError),
-    /// The token of the runtime gateway is unusable.
+    /// The token of the runtime gateway cannot be sent in a header.
     #[error("failed to set up the runtime gateway")]
     RuntimeGatewayToken(#[source] UnusableToken),
     /// The configuration of an identity provider is invalid.

@@ -90,7 +90,6 @@ impl Issuer {
         contradictions
     }
 
-    /// The error for an invalid key of this issuer.
     fn invalid(&self, key: &str, rule: &str) -> ConfigError {
         invalid(&format!("{}.{key}", self.path), rule)
     }

@@ -334,7 +334,7 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
         .collect()
 }
 
-/// Parses the name of an account or a model.
+/// Parses the name of an account or a model: 1 to 200 visible ASCII characters.
 pub(super) fn account_or_model_name(text: &str) -> Result<String, String> {
     let is_valid = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_valid

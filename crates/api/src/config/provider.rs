@@ -16,7 +16,6 @@ const KEYS: [&str; 9] =
     ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "test_model", "prices"];
 /// The keys for provider kinds that are called over the network.
 const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
-/// The keys of a price.
 const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
 /// Default time limit of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -223,7 +222,6 @@ impl ProviderEndpoint {
     }
 }
 
-/// The prices of an account's models.
 fn prices(account: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
     let Some(value) = account.table.get("prices") else { return Ok(Vec::new()) };
     let mut prices: Vec<ModelPrice> = Vec::new();

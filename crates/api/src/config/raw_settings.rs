@@ -140,11 +140,11 @@ impl ConfigError {
 /// The source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The default of the setting.
+    /// The setting has its default value.
     Default,
-    /// The configuration file.
+    /// The configuration file sets the value.
     File,
-    /// The environment.
+    /// An environment variable sets the value.
     Environment,
 }
 

@@ -115,7 +115,7 @@ pub(super) const NATIONAL_IDS: Setting = plain(
 );
 /// Provider account of the embedding model.
 pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
-/// Embedding model.
+/// Model that embeds texts for vector search.
 pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
 /// Time after which an inbox stream ends, so that its client authenticates again.
 pub(super) const INBOX_STREAM_LIFETIME: Setting = plain("inbox_stream_lifetime", "FAIRWAY_INBOX_STREAM_LIFETIME", "5m");

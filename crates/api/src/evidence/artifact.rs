@@ -54,7 +54,7 @@ impl EvidenceArtifactView {
     }
 }
 
-/// Reads an evidence artifact of a run.
+/// Reads an evidence artifact of a run, with its payload if the caller may see it.
 #[utoipa::path(
     operation_id = "read_evidence_artifact",
     tag = "executions",

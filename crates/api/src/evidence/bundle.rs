@@ -13,7 +13,6 @@ use fairway_domain::id::{ExecutionId, ReleaseId};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The media type of DSSE envelopes.
 const MEDIA_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
 
 /// An evidence bundle: a DSSE envelope.
@@ -29,7 +28,7 @@ pub(crate) struct BundleView {
     signatures: Vec<BundleSignatureView>,
 }
 
-/// A signature of a bundle.
+/// One of the signatures of a bundle.
 #[derive(ToSchema)]
 #[schema(as = EvidenceBundleSignature)]
 #[expect(dead_code, reason = "the domain writes the canonical form; this documents it")]

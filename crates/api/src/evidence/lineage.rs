@@ -127,7 +127,7 @@ fn parse_word<T>(
     text.map(|text| parse(text).ok_or_else(|| FieldProblem::invalid(name))).transpose()
 }
 
-/// Reads the context lineage of a run.
+/// Reads the context lineage of a run: the inputs that each step read.
 #[utoipa::path(
     operation_id = "read_context_lineage",
     tag = "executions",

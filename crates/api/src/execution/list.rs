@@ -85,7 +85,6 @@ pub(crate) async fn list_executions(
     Ok(list.respond(&executions.try_map(|row| ExecutionView::of_listed(&row))?))
 }
 
-/// Parses the environment filter of a list.
 pub(crate) fn parse_environment_filter(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
     text.map(parse_environment).transpose()
 }

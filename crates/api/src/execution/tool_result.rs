@@ -16,7 +16,6 @@ struct Denied {
     reason_code: String,
 }
 
-/// Converts a run to a tool result.
 pub(crate) fn to_tool_result(run: &Run) -> Result<ToolResult, ApiError> {
     let execution = &run.execution;
     match execution.status {

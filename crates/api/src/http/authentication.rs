@@ -295,7 +295,7 @@ fn unavailable_provider(retry_after: Duration) -> ApiError {
     ApiError::unavailable().with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }
 
-/// The session token of a request's cookie.
+/// The session token in the cookie of a request; `None` without a well-formed cookie.
 pub(crate) fn session_token(request: &HttpRequest) -> Option<SessionToken> {
     request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()))
 }

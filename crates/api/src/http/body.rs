@@ -304,7 +304,6 @@ fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Whether the headers announce a body.
 fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || content_length(headers).is_some_and(|length| length > 0)
 }

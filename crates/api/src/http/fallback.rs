@@ -49,7 +49,7 @@ impl KnownMethods {
         }
     }
 
-    /// The value of `Allow` for a pattern.
+    /// The value of the `Allow` header for a pattern; `None` for an unknown pattern.
     pub(super) fn allow(&self, pattern: &str) -> Option<HeaderValue> {
         let methods: Vec<&str> = self.0.get(&*openapi_path(pattern))?.iter().copied().collect();
         HeaderValue::from_str(&methods.join(", ")).ok()

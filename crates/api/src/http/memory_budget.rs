@@ -71,10 +71,10 @@ struct Usage {
     by_sender: HashMap<SenderKey, usize>,
 }
 
-/// A sender at a client address.
+/// Key of the bytes that one sender at one client address has reserved.
 type SenderKey = (ClientAddress, BodySender);
 
-/// The purpose of a reservation.
+/// The purpose of a reservation, which determines how much of the budget it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// An arriving body.

@@ -77,7 +77,7 @@ impl<Q> ListRequest<Q> {
         self.paging
     }
 
-    /// A response with the rows of this page.
+    /// Responds with the rows of this page, the total count, and a link to the next page.
     pub fn respond<T: Serialize>(&self, page: &Page<T>) -> HttpResponse {
         self.respond_with(&page.rows, page.total, page.next)
     }

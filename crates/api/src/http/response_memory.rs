@@ -102,7 +102,7 @@ enum ResponseMemory {
     Request(#[expect(dead_code, reason = "dropped with the response")] RequestMemory),
 }
 
-/// A body that is written chunk by chunk.
+/// A body that is written chunk by chunk, because the framework would copy a whole body.
 struct ChunkedBody {
     bytes: Bytes,
     _memory: ResponseMemory,

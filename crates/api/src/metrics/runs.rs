@@ -71,7 +71,7 @@ impl RunMetrics {
         Ok(Self { ends, durations, tokens, cost, labels: Arc::default() })
     }
 
-    /// The label of a workload.
+    /// The value of the label `workload`: the slug, or [`OTHER`] for workloads beyond [`MAX_WORKLOADS`].
     fn label(&self, workload: ObservedWorkload<'_>) -> String {
         let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(label) = labels.get(&workload.id) {

@@ -241,7 +241,7 @@ pub(crate) async fn create_workspace_destination(
     create(&api, &caller, DestinationScope::Workspace(*workspace), idempotency, body).await
 }
 
-/// Reads a destination of a workspace.
+/// Reads a destination of a workspace, without secrets.
 #[utoipa::path(
     operation_id = "read_workspace_destination",
     tag = "notifications",
@@ -345,7 +345,7 @@ pub(crate) async fn create_organization_destination(
     create(&api, &caller, DestinationScope::Organization, idempotency, body).await
 }
 
-/// Reads a destination of the organization.
+/// Reads a destination of the organization, without secrets.
 #[utoipa::path(
     operation_id = "read_organization_destination",
     tag = "notifications",

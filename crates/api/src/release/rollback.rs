@@ -60,7 +60,7 @@ pub(crate) struct RollbackView {
     artifact_id: Uuid,
 }
 
-/// A rolled back lane.
+/// A lane that returned to an earlier release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LaneReturned)]
 pub(crate) struct RolledBackLaneView {

@@ -13,7 +13,7 @@ pub enum ServeError {
     /// The configured address cannot be bound.
     #[error("failed to listen on {address}")]
     Listen {
-        /// The address.
+        /// The address that cannot be bound.
         address: SocketAddr,
         /// The cause.
         source: io::Error,
@@ -21,7 +21,7 @@ pub enum ServeError {
     /// The address for the worker's metrics cannot be bound.
     #[error("failed to listen on {address} for the worker's metrics")]
     WorkerMetrics {
-        /// The address.
+        /// The address that cannot be bound.
         address: SocketAddr,
         /// The cause.
         source: io::Error,

@@ -26,9 +26,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 use validator::Validate;
 
-/// Path of the sign-out of a browser.
 pub(super) const SIGN_OUT_PATH: &str = "/sign-out";
-/// Path of the end of a session by the API.
+/// Path of the API route that ends a browser session.
 pub(crate) const END_SESSION_PATH: &str = "/v1/session/logout";
 /// Path of the logout by an identity provider.
 pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";

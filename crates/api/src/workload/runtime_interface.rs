@@ -271,7 +271,7 @@ pub(crate) async fn list_runtime_workloads(
     Ok(list.respond(&workloads.map(|workload| RuntimeWorkloadEntryView::of(&workload))))
 }
 
-/// Reads the runtime interface of a workload.
+/// Reads the runtime interface of a workload by the workload's slug.
 #[utoipa::path(
     operation_id = "read_runtime_workload",
     tag = "workloads",

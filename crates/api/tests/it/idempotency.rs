@@ -15,7 +15,6 @@ fn is_replayed(response: &Response) -> bool {
     response.header("idempotency-replayed") == Some("true")
 }
 
-/// The row count of a table.
 async fn row_count(app: &TestApp, table: &str) -> i64 {
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)

@@ -117,7 +117,6 @@ async fn hostile_model_output_is_redacted_as_text() {
     }
 }
 
-/// Provider responses are parsed within bounds.
 #[tokio::test]
 async fn hostile_provider_responses_are_rejected_within_bounds() {
     let endpoint = ScriptedEndpoint::start().await;

@@ -72,7 +72,6 @@ async fn assert_anonymous(app: &Client, header: &str, value: &str) {
     }
 }
 
-/// Public workloads and share links work through a proxy.
 #[tokio::test]
 async fn serves_public_workloads_and_share_links_through_a_proxy() {
     let app = exposed_server().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;

@@ -246,7 +246,6 @@ fn child_pids() -> Vec<i32> {
     processes.filter(parent).collect()
 }
 
-/// Waits until a child has ended.
 async fn wait_until_gone(child: i32) {
     let wait_for_exit = async {
         while child_pids().contains(&child) {

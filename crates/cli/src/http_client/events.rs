@@ -27,7 +27,7 @@ const DEAD_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an event in bytes. A result has up to 4 MiB, and escaping makes each byte up to 6 bytes long.
 const MAX_EVENT_BYTES: u64 = 32 << 20;
 
-/// One event.
+/// One server-sent event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
     pub(crate) id: Option<String>,

@@ -57,7 +57,7 @@ fn not_serving(failure: Failure, release: &str, slug: &str, environment: &str) -
     Failure::Refused(refusal).with_next(format!("fairway releases rollback {slug}@{environment} --reason WHY"))
 }
 
-/// The release that holds a lane.
+/// The release that holds a lane, according to the server's list of lanes.
 fn holder<'v>(lanes: &'v Value, lane: &str) -> Option<&'v str> {
     let mut lanes = lanes.as_array()?.iter();
     lanes.find(|listed| string_or_empty(listed, "lane") == lane)?.get("holder")?.as_str()

@@ -123,7 +123,7 @@ impl RunWait {
         self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
-    /// Timeout of one read.
+    /// Timeout of one read: the remaining wait, and a grace time for a slow server.
     fn read_timeout(&self) -> Duration {
         self.remaining() + READ_GRACE
     }
