@@ -29,7 +29,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
 
-/// A built-in role.
+/// A built-in role with its permissions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Role)]
 pub(crate) struct RoleView {
@@ -94,7 +94,7 @@ pub(crate) struct RoleBindingQuery {
     workspace_id: Option<Uuid>,
 }
 
-/// Lists the built-in roles.
+/// Lists the built-in roles with their permissions.
 #[utoipa::path(
     operation_id = "list_roles",
     tag = "tenants",

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 pub(crate) struct KindView {
     /// Name of the kind in requests; also the role in which a release binds its assets.
     kind: &'static str,
-    /// Human-readable name.
+    /// Human-readable name of the kind.
     title: &'static str,
     /// Purpose of assets of the kind.
     description: &'static str,

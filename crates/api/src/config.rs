@@ -43,7 +43,7 @@ use raw_settings::RawSettings;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
 
-/// All validated settings.
+/// All settings of a process, validated.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Address that the server listens on.
@@ -68,7 +68,7 @@ pub struct Settings {
     pub checkpoint_previous_key: Option<ServerSecretRef>,
     /// The witnesses that cosign checkpoints, each with its address.
     pub witnesses: Vec<(WitnessKey, Url)>,
-    /// Authentication of callers.
+    /// How the server authenticates callers.
     pub auth_mode: AuthMode,
     /// The identity providers of OIDC mode.
     pub issuers: Vec<Issuer>,
@@ -160,7 +160,7 @@ impl Database {
     }
 }
 
-/// Authentication of callers.
+/// How the server authenticates callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMode {
     /// The server trusts the identity header of every client on its loopback address.
@@ -221,7 +221,7 @@ pub struct RenderedSetting {
     pub key: &'static str,
     /// Environment variable that overrides the key.
     pub variable: &'static str,
-    /// Value without secrets.
+    /// The effective value, without secrets.
     pub value: String,
     /// Source of the value: default, file or environment.
     pub origin: Origin,
@@ -391,7 +391,7 @@ impl Settings {
         hosts
     }
 
-    /// Checks constraints between settings.
+    /// Refuses contradictory combinations of settings.
     fn check_conflicts(&self) -> Result<(), ConfigError> {
         if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
             return Err(ConfigError::OwnerWithoutDatabase);

@@ -110,7 +110,7 @@ pub(crate) struct ExecutionResult {
     output: Value,
     /// Metadata that the providers returned, by step.
     metadata: Value,
-    /// The error of a run without a result; else null.
+    /// The error of a run without a result; null for other runs.
     error: Option<RunErrorView>,
     #[schema(format = DateTime)]
     started_at: String,
@@ -126,7 +126,7 @@ pub(crate) struct ExecutionResult {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedExecution {
     execution_id: Uuid,
-    /// Always `queued`.
+    /// Always `queued`, whether or not the run has started.
     state: &'static str,
     /// `pending` if the steps have ended and the result awaits a human review.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -361,7 +361,7 @@ async fn identify_runtime_caller(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadQuery {
-    /// `citations` for the retrieved documents that the result cites.
+    /// `citations` adds the retrieved documents that the result cites to the response.
     include: Option<String>,
 }
 

@@ -68,7 +68,7 @@ pub struct HttpState {
     pub known_methods: KnownMethods,
     /// The query parameters of each route.
     pub known_queries: KnownQueries,
-    /// The deprecated routes.
+    /// The deprecated routes, whose responses get deprecation headers.
     pub deprecations: &'static [Deprecation],
     /// Limits the open event streams.
     pub stream_limiter: StreamLimiter,

@@ -60,7 +60,7 @@ pub(crate) struct DocumentView {
     digest: String,
     /// Length of the text in bytes.
     text_bytes: u32,
-    /// Number of chunks.
+    /// Number of chunks into which the text is split.
     chunk_count: u32,
     /// The index revision that added the document.
     #[schema(minimum = 1)]
@@ -97,7 +97,7 @@ impl DocumentView {
 pub(crate) struct IngestView {
     ingest_id: Uuid,
     asset_id: Uuid,
-    /// The new index revision.
+    /// The index revision that the request created.
     #[schema(minimum = 1)]
     index_revision: i64,
     documents: Vec<DocumentView>,

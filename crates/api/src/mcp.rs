@@ -42,7 +42,7 @@ use validator::{Validate, ValidationErrors};
 
 /// Session header of stateful MCP servers.
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
-/// Default environment of workloads.
+/// Environment of the agent's workload tools if the connection names none.
 const DEFAULT_ENVIRONMENT: &str = "production";
 
 /// Query parameters of a connection.

@@ -58,7 +58,7 @@ impl Method {
         }
     }
 
-    /// The label text.
+    /// The value of the label `method`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

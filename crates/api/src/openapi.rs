@@ -138,7 +138,7 @@ pub(crate) struct ErrorDetail {
     error: String,
     /// A human-readable message.
     message: String,
-    /// The invalid fields.
+    /// The invalid fields, if the error concerns fields.
     #[schema(required = false)]
     fields: Option<Vec<ErrorField>>,
     #[serde(flatten)]

@@ -73,7 +73,7 @@ pub(crate) struct ActiveQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LanesQuery {
-    /// Slug of the environment.
+    /// Slug of the environment whose lanes are listed.
     environment: String,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProble
     text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
 }
 
-/// Creates a draft release.
+/// Creates a draft release of a workload for one environment.
 #[utoipa::path(
     operation_id = "create_release",
     tag = "releases",

@@ -102,7 +102,7 @@ pub(crate) struct RolloutDetail {
     release_id: Uuid,
     #[serde(flatten)]
     state: RolloutView,
-    /// The last taken lane.
+    /// The lane that the rollout took last.
     current_lane: &'static str,
     /// The lane that the next advance takes; null if it completes the rollout, or no rollout is in progress.
     next_lane: Option<&'static str>,

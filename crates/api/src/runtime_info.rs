@@ -59,7 +59,7 @@ pub(crate) struct RuntimeMeta {
     limits: RuntimeLimits,
 }
 
-/// Capabilities for runs.
+/// What this server can do in runs.
 #[derive(Serialize, ToSchema)]
 struct RuntimeCapabilities {
     /// `inline`, `queued` or `hybrid`.

@@ -36,7 +36,7 @@ pub enum LogAuditError {
     File {
         /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file contains no checkpoint.

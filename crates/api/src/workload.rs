@@ -208,7 +208,7 @@ fn parse_status(text: &str) -> Result<Status, FieldProblem> {
     Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
-/// Creates a workload.
+/// Creates a workload, which has no release yet.
 #[utoipa::path(
     operation_id = "create_workload",
     tag = "workloads",

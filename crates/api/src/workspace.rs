@@ -65,7 +65,7 @@ pub(crate) struct NewWorkspace {
         custom(function = value_rules::slug)
     )]
     slug: String,
-    /// Human-readable name.
+    /// Human-readable name of the workspace.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,

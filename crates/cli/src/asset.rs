@@ -42,7 +42,7 @@ const VERSION_COLUMNS: [Column; 5] = [
 /// Maximum number of labels that a message lists.
 const MAX_LABELS_SHOWN: usize = 5;
 
-/// Asset commands.
+/// The subcommands of `fairway assets`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the assets visible from the workspace
@@ -296,8 +296,8 @@ pub(crate) fn resolve_version(server: &ServerClient, name: &str) -> Result<(Valu
     Ok((asset, version))
 }
 
-/// Selects two versions by their labels. Without the later label, the newest is selected, and without both, the newest
-/// two. `versions` begins with the newest.
+/// Selects two versions by their labels. Without the later label, it selects the newest version; without any label, the
+/// newest two. `versions` begins with the newest.
 fn select_versions_to_compare<'v>(
     versions: &'v [Value],
     from: Option<&str>,

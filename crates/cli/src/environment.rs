@@ -25,7 +25,7 @@ const COLUMNS: [Column; 5] = [
 /// Maximum number of environments that a notice lists.
 const MAX_SHOWN: usize = 5;
 
-/// Environment commands.
+/// The subcommands of `fairway environments`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the environments that have releases, with their settings

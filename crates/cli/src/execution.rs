@@ -15,7 +15,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-/// Execution commands.
+/// The subcommands of `fairway executions`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List executions, newest first

@@ -37,7 +37,7 @@ pub(crate) enum Failure {
     Unknown {
         /// The message, which may repeat the given name.
         message: String,
-        /// Similar or matching resources.
+        /// Resources with similar names, or all resources that match.
         candidates: Vec<Candidate>,
     },
     /// Another failure, with the command to try next.
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
         /// The command to try next.
         next: String,
     },
-    /// Files contain errors.
+    /// Files contain these errors.
     #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
     /// The command failed, and has already printed the details on standard output.
@@ -206,7 +206,7 @@ impl Failure {
     }
 }
 
-/// Whether an HTTP status means an overloaded or unreachable server, so that a retry can succeed.
+/// Whether a retry can succeed after this HTTP status: 429 or a server error.
 pub(crate) const fn is_transient_status(status: u16) -> bool {
     status == 429 || status >= 500
 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 const COLUMNS: [Column; 4] =
     [("SLUG", "/slug"), ("STATE", "/lifecycle_state"), ("OWNER", "/owner_ref"), ("CREATED", "/created_at")];
 
-/// Flow commands.
+/// The subcommands of `fairway flows`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the flows visible from the workspace

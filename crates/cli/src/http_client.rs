@@ -199,7 +199,7 @@ impl ServerClient {
     /// within a page of the server.
     ///
     /// # Errors
-    /// As [`Self::list_first`].
+    /// The same as those of [`Self::list_first`].
     pub(crate) fn list_page(&self, path: &[&str], query: Query<'_>, limit: usize) -> Result<Page, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;

@@ -15,7 +15,7 @@ use fairway_domain::policy::Unreachable;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Policy commands.
+/// The subcommands of `fairway policy`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Check the bundles of a directory and run their tests and scenarios

@@ -24,7 +24,7 @@ use std::{
 /// Maximum size in bytes of a file whose text is the value of an argument.
 const MAX_ARGUMENT_BYTES: u64 = 1 << 20;
 
-/// Prompt commands.
+/// The subcommands of `fairway prompt`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Render the prompt that the model would receive

@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     publish: apply_and_submit::Arguments,
 }
 
-/// Release commands.
+/// The subcommands of `fairway releases`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List releases, newest first

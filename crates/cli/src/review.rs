@@ -19,7 +19,7 @@ const COLUMNS: [Column; 5] = [
     ("STARTED", "/started_at"),
 ];
 
-/// Review commands.
+/// The subcommands of `fairway reviews`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the runs that await a review, newest first

@@ -31,7 +31,7 @@ const COLUMNS: [Column; 5] = [
 /// Maximum number of the generator's questions that the command asks a person for one plan.
 const MAX_QUESTIONS: usize = 5;
 
-/// Use case commands.
+/// The subcommands of `fairway use-cases`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Generate a bundle plan from a description; nothing is created

@@ -59,7 +59,7 @@ pub(crate) struct DraftView {
     /// Proposed content of a prompt template version. Review it, change it, and send it as the content of a version.
     #[schema(value_type = Object)]
     draft_content: Value,
-    /// Warnings for the author.
+    /// Warnings about the proposed content, for its author.
     warnings: Vec<VersionWarning>,
     /// Identifier of the run that generated the draft.
     generation_id: Uuid,

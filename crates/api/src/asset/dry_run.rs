@@ -37,7 +37,7 @@ pub(crate) struct PromptDraft {
     arguments: DeferredMember,
 }
 
-/// A rendered prompt.
+/// The rendered prompt of a dry run.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PromptPreview {
     /// The text that a model would receive as the system prompt.
@@ -106,7 +106,7 @@ pub(crate) struct TrialRule {
 /// A part of a rule's condition, with its result.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialClause {
-    /// The source of the part.
+    /// The source text of the part.
     source: String,
     /// Whether the part holds: `yes`, `no`, or `failed` if it cannot be evaluated.
     holds: &'static str,

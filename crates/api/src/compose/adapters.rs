@@ -63,7 +63,7 @@ pub struct Adapters {
     pub sign_in: Option<Arc<dyn SignInProvider>>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// The source of identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 

@@ -45,7 +45,7 @@ pub struct Issuer {
     pub scopes: Vec<String>,
 }
 
-/// The client of the portal at an issuer.
+/// The OAuth client of the portal at one issuer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortalClient {
     /// Client identifier at the issuer.

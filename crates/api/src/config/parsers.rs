@@ -108,9 +108,9 @@ impl fmt::Debug for TextWithCredential {
 /// Format of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
-    /// One JSON object.
+    /// Each log line is one JSON object.
     Json,
-    /// Human-readable text.
+    /// Each log line is text for people.
     Text,
 }
 
@@ -252,7 +252,7 @@ pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
     web_address(text).map(Some).map_err(|_| rule.to_owned())
 }
 
-/// Parses the URL of an HTTP server. Credentials have a separate setting.
+/// Parses the URL of an HTTP server. It must not contain credentials, which have a setting of their own.
 pub(super) fn web_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| {
         matches!(url.scheme(), "http" | "https")

@@ -11,7 +11,7 @@ use std::{fmt, time::Duration};
 use toml::{Table, Value};
 use url::Url;
 
-/// The keys of an account.
+/// The keys that the settings of an account may contain.
 const KEYS: [&str; 9] =
     ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "test_model", "prices"];
 /// The keys for provider kinds that are called over the network.
@@ -31,11 +31,11 @@ pub struct ProviderAccount {
     pub kind: ProviderKind,
     /// Jurisdiction of the data, for routing rules.
     pub residency: Option<String>,
-    /// Maximum concurrent calls.
+    /// Maximum number of concurrent calls with this account.
     pub concurrency: Option<usize>,
     /// The model that `fairway-server providers test` calls.
     pub test_model: Option<String>,
-    /// Token prices of its models.
+    /// Token prices of the account's models.
     pub prices: Vec<ModelPrice>,
     /// Source of the configuration; `Environment` if a variable sets any key of the account.
     pub origin: Origin,
@@ -75,9 +75,9 @@ pub enum ProviderKind {
 pub struct ProviderEndpoint {
     /// Base URL of the provider's API.
     pub base_url: Url,
-    /// Reference to the API key.
+    /// Reference to the secret with the API key.
     pub secret_ref: Option<ServerSecretRef>,
-    /// Time limit of a call.
+    /// Time limit of one call to the provider.
     pub timeout: Duration,
 }
 

@@ -13,11 +13,11 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// Prefixes of the project's variables.
+/// Prefixes of the project's environment variables.
 const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
 /// Key of the provider accounts; `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>` are their variables.
 const PROVIDERS_KEY: &str = "providers";
-/// Variable that enables traces.
+/// OpenTelemetry variable with the address of the trace collector. If it is set, the process exports traces.
 const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// Minimum Jaro-Winkler similarity for a suggestion, between 0 and 1.
 const MIN_SIMILARITY: f64 = 0.7;
@@ -28,7 +28,7 @@ pub enum ConfigError {
     /// The file is not valid TOML.
     #[error("the configuration file is not valid TOML at line {line}: {problem}")]
     Syntax {
-        /// Line number, from 1.
+        /// Number of the line with the error, starting at 1.
         line: usize,
         /// The parser's message, without the text.
         problem: String,
@@ -36,25 +36,25 @@ pub enum ConfigError {
     /// The file has an unknown key.
     #[error("unknown key `{key}` in the configuration file{}", nearest_hint(.nearest))]
     UnknownKey {
-        /// The unknown key.
+        /// The unknown key, with the path of its table.
         key: String,
-        /// The most similar known name.
+        /// The most similar known name, which the message suggests.
         nearest: Option<String>,
     },
     /// The environment has an unknown variable with a prefix of the project.
     #[error("unknown variable `{name}`{}", nearest_hint(.nearest))]
     UnknownVariable {
-        /// The unknown variable.
+        /// Name of the unknown environment variable.
         name: String,
-        /// The most similar known name.
+        /// The most similar known name, which the message suggests.
         nearest: Option<String>,
     },
-    /// A value is invalid.
+    /// The value of a setting is invalid.
     #[error("`{name}` {rule}{}", value_hint(.value))]
     Invalid {
         /// Name of the variable, or of the key in the file.
         name: String,
-        /// The expected form.
+        /// The rule that the value breaks. In the message, it follows the name.
         rule: String,
         /// The value, unless the setting is secret.
         value: Option<String>,
@@ -71,9 +71,9 @@ pub enum ConfigError {
          `FAIRWAY_LOCAL_MODE_EXPOSED=i-understand` to serve forwarded requests as `anonymous`"
     )]
     LocalModeBehindProxy {
-        /// Key of the setting.
+        /// Key of the setting in `fairway.toml`.
         key: &'static str,
-        /// Variable of the setting.
+        /// Environment variable of the setting.
         variable: &'static str,
     },
     /// OIDC mode has no identity provider.
@@ -82,7 +82,7 @@ pub enum ConfigError {
     /// A setting of OIDC mode is set in local mode, which would ignore it.
     #[error("`{key}` requires `auth.mode` to be `oidc` (`FAIRWAY_AUTH_MODE=oidc`)")]
     IssuerInLocalMode {
-        /// Key of the setting.
+        /// Key of the setting in `fairway.toml`.
         key: &'static str,
     },
     /// The server is reachable from other machines, and its public address is not set.
@@ -137,7 +137,7 @@ impl ConfigError {
     }
 }
 
-/// The source of a value.
+/// The source from which a setting got its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// The setting has its default value.

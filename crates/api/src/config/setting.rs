@@ -44,7 +44,7 @@ pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
     plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
 /// Witnesses that cosign checkpoints: a list of a verifier key and an address, with a space between them.
 pub(super) const WITNESSES: Setting = plain("transparency_log.witnesses", "FAIRWAY_WITNESSES", "");
-/// Authentication of callers.
+/// How the server authenticates callers: `local` or `oidc`.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// The issuer of the tokens that callers present.
 pub(super) const OIDC_ISSUER: Setting = plain("oidc.issuer", "FAIRWAY_OIDC_ISSUER", "");
@@ -140,7 +140,7 @@ pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DI
 pub(super) const SMTP_URL: Setting = secret("mail.smtp_url", "FAIRWAY_SMTP_URL", "");
 /// Sender address of e-mails.
 pub(super) const MAIL_FROM: Setting = plain("mail.from", "FAIRWAY_MAIL_FROM", "");
-/// URL of the vault.
+/// URL of the vault that stores secrets.
 pub(super) const VAULT_ADDR: Setting = secret("vault.addr", "VAULT_ADDR", "");
 /// Access token of the vault.
 pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");

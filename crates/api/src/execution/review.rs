@@ -101,7 +101,7 @@ pub(crate) async fn review_execution(
 #[derive(Serialize, ToSchema)]
 #[schema(as = AwaitingReview)]
 pub(crate) struct AwaitingReviewView {
-    /// Identifier of the run.
+    /// Identifier of the run that awaits the review.
     execution_id: uuid::Uuid,
     /// The result in the form that the submitter sees after an approval.
     output: Value,

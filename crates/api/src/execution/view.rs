@@ -47,7 +47,7 @@ pub(crate) struct ExecutionView {
     steps: Option<Vec<StepView>>,
     /// The result; null until the run ends, and for readers other than the submitter.
     queued_result: Option<QueuedResult>,
-    /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval; only with
+    /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval. Present only with
     /// `include=citations`, and empty for readers that do not see the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Vec<CitationView>)]
@@ -82,7 +82,7 @@ struct StepView {
     step_id: String,
     /// `task`, `llm_call` or `return`.
     step_type: String,
-    /// Error code of a failed step; else null.
+    /// Error code of a failed step; null for other steps.
     error_code: Option<String>,
     duration_us: u64,
 }

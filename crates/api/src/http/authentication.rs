@@ -209,8 +209,8 @@ impl Authenticator {
         Ok(RequestIdentity::Verified(claims))
     }
 
-    /// The identity of a browser session. Only requests to the API use sessions: pages do not depend on the caller,
-    /// and a framed page must not use the session of its viewer.
+    /// The identity of a browser session. Only requests to the API use sessions. Pages do not depend on the caller, and
+    /// a framed page must not use the session of its viewer.
     async fn identify_session(
         &self,
         api: &Api,
@@ -333,7 +333,7 @@ fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
     }
 }
 
-/// Middleware that authenticates requests.
+/// Middleware that verifies the credential of a request, and stores the caller's identity in the request.
 ///
 /// # Errors
 /// The errors of the inner service.

@@ -147,7 +147,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
 
 /// A body of a route with a large limit. Only the first 64 KiB are read before the caller is authorized.
 ///
-/// Errors: those of [`Body`].
+/// Errors: the same as those of [`Body`].
 pub struct DeferredBody<T, const LIMIT: usize> {
     request: HttpRequest,
     payload: Payload,

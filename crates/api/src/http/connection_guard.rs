@@ -144,12 +144,12 @@ pub struct GuardedConnection<S> {
 struct Replacement {
     bytes: Vec<u8>,
     written: usize,
-    /// Number of replaced bytes.
+    /// Number of bytes of the original response that this replaces.
     replaced_bytes: usize,
 }
 
 impl<S> GuardedConnection<S> {
-    /// Guards a new connection.
+    /// Guards a new connection, and starts its idle timer.
     pub fn new(inner: S, idle_timeout: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + idle_timeout));
         Self {

@@ -17,9 +17,9 @@ const MAX_PATH_CHARS: usize = 256;
 pub(super) enum DeserializeError {
     /// A required field of this name is absent.
     Missing(&'static str),
-    /// The field is unknown.
+    /// The value has a field that its type does not have.
     Unknown,
-    /// The field occurs twice.
+    /// A field of this name occurs twice.
     Duplicate(&'static str),
     /// The value is not one of these variants.
     NotOneOf(&'static [&'static str]),

@@ -227,8 +227,9 @@ impl LoadShedder {
 }
 
 impl ShedState {
-    /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
-    /// senders below their fair share; up to three times that number, the first body of a named caller.
+    /// Whether one more body may arrive. Below [`MAX_ARRIVING`] bodies, any body may. Below twice that number, only
+    /// bodies of senders below their fair share may. Below three times that number, only the first body of a named
+    /// caller may.
     fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let total: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);

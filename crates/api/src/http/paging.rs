@@ -28,9 +28,9 @@ pub const TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
 /// Header that marks the total count as capped.
 pub const TOTAL_COUNT_CAPPED: HeaderName = HeaderName::from_static("x-total-count-capped");
 
-/// Default rows per page.
+/// Number of rows of a page if the request has no `limit`.
 const DEFAULT_LIMIT: u32 = 50;
-/// Maximum rows per page.
+/// Maximum value of `limit`, the number of rows of a page.
 const MAX_LIMIT: u32 = 200;
 /// Maximum offset, and the largest exact count.
 const MAX_OFFSET: u32 = 10_000;
@@ -43,7 +43,7 @@ const SHARE_TOKEN_PARAMETER: &str = "token";
 /// The parameters that select a page; all others are filters.
 const PAGE_PARAMETERS: [&str; 3] = ["limit", "offset", "cursor"];
 
-/// A list without filters.
+/// The filters of a list that has none.
 #[derive(Deserialize, Debug)]
 pub struct NoFilter {}
 
@@ -54,7 +54,7 @@ pub struct NoFilter {}
 /// already refused unknown parameters.
 #[derive(Debug)]
 pub struct ListRequest<Q> {
-    /// Filters from the query.
+    /// The list's own filters, deserialized from the query.
     pub filter: Q,
     paging: PageRequest,
     seal: CursorSeal,
@@ -82,8 +82,8 @@ impl<Q> ListRequest<Q> {
         self.respond_with(&page.rows, page.total, page.next)
     }
 
-    /// A response with a resource that contains a page of a list with `total` rows, and a link to the page that the
-    /// cursor `next` selects.
+    /// A response with `resource`, which contains one page of a list with `total` rows. The response links to the page
+    /// that the cursor `next` selects.
     pub fn respond_with(&self, resource: &impl Serialize, total: u64, next: Option<Cursor>) -> HttpResponse {
         let mut response = HttpResponse::build(StatusCode::OK);
         if total > u64::from(MAX_OFFSET) {

@@ -29,7 +29,7 @@ pub(crate) const SHARE_TOKEN_PARAMETER: &str = "token";
 pub struct Query<T>(T);
 
 impl<T> Query<T> {
-    /// The deserialized query.
+    /// Returns the deserialized parameters.
     pub fn into_inner(self) -> T {
         self.0
     }

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use tracing::{Instrument as _, Span};
 
-/// The supported methods.
+/// The MCP methods that the server supports.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
 /// The handler of one request.

@@ -361,9 +361,9 @@ pub(crate) async fn list_workload_environments(
 pub(crate) struct EffectiveQuery {
     /// The category of notifications to explain.
     category: String,
-    /// The workspace of the context.
+    /// The workspace of the events whose notifications are explained.
     workspace_id: Option<Uuid>,
-    /// The workload of the context.
+    /// The workload of the events whose notifications are explained.
     workload_id: Option<Uuid>,
     /// The environment of the context; requires a workload.
     environment: Option<String>,

@@ -2,8 +2,8 @@
 //! texts.
 //!
 //! Wire types contain plain strings, so the derived schemas have no constraints. [`add`] adds them to the collected
-//! document by schema and property name. The bounds of request bodies are attributes of their fields; the tests of
-//! [`super`] compare them with what the bodies refuse.
+//! document by schema and property name. The bounds of request bodies are attributes of their fields. The tests of
+//! [`super`] compare them with the values that the server refuses.
 
 mod patterns;
 
@@ -61,7 +61,7 @@ enum Constraint {
     Pattern(&'static str, usize),
     /// A text with this pattern and the bounds of its field.
     Text(&'static str),
-    /// The value of `If-Match`.
+    /// The value of `If-Match`: `*` or entity tags.
     Tags,
 }
 

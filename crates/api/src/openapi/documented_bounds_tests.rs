@@ -226,7 +226,7 @@ fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value 
     body
 }
 
-/// A documented bound.
+/// The minimum or maximum of a property, as the OpenAPI document states it.
 struct Bound {
     limit: i64,
     is_maximum: bool,

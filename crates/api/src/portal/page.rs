@@ -22,7 +22,7 @@ pub(crate) const NOT_BUILT: &str =
 const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A document of the portal.
+/// An HTML document of the portal.
 #[derive(Clone, Debug)]
 pub(crate) struct PortalPage<'a> {
     pub(crate) status: StatusCode,
@@ -33,11 +33,11 @@ pub(crate) struct PortalPage<'a> {
     pub(crate) description: &'a str,
     /// The workload; `None` in the gallery and the console.
     pub(crate) slug: Option<&'a str>,
-    /// The server's authentication mode.
+    /// The server's authentication mode: `local` or `oidc`.
     pub(crate) auth_mode: &'static str,
     /// The CSS variables of the theme. The domain has parsed the values.
     pub(crate) theme: Vec<(&'static str, &'a str)>,
-    /// The value of `frame-ancestors`.
+    /// The origins that may frame the page: the value of `frame-ancestors`.
     pub(crate) ancestors: &'a str,
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct NewApproval {
     /// Kind of the reviewed resource; must be `release`.
     #[validate(custom(function = subject_kind_rule))]
     pub(super) subject_kind: String,
-    /// Identifier of the release.
+    /// Identifier of the reviewed release.
     pub(super) subject_ref: Uuid,
     /// Explanation of the verdict.
     #[schema(max_length = 2000)]

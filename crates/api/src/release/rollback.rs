@@ -43,7 +43,7 @@ fn reason_rule(text: &str) -> RuleResult {
     value_rules::accept(check_reason(text).map_err(problem))
 }
 
-/// A completed rollback.
+/// A completed rollback of a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Rollback)]
 pub(crate) struct RollbackView {
@@ -52,7 +52,7 @@ pub(crate) struct RollbackView {
     rolled_back_to: Uuid,
     /// Among the rolled back lanes, the one that the release had taken last.
     lane: &'static str,
-    /// All rolled back lanes.
+    /// All rolled back lanes, each with the release that holds it again.
     lanes: Vec<RolledBackLaneView>,
     /// Warnings about the releases that serve again.
     warnings: Vec<RollbackWarning>,
@@ -107,7 +107,7 @@ pub(crate) struct RecommendationView {
     recommended: bool,
     /// Fraction of failed and timed out runs; 0 without runs.
     error_rate: f64,
-    /// Number of evaluated runs.
+    /// Number of runs from which the error rate is computed.
     sample_size: u32,
     /// Error rate above which a rollback is recommended.
     threshold: f64,

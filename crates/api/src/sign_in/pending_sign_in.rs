@@ -27,7 +27,7 @@ pub(super) struct PendingSignIn {
     state: String,
     nonce: String,
     pkce_verifier: String,
-    /// The chosen issuer.
+    /// The issuer at which the person signs in.
     pub(super) issuer: String,
     /// The page to show after the sign-in.
     pub(super) return_to: String,

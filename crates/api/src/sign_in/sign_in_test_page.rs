@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use url::Url;
 
-/// Path of the page.
+/// Path of the page on which an administrator tests the sign-in.
 pub(super) const TEST_PATH: &str = "/sign-in/test";
 
 /// Explains the tolerated difference between the clocks of server and provider.

@@ -214,8 +214,8 @@ pub(crate) async fn generate_use_case(
 
 /// Refines a draft.
 ///
-/// Generates a bundle plan from the description and the notes, creates a use case with that plan as the successor,
-/// and archives the draft in the same transaction.
+/// Generates a bundle plan from the description and the notes, and creates a use case with that plan, which succeeds
+/// the draft. The same transaction archives the draft.
 #[utoipa::path(
     operation_id = "refine_use_case",
     tag = "use cases",

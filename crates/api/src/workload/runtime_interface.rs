@@ -95,10 +95,10 @@ pub(crate) struct InputFieldShape {
     /// The choices; required for `select`.
     #[schema(required = false, min_items = 1, max_items = 200)]
     options: Vec<String>,
-    /// Minimum value, for `number`.
+    /// Minimum value of a `number` field.
     #[schema(required = false)]
     min: f64,
-    /// Maximum value, for `number`.
+    /// Maximum value of a `number` field.
     #[schema(required = false)]
     max: f64,
     /// Number of visible lines, for `textarea`.

@@ -14,7 +14,7 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// Facts between two kills.
+/// Number of facts that the test causes between two kills.
 const FACTS_PER_ROUND: usize = 15;
 /// Seconds after which every lease has expired.
 const LEASE_SECONDS: i64 = 61;

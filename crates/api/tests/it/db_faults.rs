@@ -159,8 +159,8 @@ async fn denied_run(fixture: &WorkspaceFixture<'_>) -> Request {
     fixture.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
-/// Calls operations whose first call writes additional rows: the namespace of a first workspace, the settings row of
-/// an environment, the index of a knowledge base, and preferences.
+/// Calls operations whose first call writes additional rows, so that a later call does not. Examples are the namespace
+/// of a first workspace and the settings row of an environment.
 async fn warm_up(fixture: &WorkspaceFixture<'_>) {
     let first_rows = [
         "create_workspace",

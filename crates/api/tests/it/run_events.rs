@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A parsed event.
+/// A parsed event of an event stream.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Event {
     pub(crate) id: u64,

@@ -200,7 +200,7 @@ async fn errors_about_long_lines_are_truncated() {
     assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
-/// If a script throws a value that is no error object, the failure shows the value as JavaScript prints it. The
+/// If a script throws a value other than an error object, the failure shows the value as JavaScript prints it. The
 /// engine's own text would contain memory addresses.
 #[tokio::test]
 async fn reports_thrown_values_that_are_not_errors() {

@@ -136,7 +136,7 @@ async fn token_gives_access_to_its_workload_only() {
         let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
         run.await.expect_refusal(401, "share_token_invalid");
     }
-    // A token that names another tenant, and a request that names another tenant.
+    // The server refuses a token that names another tenant, and a request that selects another tenant.
     let other_tenant = app.fixtures().tenant("abroad").await;
     let token_of_other_tenant = token.replace(&TENANT.replace('-', ""), &other_tenant.replace('-', ""));
     run_request(&app, &workload, &token_of_other_tenant).await.expect_refusal(401, "share_token_invalid");

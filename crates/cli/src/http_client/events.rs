@@ -61,7 +61,7 @@ const MAX_BUFFERED_EVENTS: usize = 64;
 /// An event stream with the headers of its response.
 pub(crate) struct EventStream {
     pub(crate) events: Events,
-    /// The run's id.
+    /// The id of the run, if a header of the response contains it.
     pub(crate) run: Option<String>,
     /// The result token of an anonymous run.
     pub(crate) token: Option<String>,

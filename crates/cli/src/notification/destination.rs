@@ -16,7 +16,7 @@ const COLUMNS: [Column; 4] = [
     ("ENABLED", "/is_enabled"),
 ];
 
-/// Destination commands.
+/// The subcommands of `fairway notifications destinations`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the destinations of the workspace, or of the organization

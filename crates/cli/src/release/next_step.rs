@@ -193,8 +193,8 @@ fn command_to(state: &str) -> Option<&'static str> {
     }
 }
 
-/// Adds to a refused edit the way to an editable draft: a release in review returns to draft, and for other states a
-/// new release is needed.
+/// Adds to a refused edit the way to an editable draft. A release in review can return to draft; in other states, a new
+/// release is needed.
 fn not_editable(mut refusal: Refusal, release: &str) -> Failure {
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}: {}", refusal.message);

@@ -210,8 +210,8 @@ pub(crate) fn bind_version(server: &ServerClient, release: &str, role: &str, ver
 /// Submits a draft for review.
 ///
 /// # Errors
-/// When the draft has no bindings. The server would accept the submission, but such a release can be neither reviewed
-/// nor activated.
+/// When the draft has no bindings. The server would accept the submission, but a release without bindings can be
+/// neither reviewed nor activated.
 pub(super) fn submit(server: &ServerClient, release: &str) -> Result<Value, Failure> {
     let found = server.get(&["releases", release], &[])?;
     let is_empty = found.get("bindings").and_then(Value::as_array).is_some_and(Vec::is_empty);

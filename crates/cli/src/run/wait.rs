@@ -162,8 +162,8 @@ impl RunWait {
                 }
             }
             let poll = run.poll(progress, self.read_timeout())?;
-            // After a failed poll, the next request polls the run instead of resuming the stream, because a rate
-            // limit may permit only one request a minute.
+            // After a failed poll, the next request polls the run again and does not resume the stream. A rate limit
+            // may permit only one request a minute.
             let polls_again = matches!(poll, RunPoll::Unavailable(_));
             match poll {
                 RunPoll::Ended(found) => {

@@ -105,7 +105,7 @@ async fn reports_run_id_before_any_event() {
         (vec![ScriptedResponse::status(403, "<html>No")], 1, "403 Forbidden"),
         (vec![ScriptedResponse::status(404, "<html>Where?")], 1, "resumes waiting"),
         (vec![ScriptedResponse::redirect("https://login.example.org/")], 1, "resumes waiting"),
-        // The server responds again.
+        // After two failures, the server responds again.
         (
             vec![ScriptedResponse::reset(), ScriptedResponse::status(502, "<html>"), run("completed", &json!("done"))],
             0,
