@@ -82,7 +82,7 @@ pub(crate) struct ReferringVersionView {
 #[schema(as = AssetReference)]
 pub(crate) struct AssetReferenceView {
     slug: String,
-    /// Null if the reference names no version.
+    /// Label of the referenced version; null if the reference names no version.
     version: Option<String>,
 }
 

@@ -72,7 +72,7 @@ pub(crate) enum RequestIdentity {
         /// The tenant that the request selects. Only requests with an identity may select one.
         tenant: Option<TenantId>,
     },
-    /// The challenge for a caller without identity, to be sent with a 401; `None` in local mode.
+    /// The request has this verified identity.
     Verified(Claims),
 }
 

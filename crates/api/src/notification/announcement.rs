@@ -25,12 +25,12 @@ use validator::Validate;
 #[serde(deny_unknown_fields)]
 #[schema(as = AnnouncementAudience)]
 pub(crate) struct AudienceBody {
-    /// Only callers with one of these roles get the announcement; empty for any role.
+    /// Only people with one of these roles get the announcement; empty for any role.
     #[serde(default)]
     #[schema(max_items = 20)]
     #[validate(length(max = 20))]
     roles: Vec<String>,
-    /// Only callers with a role in one of these workspaces get the announcement; empty for any workspace.
+    /// Only people with a role in one of these workspaces get the announcement; empty for any workspace.
     #[serde(default)]
     #[schema(max_items = 100)]
     #[validate(length(max = limit(MAX_AUDIENCE_WORKSPACES)))]
