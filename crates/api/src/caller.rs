@@ -105,7 +105,7 @@ impl FromRequest for IdentifiedCaller {
 }
 
 /// The error for a body with wrong fields. A trusted service that sends on-behalf-of fields to a route without
-/// delegation gets 403, because the route would otherwise act under the service's own name.
+/// delegation gets 403. Without this error, the route would act under the service's own name.
 pub(crate) fn map_body_problems(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();

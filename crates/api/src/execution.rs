@@ -260,8 +260,8 @@ pub(crate) async fn execute_workload(
         return replay_to_guest(&run);
     }
     let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
-    // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
-    // read it later.
+    // If the stream cannot be opened, the client still gets the id and token of the accepted run, so that it can read
+    // the run later.
     if execute_request.wait == WaitMode::Acceptance
         && run.execution.status != Status::Denied
         && let Some(stream) = events::stream_accepted_run(&api, base, &run, runtime_request).await

@@ -215,7 +215,7 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
     value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))
 }
 
-/// The problem to report if a text contains a credential, because the generator's run would store the text and send
+/// The problem to report if a text contains a credential; otherwise the generator's run would store the text and send
 /// it to a provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
     contains_credential_like_word(text)

@@ -76,8 +76,8 @@ impl ServerClient {
     /// Creates a client for an address and an optional workspace.
     ///
     /// # Errors
-    /// When the address is not an HTTP URL, has user info, a query or a fragment, or would send a token unencrypted
-    /// over a network.
+    /// When the address is not an HTTP URL, or has user info, a query or a fragment. When it would send a token
+    /// unencrypted over a network.
     pub(crate) fn new(address: &str, identity: Identity, workspace: Option<&str>) -> Result<Self, Failure> {
         let base = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(base) = base else {

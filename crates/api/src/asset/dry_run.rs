@@ -94,7 +94,7 @@ pub(crate) struct TrialRule {
     rule: String,
     /// Whether the condition holds: `yes`, `no`, or `failed` if it cannot be evaluated.
     holds: &'static str,
-    /// The outcome that the rule asks for when it holds.
+    /// The outcome that the rule asks for if its condition holds.
     outcome: &'static str,
     reason_code: String,
     /// The operator between the parts, `&&` or `||`; null for a condition of one part.

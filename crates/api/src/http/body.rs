@@ -328,10 +328,9 @@ fn is_json(kind: &str) -> bool {
     is_json_type && is_utf8
 }
 
-/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve
-/// the memory of a body. The announced rest is then reserved at once, in the budget and in the buffer, because two
-/// bodies with half a reservation each would deadlock. The server does not read from the connection while a body
-/// waits for memory.
+/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve the
+/// memory of a body. Then the announced rest is reserved at once, in the budget and in the buffer: two bodies with half
+/// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
 async fn receive(
     mut payload: Payload,
     mut memory: RequestMemory,

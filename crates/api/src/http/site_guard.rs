@@ -24,8 +24,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub enum HostRules {
     /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
-    /// The same hosts, except that the paths of probes accept every host, because load balancers choose the host of a
-    /// probe.
+    /// As [`Self::LoopbackAnd`], except that the paths of probes accept every host, because load balancers choose the
+    /// host of a probe.
     LoopbackAndProbes(Vec<HostName>),
     /// Every host, for tests of other rules.
     #[cfg(test)]

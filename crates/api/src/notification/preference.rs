@@ -73,7 +73,7 @@ impl Validate for PreferenceList {
     }
 }
 
-/// This rule checks only the length of the list, like that of [`PreferenceList`].
+/// This rule checks only the length of the list, as the rule of [`PreferenceList`] does.
 impl Validate for DefaultPreferencesBody {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), MAX_DEFAULTS)

@@ -130,8 +130,8 @@ struct SignedOut<'a> {
     location: &'a str,
 }
 
-/// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another
-/// site, and the content security policy of the pages forbids forms.
+/// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another site.
+/// Pages need this script, because their content security policy forbids forms.
 fn redirect_after_sign_out(request: &HttpRequest, location: &str) -> HttpResponse {
     let accept = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
     if accept.into_iter().any(|accept| accept == "application/json") {

@@ -211,8 +211,8 @@ impl RunWait {
     /// Records events until the stream ends, or until a poll shows that no more events follow. The poll is needed
     /// because older servers leave the stream of a run in review open without events.
     ///
-    /// If the run has ended and its final event is missing, waits [`MAX_SILENCE`] once more for the event, even
-    /// after the end of the wait.
+    /// If the run has ended and its final event is missing, waits for the event once more, for [`MAX_SILENCE`]. It does
+    /// so even after the end of the wait.
     fn read_events(
         &self,
         run: &RunReader<'_>,

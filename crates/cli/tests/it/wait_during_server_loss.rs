@@ -232,8 +232,8 @@ async fn wait_for_an_existing_run_survives_an_outage() {
     assert!(!output.err.contains("may still be running"), "{}", output.err);
 }
 
-/// A server that accepts connections without responding, or that freezes within a stream, must not block the client
-/// much longer than its wait time. The bounds allow for a busy machine.
+/// A server that does not respond, or that freezes within a stream, must not block the client much longer than its wait
+/// time. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_server_does_not_extend_the_wait() {
     let endpoint = ScriptedEndpoint::start().await;
