@@ -29,7 +29,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
 
-/// A built-in role.
+/// A built-in role with its permissions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Role)]
 pub(crate) struct RoleView {
@@ -66,7 +66,7 @@ impl RoleBindingView {
     }
 }
 
-/// A role to grant.
+/// A role to grant to a principal in a scope.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[validate(schema(function = scope_rule, skip_on_field_errors = false))]
@@ -74,7 +74,7 @@ pub(crate) struct NewRoleBinding {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: String,
-    /// One of the built-in roles.
+    /// Name of a built-in role.
     #[validate(custom(function = role_rule))]
     role: String,
     /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
@@ -86,7 +86,7 @@ pub(crate) struct NewRoleBinding {
     scope_ref: Option<String>,
 }
 
-/// Filters of the list.
+/// Filters of the list of role bindings.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RoleBindingQuery {
@@ -94,7 +94,7 @@ pub(crate) struct RoleBindingQuery {
     workspace_id: Option<Uuid>,
 }
 
-/// Lists the built-in roles.
+/// Lists the built-in roles with their permissions.
 #[utoipa::path(
     operation_id = "list_roles",
     tag = "tenants",
@@ -143,7 +143,7 @@ fn parse_scope_ref(text: &str) -> Result<Uuid, FieldProblem> {
     parse_uuid(text).ok_or_else(|| FieldProblem::invalid("scope_ref"))
 }
 
-/// Combines the kind and the reference of a scope. Other rules validate each of the two alone.
+/// Combines kind and reference to a scope, or reports that they do not fit. Other rules check each of them alone.
 fn parse_scope(kind: &str, reference: Option<Uuid>) -> Result<GrantScope, FieldProblem> {
     GrantScope::from_parts(kind, reference).ok_or_else(|| match reference {
         None => FieldProblem::missing("scope_ref"),
@@ -163,8 +163,8 @@ fn scope_ref_rule(text: &str) -> RuleResult {
     value_rules::accept(parse_scope_ref(text))
 }
 
-/// Checks that kind and reference of the scope fit together. The rules of the two fields report an invalid kind or
-/// reference.
+/// Checks that kind and reference of the scope fit together. Malformed values pass, because the rules of the two fields
+/// report them.
 fn scope_rule(new: &NewRoleBinding) -> RuleResult {
     let is_known_kind = GrantScope::KINDS.contains(&new.scope_kind.as_str());
     match new.scope_ref.as_deref().map(parse_scope_ref).transpose() {

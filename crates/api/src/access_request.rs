@@ -39,9 +39,9 @@ pub(crate) struct AccessRequestView {
     connection_name: String,
     /// `pending`, `granted`, `denied` or `withdrawn`.
     status: &'static str,
-    /// The connection; null unless the request is granted.
+    /// The granted connection; null unless the request is granted.
     connection_id: Option<Uuid>,
-    /// Reason of a denial.
+    /// Reason of the denial, if one was given.
     reason: Option<String>,
     requested_by: String,
     #[schema(format = DateTime)]
@@ -70,13 +70,13 @@ impl AccessRequestView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of access requests.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AccessRequestQuery {
     /// The workspace; default your home workspace.
     workspace_id: Option<Uuid>,
-    /// Only requests in this status.
+    /// Only requests in this status: `pending`, `granted`, `denied` or `withdrawn`.
     status: Option<String>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct AccessGrant {
     endpoint: Option<String>,
 }
 
-/// A denial.
+/// Denial of an access request.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessDenial {

@@ -34,7 +34,6 @@ use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_actix_web::{AppExt as _, OpenApiFactory, service_config::ServiceConfig};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-/// Path of the OpenAPI document.
 const OPENAPI_PATH: &str = "/openapi.json";
 
 /// A service configuration that registers routes. One implementation also collects their OpenAPI descriptions;
@@ -314,7 +313,6 @@ async fn redirect_to_docs() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
-/// Serves the OpenAPI document.
 async fn serve_openapi(documents: web::Data<OpenApiData>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(documents.json.clone())
 }
@@ -324,14 +322,14 @@ async fn serve_openapi(documents: web::Data<OpenApiData>) -> HttpResponse {
 #[derive(Clone)]
 pub struct OpenApiData {
     json: Bytes,
-    /// The methods of each path.
+    /// HTTP methods of each documented path.
     pub(crate) known_methods: KnownMethods,
     /// The query parameters of each operation.
     pub(crate) known_queries: KnownQueries,
 }
 
 impl OpenApiData {
-    /// Builds the document and derives the data.
+    /// Builds the OpenAPI document, and derives this data from it.
     ///
     /// # Errors
     /// When the document cannot be serialized as JSON.

@@ -134,7 +134,7 @@ impl VersionWarning {
 }
 
 impl VersionView {
-    /// Converts a version. It consumes the version, because copying large content is expensive.
+    /// Converts a version to its JSON view. It consumes the version, because copying large content is expensive.
     pub(crate) fn of(version: AssetVersion) -> Result<Self, ApiError> {
         Ok(Self {
             asset_version_id: version.asset_version_id.uuid(),
@@ -168,7 +168,7 @@ impl VersionView {
         format!("/v1/assets/{}/versions/{}?workspace_id={workspace}", self.asset_id, self.asset_version_id)
     }
 
-    /// Converts a version of an asset of this kind, with its warnings.
+    /// Converts a version of an asset of this kind to its JSON view, with warnings for the author.
     pub(crate) fn with_warnings(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
         let warnings = {
             let content = version.content().map_err(|error| ApiError::internal().log_cause(&error))?;
@@ -182,20 +182,20 @@ impl VersionView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAsset {
-    /// Unique in the tenant.
+    /// Slug of the asset, unique in the tenant.
     #[schema(max_length = 63)]
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
-    /// One of the asset kinds.
+    /// Kind of the asset; it determines the schema of the content.
     asset_kind: String,
-    /// `team:<name>` or `user:<name>`.
+    /// Owner of the asset: `team:<name>` or `user:<name>`.
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// The workspace of the asset; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
-/// A version to add.
+/// A version to add to an asset.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewVersion {
@@ -203,7 +203,7 @@ pub(crate) struct NewVersion {
     #[schema(value_type = Object)]
     #[expect(dead_code, reason = "the handler moves it out of the document")]
     content: DeferredMember,
-    /// Unique in the asset; by default the next label of the form `vN`.
+    /// Label that is unique among the asset's versions; by default the next label of the form `vN`.
     #[schema(max_length = 64)]
     #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
@@ -211,11 +211,11 @@ pub(crate) struct NewVersion {
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
-    /// The asset must be visible from this workspace; by default from any.
+    /// Workspace from which the asset must be visible; by default any workspace.
     workspace_id: Option<Uuid>,
 }
 
-/// Filters of the list.
+/// Filters of the list of assets.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AssetListQuery {
@@ -223,7 +223,7 @@ pub(crate) struct AssetListQuery {
     workspace_id: Option<Uuid>,
     /// Only assets of this kind.
     asset_kind: Option<String>,
-    /// Only assets in this state.
+    /// Only assets in this state: `draft`, `active`, `retired` or `archived`.
     lifecycle_state: Option<String>,
 }
 
@@ -245,7 +245,7 @@ impl VisibleFromQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WorkspaceQuery {
-    /// Alternative to `workspace_id` in the body.
+    /// The workspace, as an alternative to `workspace_id` in the body.
     workspace_id: Option<Uuid>,
 }
 
@@ -266,7 +266,6 @@ impl WorkspaceQuery {
         self.workspace_id.map_or(body, |workspace| digest_in_workspace(body, workspace))
     }
 
-    /// The workspace that the query names.
     pub(crate) fn query_workspace(&self) -> Option<WorkspaceId> {
         self.workspace_id.map(Into::into)
     }
@@ -292,7 +291,7 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
         .transpose()
 }
 
-/// Creates an asset.
+/// Creates an asset, which has no version yet.
 #[utoipa::path(
     operation_id = "create_asset",
     tag = "assets",
@@ -349,7 +348,7 @@ pub(crate) async fn list_assets(
     Ok(list.respond(&assets.map(|asset| AssetView::of(&asset))))
 }
 
-/// Reads an asset.
+/// Reads an asset without its versions.
 #[utoipa::path(
     operation_id = "read_asset",
     tag = "assets",
@@ -428,7 +427,7 @@ pub(crate) async fn list_asset_versions(
     Ok(list.respond(&versions.try_map(VersionView::of)?))
 }
 
-/// Reads a version.
+/// Reads a version of an asset with its content.
 #[utoipa::path(
     operation_id = "read_asset_version",
     tag = "assets",

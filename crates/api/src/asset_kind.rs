@@ -9,13 +9,13 @@ use fairway_domain::asset::{content, kind::AssetKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A kind of asset.
+/// A kind of asset, with its purpose and the URL of its schema.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetKind)]
 pub(crate) struct KindView {
     /// Name of the kind in requests; also the role in which a release binds its assets.
     kind: &'static str,
-    /// Human-readable name.
+    /// Human-readable name of the kind.
     title: &'static str,
     /// Purpose of assets of the kind.
     description: &'static str,
@@ -42,7 +42,7 @@ impl KindView {
     }
 }
 
-/// Lists the asset kinds.
+/// Lists the asset kinds with the URLs of their schemas.
 #[utoipa::path(
     operation_id = "list_asset_kinds",
     tag = "assets",

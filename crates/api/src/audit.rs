@@ -44,7 +44,7 @@ pub(crate) struct AuditEventView {
     detail: Option<Map<String, Value>>,
 }
 
-/// The subject of an event.
+/// The resource that an event concerns.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditSubject)]
 pub(crate) struct SubjectView {
@@ -75,7 +75,7 @@ impl AuditEventView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of audit events.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {

@@ -36,7 +36,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// A tool to call.
+/// A call of a built-in tool.
 #[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = CallOfTool)]
 #[serde(deny_unknown_fields)]
@@ -129,7 +129,7 @@ impl KnowledgeResult {
     }
 }
 
-/// The context of a tool call.
+/// The request to which a tool call belongs: caller, idempotency key and delegation.
 pub(crate) struct ToolCallContext<'c> {
     pub(crate) api: &'c Api,
     pub(crate) claims: &'c Claims,
@@ -147,7 +147,6 @@ pub(crate) enum ReplayState {
 }
 
 impl ToolCallContext<'_> {
-    /// Executes the tool call.
     pub(crate) async fn execute(self, call: OfferedToolCall) -> Result<(ToolResult, ReplayState), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match call {

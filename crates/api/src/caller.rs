@@ -105,7 +105,7 @@ impl FromRequest for IdentifiedCaller {
 }
 
 /// The error for a body with wrong fields. A trusted service that sends on-behalf-of fields to a route without
-/// delegation gets 403, because the route would otherwise act under the service's own name.
+/// delegation gets 403. Without this error, the route would act under the service's own name.
 pub(crate) fn map_body_problems(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
@@ -181,7 +181,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>,
     Ok(Some(ShareToken::parse(text).map_or(PresentedShareToken::Malformed, PresentedShareToken::Token)))
 }
 
-/// The hash of the request's result token.
+/// Reads the result token of a request, and returns its hash; `None` without a token.
 pub(crate) fn result_token_hash(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
     Ok(single_header(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }

@@ -101,13 +101,13 @@ impl Api {
 /// The optional background tasks of a server. If a task is off, another process on the same database performs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundTasks {
-    /// Executes queued runs.
+    /// Whether the server executes queued runs.
     pub executes_runs: bool,
-    /// Projects facts to notifications, and delivers them.
+    /// Whether the server projects facts to notifications, and delivers them.
     pub sends_notifications: bool,
-    /// Adds sequenced facts to the transparency log, and signs checkpoints.
+    /// Whether the server adds sequenced facts to the transparency log, and signs checkpoints.
     pub builds_tree: bool,
-    /// Carries out approved erasures.
+    /// Whether the server carries out approved erasures.
     pub erases_texts: bool,
 }
 
@@ -412,7 +412,6 @@ impl Process {
         &self.shutdown
     }
 
-    /// The metrics of this process.
     pub(crate) const fn metrics(&self) -> &Metrics {
         &self.metrics
     }

@@ -43,7 +43,7 @@ use raw_settings::RawSettings;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
 
-/// All validated settings.
+/// All settings of a process, validated.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Address that the server listens on.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub worker_metrics_bind: Option<SocketAddr>,
     /// Directory of the server's own files.
     pub data_dir: PathBuf,
-    /// The database of the service.
+    /// Database that the service reads and writes.
     pub database: Database,
     /// The database under its owner role, for migrations; defaults to `database`.
     pub migrate_database: Database,
@@ -68,7 +68,7 @@ pub struct Settings {
     pub checkpoint_previous_key: Option<ServerSecretRef>,
     /// The witnesses that cosign checkpoints, each with its address.
     pub witnesses: Vec<(WitnessKey, Url)>,
-    /// Authentication of callers.
+    /// How the server authenticates callers.
     pub auth_mode: AuthMode,
     /// The identity providers of OIDC mode.
     pub issuers: Vec<Issuer>,
@@ -141,10 +141,10 @@ pub struct Settings {
     rendered: Vec<RenderedSetting>,
 }
 
-/// The database.
+/// Location of a PostgreSQL database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Database {
-    /// A managed PostgreSQL server in the data directory.
+    /// PostgreSQL server that Fairway starts and stops itself, with its files in the data directory.
     Embedded,
     /// A server at this URL, which may contain a password.
     Url(TextWithCredential),
@@ -160,7 +160,7 @@ impl Database {
     }
 }
 
-/// Authentication of callers.
+/// How the server authenticates callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMode {
     /// The server trusts the identity header of every client on its loopback address.
@@ -178,28 +178,28 @@ pub enum LocalModeExposure {
     Accepted,
 }
 
-/// The mail server.
+/// Settings of the mail server for notifications.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MailSettings {
-    /// URL, which may contain a password.
+    /// URL of the mail server, which may contain a password.
     pub url: TextWithCredential,
-    /// The sender's address.
+    /// Sender address of all e-mails.
     pub from: String,
 }
 
 /// The vault that stores secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VaultSettings {
-    /// Base URL.
+    /// Base URL of the vault.
     pub address: Url,
-    /// Access token.
+    /// Access token for the vault.
     pub token: TextWithCredential,
 }
 
 /// An external runtime gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
-    /// Base URL.
+    /// Base URL of the gateway.
     pub address: Url,
     /// Access token, if the gateway requires one.
     pub token: Option<TextWithCredential>,
@@ -214,16 +214,16 @@ pub struct LogSettings {
     pub format: LogFormat,
 }
 
-/// One setting in the output of `config check`.
+/// A setting as `config check` prints it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RenderedSetting {
-    /// Key in the file.
+    /// Key of the setting in `fairway.toml`.
     pub key: &'static str,
-    /// Environment variable.
+    /// Environment variable that overrides the key.
     pub variable: &'static str,
-    /// Value without secrets.
+    /// The effective value, without secrets.
     pub value: String,
-    /// Source of the value.
+    /// Source of the value: default, file or environment.
     pub origin: Origin,
 }
 
@@ -391,7 +391,7 @@ impl Settings {
         hosts
     }
 
-    /// Checks constraints between settings.
+    /// Refuses contradictory combinations of settings.
     fn check_conflicts(&self) -> Result<(), ConfigError> {
         if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
             return Err(ConfigError::OwnerWithoutDatabase);
@@ -446,7 +446,7 @@ impl Settings {
             key if key == setting::FACTS_URL.key => render_location(&self.checkpoint_archive, origin),
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
-            // Paths and queries of such URLs often contain secrets.
+            // Only the origin is shown, because path and query of a vault URL may contain a secret.
             key if key == setting::VAULT_ADDR.key => {
                 self.vault.as_ref().map(|vault| vault.address.origin().ascii_serialization()).unwrap_or_default()
             }

@@ -45,7 +45,7 @@ pub(crate) struct ConnectionView {
     connector_kind: &'static str,
     /// The address of the system; null if there is none.
     endpoint: Option<String>,
-    /// Secret references by name. Values are stored nowhere.
+    /// Secret references by name. The secrets themselves are stored nowhere in Fairway.
     secret_bindings: BTreeMap<String, String>,
     #[schema(format = DateTime)]
     expires_at: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct ConnectionView {
     status: &'static str,
     /// `unchecked`, `healthy`, `unhealthy` or `not_checkable`.
     health: &'static str,
-    /// Reason code of the health; null if there is none.
+    /// Code of the reason for the health; null if there is none.
     health_code: Option<String>,
     #[schema(format = DateTime)]
     checked_at: Option<String>,
@@ -64,14 +64,14 @@ pub(crate) struct ConnectionView {
     updated_at: String,
 }
 
-/// One check of a connection.
+/// Result of one check of a connection's endpoint.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ConnectionCheck)]
 pub(crate) struct ConnectionCheckView {
     connection_check_id: Uuid,
     /// `healthy`, `unhealthy` or `not_checkable`.
     health: &'static str,
-    /// Reason code; null if the endpoint is healthy.
+    /// Code of the reason for the health; null if the endpoint is healthy.
     health_code: Option<String>,
     #[schema(format = DateTime)]
     checked_at: String,
@@ -122,12 +122,12 @@ impl ConnectionDetailView {
     }
 }
 
-/// A connection to create.
+/// A connection to create in a workspace.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewConnection)]
 pub(crate) struct NewConnectionBody {
-    /// Unique in the workspace: one line of at most 100 characters.
+    /// Name that is unique in the workspace: one line of at most 100 characters.
     #[schema(min_length = 1, max_length = 100)]
     #[validate(length(min = 1, max = limit(MAX_NAME_CHARS)), custom(function = name_rule))]
     name: String,
@@ -141,7 +141,7 @@ pub(crate) struct NewConnectionBody {
     /// Secret references by name, such as `env:NAME`, `file:name` or `vault:path#key`. Never secrets.
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
-    /// Expiry of the connection's credentials.
+    /// Time at which the connection's credentials expire.
     #[schema(format = DateTime)]
     #[validate(custom(function = time_rule))]
     expires_at: Option<String>,
@@ -152,7 +152,7 @@ pub(crate) struct NewConnectionBody {
     workspace_id: Option<Uuid>,
 }
 
-/// Fields to replace; absent fields stay unchanged.
+/// Fields of a connection to replace; absent fields stay unchanged.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConnectionChange {
@@ -165,7 +165,7 @@ pub(crate) struct ConnectionChange {
     #[schema(required = false, value_type = String)]
     #[validate(custom(function = kind_rule))]
     connector_kind: Option<String>,
-    /// The address, or null to remove it.
+    /// The new address of the system, or null to remove the address.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<String>)]
     endpoint: Option<Option<String>>,
@@ -174,7 +174,7 @@ pub(crate) struct ConnectionChange {
     #[schema(required = false, value_type = BTreeMap<String, String>)]
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
-    /// The expiry, or null to remove it.
+    /// The new expiry of the credentials, or null to remove the expiry.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<String>, format = DateTime)]
     expires_at: Option<Option<String>>,
@@ -204,12 +204,12 @@ impl ConnectionChange {
     }
 }
 
-/// A request without members.
+/// Empty body of a request to check a connection.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckRequest {}
 
-/// Filters of the list.
+/// Filters of the list of connections.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ConnectionListQuery {
@@ -279,7 +279,7 @@ pub(crate) async fn list_connections(
     Ok(list.respond(&connections.map(|connection| ConnectionView::of(&connection))))
 }
 
-/// Creates a connection.
+/// Creates a connection. Its secrets are references, never values.
 #[utoipa::path(
     operation_id = "create_connection",
     tag = "use cases",

@@ -89,7 +89,6 @@ impl EmbedPolicy {
         slug == BUILTIN_SLUG || self.slugs.iter().any(|allowed| allowed.as_str() == slug)
     }
 
-    /// The origins that may embed a page.
     pub(crate) const fn ancestors(&self) -> &FrameAncestors {
         &self.ancestors
     }
@@ -100,14 +99,14 @@ impl EmbedPolicy {
     }
 }
 
-/// The route, for GET only: other methods get a 404.
+/// The route of embeddable pages, for GET only: other methods get a 404.
 pub(crate) fn embeddable_page_route() -> actix_web::Resource {
     web::resource(EMBED_PATTERN).guard(guard::Get()).to(embed)
 }
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     let embed_policy = &base.embed_policy;
-    // Uses the raw path, because a percent-encoded slug is not valid.
+    // The slug comes from the raw path, because a percent-encoded slug is invalid.
     let slug = request.uri().path().strip_prefix('/').filter(|slug| embed_policy.has_page(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
         return not_found(&request);
@@ -128,7 +127,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpSt
     }
 }
 
-/// Reads a workload with the rights of the page's caller.
+/// Reads a workload with the rights of the client that requests the page.
 pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(runtime_request) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
@@ -136,7 +135,7 @@ pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug)
     Ok(api.services.workloads.read_runtime_workload(&caller, &runtime_caller, slug).await?.workload)
 }
 
-/// An error page without scripts or subresources.
+/// Builds an error page without scripts or subresources.
 fn embeddable_page(embed_policy: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html_page::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embed_policy.content_security_policy()) {
@@ -145,7 +144,7 @@ fn embeddable_page(embed_policy: &EmbedPolicy, status: StatusCode, title: &str, 
     page
 }
 
-/// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
+/// Builds the error page for an embedded page, with the headers of the error, such as `Retry-After`.
 fn error_page(
     request: &HttpRequest,
     embed_policy: &EmbedPolicy,

@@ -25,7 +25,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// The settings of an environment.
+/// The release rules of an environment.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EnvironmentSettings)]
 pub(crate) struct EnvironmentView {
@@ -57,7 +57,7 @@ impl EnvironmentView {
     }
 }
 
-/// The new settings of an environment; they replace all settings.
+/// The new release rules of an environment; they replace all previous ones.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnvironmentChange {

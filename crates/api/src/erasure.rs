@@ -33,7 +33,7 @@ pub(crate) struct ErasureView {
     requested_by: String,
     #[schema(format = DateTime)]
     requested_at: String,
-    /// The actor that approved or refused it; null until then.
+    /// The actor that approved or refused the erasure; null until then.
     decided_by: Option<String>,
     #[schema(format = DateTime)]
     decided_at: Option<String>,
@@ -65,15 +65,15 @@ impl ErasureView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of erasures.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ErasureQuery {
-    /// Only erasures in this status.
+    /// Only erasures in this status: `requested`, `approved`, `refused` or `completed`.
     status: Option<String>,
 }
 
-/// A request for an erasure.
+/// A request to erase the texts of one actor.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewErasure {
@@ -82,7 +82,7 @@ pub(crate) struct NewErasure {
     subject: String,
 }
 
-/// A decision on an erasure. It has no members.
+/// Empty body of a decision on an erasure.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ErasureDecision {}
@@ -142,8 +142,8 @@ pub(crate) async fn read_erasure(
 
 /// Requests the erasure of the texts of one actor.
 ///
-/// These texts are inputs, results and payloads of the actor's runs, its conversation turns, and the documents that
-/// it added. Another person has to approve the erasure. Digests, facts and the governance chain stay.
+/// These texts are inputs, results and payloads of the actor's runs, the actor's conversation turns, and the documents
+/// that the actor added. Another person has to approve the erasure. Digests, facts and the governance chain stay.
 #[utoipa::path(
     operation_id = "request_erasure",
     tag = "audit",

@@ -55,12 +55,12 @@ impl FieldProblem {
         Self { path: path.into(), code, message: message.into() }
     }
 
-    /// A value of the wrong type or form.
+    /// Creates the problem of a value with the wrong type or form.
     pub fn invalid(path: impl Into<String>) -> Self {
         Self::new(path, "invalid", "the value does not have the expected type or form")
     }
 
-    /// A required field that is absent.
+    /// Creates the problem of a required field that is absent.
     pub fn missing(path: impl Into<String>) -> Self {
         Self::new(path, "missing", "this field is required")
     }
@@ -110,23 +110,21 @@ impl ApiError {
         self
     }
 
-    /// The HTTP status.
+    /// The HTTP status of the response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// The additional headers of this response.
     pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         &self.0.headers
     }
 
-    /// The human-readable message.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The stable code.
+    /// The stable error code of the response, such as `not_found`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         self.0.code
@@ -187,7 +185,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found", "the resource does not exist or is not visible")
     }
 
-    /// 405, with the methods of the path.
+    /// 405, with an `Allow` header that lists the methods of the path.
     pub fn method_not_allowed(allowed: Option<HeaderValue>) -> Self {
         let error =
             Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not support the method");
@@ -238,18 +236,18 @@ impl ApiError {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", "this server does not serve this host name")
     }
 
-    /// 422, with all problems.
+    /// 422 with all problems of the request.
     pub fn validation(problems: Vec<FieldProblem>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", "the request has missing or invalid fields")
             .with_detail("fields", json!(problems))
     }
 
-    /// 422 for one field or parameter.
+    /// 422 with the problem of one field or parameter.
     pub fn invalid_field(problem: FieldProblem) -> Self {
         Self::validation(vec![problem])
     }
 
-    /// 500: a defect of the server. Use `log_cause` to log the cause.
+    /// 500: a defect of the server. The caller adds `log_cause` so that the cause is logged.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed to answer this request")
     }
@@ -259,14 +257,14 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is temporarily unavailable")
     }
 
-    /// 503 in place of a lost response to a change without an idempotency key.
+    /// 503: the response to a change without an idempotency key is lost.
     pub fn response_lost() -> Self {
         let message =
             "the response is temporarily unavailable; the change may have happened, and a repeat may make it again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with_detail("may_have_happened", true)
     }
 
-    /// 503 for a change that was sent to the store, and whose outcome is unknown.
+    /// 503: a change was sent to the store, and its outcome is unknown.
     pub fn outcome_unknown() -> Self {
         let message = "the service is temporarily unavailable; the change may have happened, and a repeat without the \
                        same idempotency key may make it again";

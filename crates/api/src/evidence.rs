@@ -62,7 +62,7 @@ struct ExecutionSection {
     status: &'static str,
     /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
     outcome: Option<&'static str>,
-    /// Error code of a run without a result.
+    /// Error code of a run without a result; null if the run has one.
     error_code: Option<String>,
     environment: String,
     lane: &'static str,
@@ -78,7 +78,8 @@ struct ExecutionSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime)]
     erased_at: Option<String>,
-    /// Identifier of that erasure, the subject of its facts in the audit log; absent if none deleted these texts.
+    /// Identifier of the erasure that deleted these texts, and subject of its facts in the audit log; absent without an
+    /// erasure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Uuid)]
     erasure_id: Option<Uuid>,
@@ -141,17 +142,17 @@ struct FailedRuleSection {
 #[derive(Serialize, ToSchema)]
 struct ObligationSection {
     obligation_name: String,
-    /// Null if the run did not fulfil the obligation.
+    /// Time at which the run fulfilled the obligation; null if it did not.
     #[schema(format = DateTime)]
     fulfilled_at: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct RetrievalSection {
-    /// Also the identifier of the evidence artifact of the retrieval.
+    /// Identifier of the retrieval, and also of its evidence artifact.
     retrieval_event_id: Uuid,
     knowledge_base_asset_id: Uuid,
-    /// The query text; null without `execution.kill`, and after its retention.
+    /// The query text; null for readers without the permission `execution.kill`, and after its retention.
     query_text: Option<String>,
     /// Whether the query text, if there is one, is withheld from this reader.
     query_text_withheld: bool,
@@ -175,7 +176,7 @@ struct ApprovalSection {
     approved_by: String,
     #[schema(format = DateTime)]
     approved_at: String,
-    /// The approver's note; null without `execution.kill`, and after its retention.
+    /// The approver's note; null for readers without the permission `execution.kill`, and after its retention.
     note: Option<String>,
     /// Whether the note, if there is one, is withheld from this reader.
     note_withheld: bool,
@@ -338,7 +339,7 @@ pub(crate) enum EvidenceView {
     Graph(GraphEvidenceView),
 }
 
-/// The form in which the evidence is returned.
+/// Query parameter that selects the form of the evidence.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EvidenceQuery {
@@ -346,7 +347,7 @@ pub(crate) struct EvidenceQuery {
     format: Option<String>,
 }
 
-/// Reads the evidence of a run.
+/// Reads the evidence of a run: its governance chain, as sections or as a graph.
 #[utoipa::path(
     operation_id = "read_evidence_graph",
     tag = "executions",

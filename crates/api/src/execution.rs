@@ -54,7 +54,7 @@ use uuid::Uuid;
 use validator::Validate;
 pub(crate) use view::ExecutionView;
 
-/// A run to start.
+/// Request to run a workload.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Execute {
@@ -64,16 +64,17 @@ pub(crate) struct Execute {
     /// Input values by field name.
     #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
-    /// `restricted`, `guided` or `standard`: the lane of the run. If no release holds it, the next more general lane
-    /// applies. Requires `release.transition`. Default: the lane of your principal binding, else `standard`.
+    /// Lane of the run: `restricted`, `guided` or `standard`. If no release holds the lane, the next more general lane
+    /// applies. The caller needs the permission `release.transition`. Default: the lane of your principal binding, else
+    /// `standard`.
     #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
     /// The conversation of the run: 1 to 128 letters, digits and `._:@+=~-`. If the release binds a `memory`, the
     /// prompt includes earlier turns of the conversation.
     #[validate(length(min = 1, max = limit(MAX_SESSION_CHARS)), custom(function = value_rules::session))]
     session_id: Option<String>,
-    /// `on_behalf_of`: the run belongs to `actor_ref`. Only trusted services may send this field and the three fields
-    /// below.
+    /// Must be `on_behalf_of`: the run then belongs to `actor_ref`. Only trusted services may send this field and the
+    /// three fields below.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
@@ -91,7 +92,7 @@ pub(crate) struct Execute {
     actor_auth_mode: Option<Value>,
 }
 
-/// Dispatch options of a run.
+/// Query parameter that selects how the request waits for the run.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExecuteQuery {
@@ -107,9 +108,9 @@ pub(crate) struct ExecutionResult {
     status: &'static str,
     /// The result; null if there is none.
     output: Value,
-    /// Provider metadata by step.
+    /// Metadata that the providers returned, by step.
     metadata: Value,
-    /// The error of a run without a result; else null.
+    /// The error of a run without a result; null for other runs.
     error: Option<RunErrorView>,
     #[schema(format = DateTime)]
     started_at: String,
@@ -121,11 +122,11 @@ pub(crate) struct ExecutionResult {
     result_token: Option<String>,
 }
 
-/// A run that has not ended.
+/// A run that has not ended, as the response to its submission.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedExecution {
     execution_id: Uuid,
-    /// `queued`.
+    /// Always `queued`, whether or not the run has started.
     state: &'static str,
     /// `pending` if the steps have ended and the result awaits a human review.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +138,7 @@ pub(crate) struct QueuedExecution {
     result_token: Option<String>,
 }
 
-/// The error of a run.
+/// The error with which a run ended.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RunError)]
 pub(crate) struct RunErrorView {
@@ -259,8 +260,8 @@ pub(crate) async fn execute_workload(
         return replay_to_guest(&run);
     }
     let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
-    // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
-    // read it later.
+    // If the stream cannot be opened, the client still gets the id and token of the accepted run, so that it can read
+    // the run later.
     if execute_request.wait == WaitMode::Acceptance
         && run.execution.status != Status::Denied
         && let Some(stream) = events::stream_accepted_run(&api, base, &run, runtime_request).await
@@ -270,7 +271,7 @@ pub(crate) async fn execute_workload(
     respond(&run)
 }
 
-/// Value of `review` for a result that awaits a human review.
+/// Value of the field `review` for a result that awaits a human review.
 const REVIEW_PENDING: &str = "pending";
 
 /// The response for a guest that repeats an idempotency key. Another guest may have sent that key first, so the
@@ -356,15 +357,15 @@ async fn identify_runtime_caller(
     Ok(caller)
 }
 
-/// Optional parts of the response.
+/// Query parameter that requests optional parts of the response.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadQuery {
-    /// `citations` for the retrieved documents that the result cites.
+    /// `citations` adds the retrieved documents that the result cites to the response.
     include: Option<String>,
 }
 
-/// Reads a run.
+/// Reads a run with its status, steps and result.
 #[utoipa::path(
     operation_id = "read_execution",
     tag = "executions",

@@ -61,23 +61,23 @@ fn version_view(version: AssetVersion) -> Result<VersionView, ApiError> {
     VersionView::with_warnings(AssetKind::OrchestrationFlow, version)
 }
 
-/// A flow to create.
+/// A flow to create from YAML.
 #[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = NewFlow)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFlowBody {
-    /// Unique in the tenant.
+    /// Slug of the flow, unique in the tenant.
     #[schema(max_length = 63)]
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
-    /// `team:<name>` or `user:<name>`.
+    /// Owner of the flow: `team:<name>` or `user:<name>`.
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// Label of the first version; default `v1`.
     #[schema(max_length = 64)]
     #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
-    /// The flow in YAML.
+    /// The steps of the flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
     /// Your reason for the version.
@@ -93,10 +93,10 @@ pub(crate) struct NewFlowBody {
 #[schema(as = NewFlowVersion)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFlowVersionBody {
-    /// The flow in YAML.
+    /// The steps of the flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
-    /// Unique in the flow; by default the next label of the form `vN`.
+    /// Label that is unique among the flow's versions; by default the next label of the form `vN`.
     #[schema(max_length = 64)]
     #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
@@ -104,35 +104,35 @@ pub(crate) struct NewFlowVersionBody {
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
-    /// The flow must be visible from this workspace; by default from any.
+    /// Workspace from which the flow must be visible; by default any workspace.
     workspace_id: Option<Uuid>,
 }
 
-/// A flow to validate.
+/// A flow in YAML to validate.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowText {
-    /// The flow in YAML.
+    /// The steps of the flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
 }
 
-/// The result of a validation.
+/// The result of validating a flow.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FlowValidation {
-    /// Whether the flow is valid as a version.
+    /// Whether the flow could become a version.
     valid: bool,
     /// All errors, in no particular order; empty if the flow is valid.
     errors: Vec<FlowErrorView>,
 }
 
-/// An error in a flow.
+/// An error that the validation of a flow found.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FlowError)]
 pub(crate) struct FlowErrorView {
-    /// Line, from 1.
+    /// Line of the error in the YAML, from 1.
     line: Option<u32>,
-    /// Column in characters, from 1.
+    /// Column of the error in characters, from 1.
     column: Option<u32>,
     /// A stable code, such as `unknown_step`.
     code: &'static str,
@@ -147,7 +147,7 @@ impl FlowErrorView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of flows.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FlowListQuery {
@@ -155,7 +155,7 @@ pub(crate) struct FlowListQuery {
     workspace_id: Option<Uuid>,
 }
 
-/// Creates a flow.
+/// Creates a flow with its first version from YAML.
 #[utoipa::path(
     operation_id = "create_flow",
     tag = "assets",
@@ -220,7 +220,7 @@ pub(crate) async fn list_flows(
     Ok(list.respond(&flows.map(|flow| AssetView::of(&flow))))
 }
 
-/// Reads a flow.
+/// Reads a flow with its newest version.
 #[utoipa::path(
     operation_id = "read_flow",
     tag = "assets",
@@ -238,7 +238,7 @@ pub(crate) async fn read_flow(
     Ok(ResourceResponse::ok(&FlowView::of(&flow)?).with_etag(flow.asset.revision).into_response())
 }
 
-/// Adds a version to a flow.
+/// Adds a version to a flow from YAML.
 #[utoipa::path(
     operation_id = "create_flow_version",
     tag = "assets",

@@ -48,7 +48,7 @@ use unknown_query_parameters::KnownQueries;
 /// The shared data of the middlewares and the fallback handler.
 #[derive(Debug)]
 pub struct HttpState {
-    /// Counts requests.
+    /// Metrics of the process, in which the middlewares count requests.
     pub metrics: Metrics,
     /// Rules for the host names that the server serves.
     pub site_rules: HostRules,
@@ -64,11 +64,11 @@ pub struct HttpState {
     pub memory_budgets: MemoryBudgets,
     /// Time limit for a body to arrive.
     pub body_timeout: Duration,
-    /// The methods of each path.
+    /// HTTP methods of each documented path.
     pub known_methods: KnownMethods,
     /// The query parameters of each route.
     pub known_queries: KnownQueries,
-    /// The deprecated routes.
+    /// The deprecated routes, whose responses get deprecation headers.
     pub deprecations: &'static [Deprecation],
     /// Limits the open event streams.
     pub stream_limiter: StreamLimiter,

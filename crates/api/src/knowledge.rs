@@ -60,7 +60,7 @@ pub(crate) struct DocumentView {
     digest: String,
     /// Length of the text in bytes.
     text_bytes: u32,
-    /// Number of chunks.
+    /// Number of chunks into which the text is split.
     chunk_count: u32,
     /// The index revision that added the document.
     #[schema(minimum = 1)]
@@ -97,7 +97,7 @@ impl DocumentView {
 pub(crate) struct IngestView {
     ingest_id: Uuid,
     asset_id: Uuid,
-    /// The new index revision.
+    /// The index revision that the request created.
     #[schema(minimum = 1)]
     index_revision: i64,
     documents: Vec<DocumentView>,
@@ -128,7 +128,7 @@ pub(crate) struct NewReembedding {
     #[schema(minimum = 1, maximum = 2000)]
     #[validate(range(min = 1, max = ChunkLimit::max().get()))]
     max_chunks: Option<u32>,
-    /// The knowledge base must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the knowledge base must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
@@ -151,14 +151,14 @@ pub(crate) struct ReembeddingView {
     warnings: Vec<IndexWarningView>,
 }
 
-/// Documents to add.
+/// Documents to add to a knowledge base.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDocuments {
     #[schema(min_items = 1, max_items = 100)]
     #[validate(length(min = 1, max = limit(MAX_DOCUMENTS), code = "out_of_bounds"), nested)]
     documents: Vec<NewDocument>,
-    /// The knowledge base must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the knowledge base must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
@@ -242,7 +242,7 @@ pub(crate) struct RevocationView {
     revocation_id: Uuid,
     asset_id: Uuid,
     contract_id: String,
-    /// Reason; null if it was erased.
+    /// Reason of the revocation; null if it was erased.
     reason: Option<String>,
     #[schema(format = DateTime)]
     revoked_at: String,
@@ -272,7 +272,7 @@ pub(crate) struct NewContractRevocation {
     #[schema(min_length = 1, max_length = 2000)]
     #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = reason_rule))]
     reason: String,
-    /// The knowledge base must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the knowledge base must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 

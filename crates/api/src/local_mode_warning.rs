@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tokio::time::interval;
 
-/// Time between two warnings.
+/// Time between two warnings about the exposed local mode.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
 
 /// Logs a warning at the start and each minute after, for a server whose operator accepted local mode behind proxies.
@@ -28,7 +28,7 @@ mod tests {
     };
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
-    /// Counts warnings.
+    /// A log subscriber that counts warnings.
     struct Warnings(Arc<AtomicUsize>);
 
     impl Subscriber for Warnings {

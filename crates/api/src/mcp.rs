@@ -42,7 +42,7 @@ use validator::{Validate, ValidationErrors};
 
 /// Session header of stateful MCP servers.
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
-/// Default environment of workloads.
+/// Environment of the agent's workload tools if the connection names none.
 const DEFAULT_ENVIRONMENT: &str = "production";
 
 /// Query parameters of a connection.
@@ -107,7 +107,7 @@ async fn handle_message(
     }
     let address = client_of(&request);
     let handler = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
-    // The site guard checks hosts and origins of every route.
+    // The host check of the SDK is off, because the site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -157,7 +157,7 @@ fn rpc_error(
     let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
     let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     let error = Map::from_iter(error);
-    // The response repeats the id of the request; ids are strings and numbers.
+    // The response repeats the id of the request. Only a string or a number is a valid id.
     let id = document.get("id").filter(|id| id.is_string() || id.is_number());
     HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }

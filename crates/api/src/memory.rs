@@ -37,7 +37,7 @@ pub(crate) struct MemoryView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = MemoryTurn)]
 struct TurnView {
-    /// The run of the turn.
+    /// The run that stored the turn.
     execution_id: Uuid,
     /// The user's message; personal data may be masked.
     message: String,

@@ -24,21 +24,21 @@ const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 /// The values of the method label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// GET.
+    /// Requests with the method GET.
     Get,
-    /// HEAD.
+    /// Requests with the method HEAD.
     Head,
-    /// POST.
+    /// Requests with the method POST.
     Post,
-    /// PUT.
+    /// Requests with the method PUT.
     Put,
-    /// PATCH.
+    /// Requests with the method PATCH.
     Patch,
-    /// DELETE.
+    /// Requests with the method DELETE.
     Delete,
-    /// OPTIONS.
+    /// Requests with the method OPTIONS.
     Options,
-    /// All others, including invented ones.
+    /// Requests with any other method, including invented ones.
     Other,
 }
 
@@ -58,7 +58,7 @@ impl Method {
         }
     }
 
-    /// The label text.
+    /// The value of the label `method`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,10 +74,10 @@ impl Method {
     }
 }
 
-/// A completed request.
+/// A completed request, as the metrics count it.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedRequest<'a> {
-    /// The method.
+    /// HTTP method of the request.
     pub method: Method,
     /// The pattern of the route.
     pub route: &'a str,
@@ -158,7 +158,7 @@ impl Metrics {
         })
     }
 
-    /// Counts a completed request.
+    /// Counts a completed request by method, route and class of status, and records its duration.
     pub fn count_request(&self, request: &CompletedRequest<'_>) {
         let method = request.method.as_str();
         self.requests.with_label_values(&[method, request.route, status_class(request.status)]).inc();

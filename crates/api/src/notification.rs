@@ -21,7 +21,7 @@ use uuid::Uuid;
 pub(crate) struct SourceEventView {
     /// Kind of the fact, as in the audit log.
     kind: String,
-    /// The fact, an event of the audit log.
+    /// Identifier of the fact, which is an event of the audit log.
     id: Uuid,
 }
 

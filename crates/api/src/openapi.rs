@@ -19,7 +19,7 @@ use utoipa::{
     },
 };
 
-/// The common parts of the document.
+/// The parts of the OpenAPI document that no handler describes.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -142,7 +142,7 @@ pub(crate) struct ErrorDetail {
     error: String,
     /// A human-readable message.
     message: String,
-    /// The invalid fields.
+    /// The invalid fields, if the error concerns fields.
     #[schema(required = false)]
     fields: Option<Vec<ErrorField>>,
     #[serde(flatten)]

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 /// The liveness of the process.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`.
+    /// Always `ok`.
     status: &'static str,
 }
 

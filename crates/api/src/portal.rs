@@ -51,11 +51,11 @@ pub struct Portal {
 /// The files that a page loads first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EntryFiles {
-    /// The script.
+    /// The file of the entry's script.
     script: String,
-    /// The scripts that the script imports statically.
+    /// The files of the scripts that this script imports statically.
     imports: Vec<String>,
-    /// The style sheets.
+    /// The files of the style sheets.
     styles: Vec<String>,
 }
 

@@ -16,7 +16,7 @@ const LOCAL_MODEL: &str = "rules";
 /// Failure to check provider accounts.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderCheckError {
-    /// No account is configured.
+    /// The settings contain no provider account.
     #[error(
         "no provider account is configured: add one to `fairway.toml` in this directory, name another file by \
          `--config`, or set `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`"
@@ -25,12 +25,12 @@ pub enum ProviderCheckError {
     /// No account has the requested name.
     #[error("no provider account `{account}` is configured{hint}")]
     UnknownAccount {
-        /// The requested name.
+        /// The requested name of an account.
         account: String,
         /// The most similar name, as part of the message; empty if none is similar.
         hint: String,
     },
-    /// The vault is unusable.
+    /// The adapters that the check needs cannot be created.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
 }
@@ -40,7 +40,7 @@ pub enum ProviderCheckError {
 pub struct CheckReport {
     /// One sentence for each account.
     pub sentences: Vec<String>,
-    /// Whether any account failed.
+    /// Whether the check of any account failed.
     pub has_failures: bool,
 }
 

@@ -45,7 +45,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 use view::{ApprovalView, BindingView, GateView, LaneView, ReleaseDetail, ReleaseView, TransitionView};
 
-/// Filters of the list.
+/// Filters of the list of releases.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReleaseListQuery {
@@ -55,7 +55,7 @@ pub(crate) struct ReleaseListQuery {
     workload_id: Option<Uuid>,
     /// Only releases in this environment.
     environment: Option<String>,
-    /// Only releases in this state.
+    /// Only releases in this state: `draft`, `review_ready`, `approved`, `active`, `superseded` or `retired`.
     state: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct ReleaseListQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ActiveQuery {
-    /// The environment.
+    /// Slug of the environment in which the release serves.
     environment: String,
     /// Only the holder of this lane. By default the holder of `standard`, else of `guided`, else of `restricted`.
     lane: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct ActiveQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LanesQuery {
-    /// The environment.
+    /// Slug of the environment whose lanes are listed.
     environment: String,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProble
     text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
 }
 
-/// Creates a draft release.
+/// Creates a draft release of a workload for one environment.
 #[utoipa::path(
     operation_id = "create_release",
     tag = "releases",
@@ -231,7 +231,8 @@ pub(crate) async fn read_release(
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.
 ///
-/// Before the approval, everything that would refuse the activation is a gate of the next state with `warn`.
+/// Until the release is approved, each condition that would refuse the activation is a gate of the next state with the
+/// verdict `warn`.
 #[utoipa::path(
     operation_id = "read_release_gates",
     tag = "releases",

@@ -26,11 +26,12 @@ use validator::Validate;
 #[serde(deny_unknown_fields)]
 #[schema(as = RolloutPlan)]
 pub(crate) struct NewRolloutPlan {
-    /// Each lane at most once. The release takes the first lane immediately.
+    /// Lanes in the order in which the release takes them, each at most once. The release takes the first lane
+    /// immediately.
     #[schema(min_items = 1, max_items = 3)]
     #[validate(length(min = 1, max = limit(Lane::ALL.len()), code = "invalid"), custom(function = lanes_rule))]
     lane_sequence: Vec<String>,
-    /// Soak time of each lane.
+    /// Soak time of each lane, in minutes.
     #[schema(minimum = 0, maximum = 43200)]
     #[validate(range(min = 0, max = i64::from(MAX_SOAK_MINUTES), code = "invalid"))]
     soak_duration_minutes: i64,
@@ -101,7 +102,7 @@ pub(crate) struct RolloutDetail {
     release_id: Uuid,
     #[serde(flatten)]
     state: RolloutView,
-    /// The last taken lane.
+    /// The lane that the rollout took last.
     current_lane: &'static str,
     /// The lane that the next advance takes; null if it completes the rollout, or no rollout is in progress.
     next_lane: Option<&'static str>,
@@ -164,7 +165,7 @@ impl RolloutMetricsView {
     }
 }
 
-/// An empty request: an advance takes the next lane of the plan.
+/// Empty body of an advance, which takes the next lane of the plan.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdvanceRequest {}

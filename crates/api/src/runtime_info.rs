@@ -39,12 +39,12 @@ pub(crate) struct ProviderPlugin {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RuntimePlugins {
     providers: Vec<ProviderPlugin>,
-    /// Handlers of hooks.
+    /// Kinds of available hook handlers.
     hook_handlers: Vec<&'static str>,
-    /// Detectors of guardrails.
+    /// Names of available guardrail detectors.
     guardrail_detectors: Vec<&'static str>,
     step_types: Vec<&'static str>,
-    /// Actions of `task` steps.
+    /// Names of the actions that `task` steps can perform.
     actions: Vec<&'static str>,
     tools: Vec<&'static str>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct RuntimeMeta {
     limits: RuntimeLimits,
 }
 
-/// Capabilities for runs.
+/// What this server can do in runs.
 #[derive(Serialize, ToSchema)]
 struct RuntimeCapabilities {
     /// `inline`, `queued` or `hybrid`.
@@ -81,7 +81,7 @@ struct RuntimeLimits {
     request_body_bytes: usize,
 }
 
-/// The tools of a workspace.
+/// The tools that the caller can use in a workspace.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct McpManifest {
     tools: Vec<ManifestTool>,

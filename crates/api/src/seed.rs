@@ -169,17 +169,17 @@ pub enum SeedError {
     /// An actor of the demo cannot be identified.
     #[error("failed to identify {actor}")]
     Identify {
-        /// The actor.
+        /// The actor that cannot be identified.
         actor: &'static str,
-        /// The cause.
+        /// The failure of the operation.
         source: Failure,
     },
-    /// A step is refused.
+    /// A step of the seeding is refused.
     #[error("failed to seed the demo `{workload}`")]
     Refused {
-        /// The slug of the workload.
+        /// The slug of the demo's workload.
         workload: String,
-        /// The cause.
+        /// The failure of the operation.
         source: Failure,
     },
 }
@@ -196,13 +196,13 @@ pub enum DemoFileError {
     /// A text is not an actor or an owner.
     #[error(transparent)]
     Actor(#[from] ActorRefusal),
-    /// The invocation mode is unknown.
+    /// The invocation mode of the demo's workload is unknown.
     #[error("unknown invocation mode")]
     InvocationMode,
-    /// The asset kind is unknown.
+    /// The kind of an asset of the demo is unknown.
     #[error("unknown asset kind")]
     AssetKind,
-    /// The interface is invalid.
+    /// The interface of the demo's workload is invalid.
     #[error("the interface of the demo is invalid: {0:?}")]
     Interface(Vec<InterfaceProblem>),
     /// The release does not target all lanes of the workload.

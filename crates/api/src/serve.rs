@@ -63,11 +63,11 @@ const EXPIRY_RETRY_DELAY: Duration = Duration::from_secs(15);
 /// Delay before the rollout controller retries an unavailable database.
 const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A running HTTP server.
+/// A running HTTP server with its background tasks.
 pub struct RunningServer {
     /// Resolves when the server has stopped.
     pub server: Server,
-    /// Stops the server.
+    /// Handle that stops the server.
     pub handle: ServerHandle,
     /// The background tasks; dropping the set aborts them.
     pub background_tasks: JoinSet<()>,

@@ -40,9 +40,9 @@ pub(crate) struct ShareLinkView {
     label: Option<String>,
     /// `restricted`, `guided` or `standard`: the lane of the link's runs; null for the default lane.
     lane: Option<&'static str>,
-    /// Maximum number of runs.
+    /// Maximum number of runs that the server accepts with the link.
     max_uses: u32,
-    /// Number of accepted runs.
+    /// Number of runs that the server has accepted with the link.
     use_count: u32,
     #[schema(format = DateTime)]
     expires_at: String,
@@ -53,7 +53,7 @@ pub(crate) struct ShareLinkView {
     created_by: String,
 }
 
-/// A new share link.
+/// A new share link with its token.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeShareLink)]
 pub(crate) struct CreatedShareLinkView {
@@ -85,11 +85,11 @@ impl ShareLinkView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewShareLink {
-    /// Lifetime in hours.
+    /// Lifetime of the link in hours.
     #[schema(minimum = 1, maximum = 720, default = 24)]
     #[validate(range(min = *TTL_HOURS.start(), max = *TTL_HOURS.end()))]
     ttl_hours: Option<u32>,
-    /// Maximum number of runs.
+    /// Maximum number of runs that the server accepts with the link.
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
     #[validate(range(min = *USE_LIMITS.start(), max = *USE_LIMITS.end()))]
     max_uses: Option<u32>,
@@ -126,7 +126,7 @@ pub(crate) async fn list_share_links(
     Ok(list.respond(&links.map(|link| ShareLinkView::of(&link))))
 }
 
-/// Reads a share link of a workload.
+/// Reads a share link of a workload, without its token.
 #[utoipa::path(
     operation_id = "read_share_link",
     tag = "workloads",
@@ -181,7 +181,7 @@ pub(crate) async fn create_share_link(
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
-/// Revokes a share link.
+/// Revokes a share link with immediate effect.
 #[utoipa::path(
     operation_id = "revoke_share_link",
     tag = "workloads",

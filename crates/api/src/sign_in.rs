@@ -46,7 +46,6 @@ pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
 #[cfg(test)]
 pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
     [SIGN_IN_PATH, CALLBACK_PATH, sign_in_test_page::TEST_PATH, logout::SIGN_OUT_PATH, logout::BACKCHANNEL_PATH];
-/// Path of the sign-in page.
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
 const CALLBACK_PATH: &str = "/sign-in/callback";
@@ -113,12 +112,12 @@ pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
     ResourceResponse::ok(&view).into_response()
 }
 
-/// The sign-in page.
+/// The route of the sign-in page.
 pub(crate) fn sign_in_route() -> actix_web::Resource {
     web::resource(SIGN_IN_PATH).guard(guard::Get()).to(sign_in)
 }
 
-/// The callback of identity providers.
+/// The route to which identity providers send browsers back.
 pub(crate) fn sign_in_callback_route() -> actix_web::Resource {
     web::resource(CALLBACK_PATH).guard(guard::Get()).to(finish_sign_in)
 }
@@ -252,7 +251,7 @@ fn refusal_page(failure: Failure) -> HttpResponse {
     html_page::page(error.status(), "Sign-in is refused", &text)
 }
 
-/// What is wrong with the claim of the tenant, as a paragraph; empty for other refusals.
+/// Describes the problem with the claim of the tenant, as a paragraph; empty for other refusals.
 fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
     let Some(claim) = refusal.tenant_claim().map(escape) else { return String::new() };
     let problem = if matches!(refusal, IdentityRefusal::TenantMissing { .. }) {

@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// An organization.
+/// A tenant, which is one organization.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Tenant)]
 pub(crate) struct TenantView {
@@ -55,16 +55,16 @@ impl TenantView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTenant {
-    /// Unique in the installation.
+    /// Slug that is unique in the installation.
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
-    /// Human-readable name.
+    /// Human-readable name of the tenant.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,
 }
 
-/// The settings of a tenant.
+/// The notification settings and the public hosts of a tenant.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TenantSettings)]
 pub(crate) struct SettingsView {
@@ -126,7 +126,7 @@ pub(crate) async fn list_tenants(
     Ok(list.respond(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
-/// Creates a tenant.
+/// Creates a tenant in the installation.
 #[utoipa::path(
     operation_id = "create_tenant",
     tag = "tenants",

@@ -19,13 +19,13 @@ use uuid::Uuid;
 /// The logs to audit, and the evidence for the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct AuditScope {
-    /// The tenant; without one all tenants.
+    /// The tenant whose log is audited; `None` for all tenants.
     pub tenant: Option<TenantId>,
     /// The checkpoint and the keys that the operator provides.
     pub evidence: AuditEvidence,
 }
 
-/// Failure to audit logs.
+/// Failure to audit logs with `fairway-server audit verify`.
 #[derive(Debug, thiserror::Error)]
 pub enum LogAuditError {
     /// An argument is not a public key.
@@ -36,7 +36,7 @@ pub enum LogAuditError {
     File {
         /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file contains no checkpoint.
@@ -88,7 +88,7 @@ impl AuditScope {
 /// The audit of the log of a tenant.
 #[derive(Debug)]
 pub struct TenantAudit {
-    /// The tenant.
+    /// The tenant whose log was audited.
     pub tenant: TenantId,
     /// The result; an error if the log was not read to its end.
     pub result: Result<AuditedLog, LogAccessError>,

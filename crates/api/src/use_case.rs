@@ -37,7 +37,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
 
-/// A use case.
+/// A use case with its description and status.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UseCase)]
 pub(crate) struct UseCaseView {
@@ -53,7 +53,7 @@ pub(crate) struct UseCaseView {
     supersedes: Option<Uuid>,
     /// The successor that refines this use case; null if there is none.
     superseded_by: Option<Uuid>,
-    /// Null until the use case is published.
+    /// The workload that the publication created; null before the publication.
     workload_id: Option<Uuid>,
     /// The release draft that the publication created; null before the publication.
     release_id: Option<Uuid>,
@@ -88,7 +88,7 @@ impl UseCaseView {
     }
 }
 
-/// A piece of a bundle.
+/// An asset or a connection that is part of a use case.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BundlePiece)]
 pub(crate) struct BundlePieceView {
@@ -96,14 +96,14 @@ pub(crate) struct BundlePieceView {
     piece: &'static str,
     /// Kind of the asset or connector kind of the connection; null if the connection does not exist.
     kind: Option<&'static str>,
-    /// Slug or name; null until it is known.
+    /// Slug of the asset or name of the connection; null until it is known.
     #[serde(rename = "ref")]
     reference: Option<String>,
     /// Identifier of the asset or connection; null until it exists.
     id: Option<Uuid>,
 }
 
-/// A step of the flow.
+/// A step of the bundle's flow.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BundleStep)]
 pub(crate) struct BundleStepView {
@@ -112,13 +112,13 @@ pub(crate) struct BundleStepView {
     step_type: String,
 }
 
-/// A reference of the bundle, with who can close its gap.
+/// A reference of the bundle, with the way to resolve it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Gap)]
 pub(crate) struct GapView {
     /// `reused`, `mint_fresh`, `needs_access` or `needs_admin`.
     kind: &'static str,
-    /// Slug or name; null if there is none, or you may not see it.
+    /// Slug or name of the target; null if there is none, or you may not see it.
     #[serde(rename = "ref")]
     reference: Option<String>,
 }
@@ -129,14 +129,14 @@ impl GapView {
     }
 }
 
-/// A persisted bundle.
+/// The stored bundle of a use case.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PersistedBundle)]
 pub(crate) struct PersistedBundleView {
     pieces: Vec<BundlePieceView>,
     flow_steps: Vec<BundleStepView>,
     open_connection_gaps: Vec<GapView>,
-    /// Whether you may not see the bundle, because you lack `connection.read`.
+    /// Whether the bundle is hidden from you, because you lack `connection.read`.
     redacted: bool,
 }
 
@@ -174,13 +174,13 @@ impl UseCaseWorkspaceQuery {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of use cases.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UseCaseListQuery {
     /// The workspace of the use cases.
     workspace_id: Uuid,
-    /// Only use cases in this status.
+    /// Only use cases in this status: `draft`, `pending_access`, `active` or `archived`.
     status: Option<String>,
     /// `true` for use cases that wait for access and whose connections are all resolved.
     activation_ready: Option<bool>,
@@ -199,7 +199,7 @@ pub(crate) struct NewUseCase {
     bundle: Value,
 }
 
-/// A request without members.
+/// Empty body of a state transition of a use case.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UseCaseMove {}
@@ -215,7 +215,7 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
     value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))
 }
 
-/// The problem to report if a text contains a credential, because the generator's run would store the text and send
+/// The problem to report if a text contains a credential; otherwise the generator's run would store the text and send
 /// it to a provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
     contains_credential_like_word(text)
@@ -272,7 +272,7 @@ pub(crate) async fn list_use_cases(
     Ok(list.respond(&use_cases.map(UseCaseView::of_summary)))
 }
 
-/// Reads a use case.
+/// Reads a use case without its bundle.
 #[utoipa::path(
     operation_id = "read_use_case",
     tag = "use cases",

@@ -14,7 +14,7 @@ use crate::{
 };
 use validator::ValidationError;
 
-/// Result of a rule.
+/// Result of a rule that checks one value of a request body.
 pub(crate) type RuleResult = Result<(), ValidationError>;
 
 /// A limit of the domain as the type of `#[validate(length(…))]`.

@@ -1,4 +1,4 @@
-//! `fairway-server verify-artifacts`: compares all versions with their artifacts.
+//! `fairway-server verify-artifacts`: compares all asset versions with their artifacts.
 
 use crate::{
     compose::{AdapterError, Adapters, ComposeError, Process},

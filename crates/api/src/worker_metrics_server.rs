@@ -21,7 +21,7 @@ pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut Joi
     Ok(())
 }
 
-/// Binds the address.
+/// Creates the metrics server on the address.
 ///
 /// # Errors
 /// When the address cannot be bound.
@@ -33,8 +33,8 @@ fn serve(bind: SocketAddr, metrics: Metrics) -> Result<Server, ServeError> {
     Ok(server.run())
 }
 
-/// Renders the metrics. A page of another site reaches a loopback address under its own host name (DNS rebinding), so
-/// only loopback names and the names of the bound address are served.
+/// Renders the metrics, only for requests to loopback names and to IP addresses. A page of another site could otherwise
+/// read them through its own host name that resolves to this address (DNS rebinding).
 async fn render(request: HttpRequest, metrics: web::Data<Metrics>) -> HttpResponse {
     let is_local = host_of(&request).is_some_and(|host| host.is_loopback() || host.is_address());
     match metrics.render() {

@@ -88,17 +88,17 @@ impl WorkloadView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkload {
-    /// Unique among the tenant's workloads.
+    /// Slug that is unique among the tenant's workloads.
     #[schema(max_length = 63)]
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
-    /// `team:<name>` or `user:<name>`.
+    /// Owner of the workload: `team:<name>` or `user:<name>`.
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
     #[validate(custom(function = mode_rule))]
     invocation_mode: String,
-    /// Default: derived from the slug.
+    /// Human-readable name; by default derived from the slug.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: Option<String>,
@@ -109,7 +109,7 @@ pub(crate) struct NewWorkload {
     workspace_id: Option<Uuid>,
 }
 
-/// Fields to replace; absent fields stay unchanged.
+/// Fields of a workload to replace; absent fields stay unchanged.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadChange {
@@ -121,7 +121,7 @@ pub(crate) struct WorkloadChange {
     #[schema(required = false, value_type = String, max_length = 2000)]
     #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: Option<String>,
-    /// `team:<name>` or `user:<name>`.
+    /// Owner of the workload: `team:<name>` or `user:<name>`.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
@@ -190,11 +190,11 @@ fn status_rule(text: &str) -> RuleResult {
     value_rules::accept(parse_status(text))
 }
 
-/// Filters of the list.
+/// Filters of the list of workloads.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WorkloadListQuery {
-    /// Only workloads in this status.
+    /// Only workloads in this status: `registered`, `suspended` or `retired`.
     status: Option<String>,
     /// Only workloads in this workspace.
     workspace_id: Option<Uuid>,
@@ -208,7 +208,7 @@ fn parse_status(text: &str) -> Result<Status, FieldProblem> {
     Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
-/// Creates a workload.
+/// Creates a workload, which has no release yet.
 #[utoipa::path(
     operation_id = "create_workload",
     tag = "workloads",
@@ -265,7 +265,7 @@ pub(crate) async fn list_workloads(
     Ok(list.respond(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
-/// Reads a workload.
+/// Reads a workload with its configured interface.
 #[utoipa::path(
     operation_id = "read_workload",
     tag = "workloads",

@@ -58,14 +58,14 @@ impl WorkspaceView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkspace {
-    /// Unique in the tenant.
+    /// Slug that is unique in the tenant.
     #[schema(max_length = 43)]
     #[validate(
         length(min = 1, max = limit(MAX_WORKSPACE_SLUG), code = "slug_too_long"),
         custom(function = value_rules::slug)
     )]
     slug: String,
-    /// Human-readable name.
+    /// Human-readable name of the workspace.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME_CHARS)), custom(function = name_rule))]
     name: String,
@@ -115,7 +115,7 @@ pub(crate) async fn create_workspace(
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
-/// Reads a workspace.
+/// Reads a workspace with its namespace.
 #[utoipa::path(
     operation_id = "read_workspace",
     tag = "tenants",

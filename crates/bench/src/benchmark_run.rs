@@ -98,8 +98,7 @@ pub(crate) struct BenchmarkResults {
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: IdleMeasurement,
     pub(crate) measured: Vec<ScenarioMeasurement>,
-    /// Comparisons of the small and the large database, measured in alternating rounds; empty if no large history was
-    /// stored.
+    /// Comparisons of the small and the large database; empty if no large history was stored.
     pub(crate) interleaved: Vec<PairedComparison>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied to the next request, if the active-release scenario was measured.

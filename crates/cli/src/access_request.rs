@@ -20,7 +20,7 @@ const COLUMNS: [Column; 6] = [
     ("CREATED", "/created_at"),
 ];
 
-/// Access request commands.
+/// The subcommands of `fairway access-requests`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the access requests of the workspace, newest first

@@ -42,7 +42,7 @@ const VERSION_COLUMNS: [Column; 5] = [
 /// Maximum number of labels that a message lists.
 const MAX_LABELS_SHOWN: usize = 5;
 
-/// Asset commands.
+/// The subcommands of `fairway assets`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the assets visible from the workspace
@@ -258,7 +258,7 @@ fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &st
     output.change_result(&changed, &format!("fairway assets impact {slug}"))
 }
 
-/// Adds how to end the use by the newest release that the caller may see.
+/// Adds to the refusal to archive an asset the command that ends its use by the newest release that the caller may see.
 fn in_use(slug: &str, refusal: Box<Refusal>) -> Failure {
     let release = refusal.detail.pointer("/blocking_releases/0").cloned().unwrap_or_default();
     let id = sanitize(string_or_empty(&release, "release_id"));
@@ -296,8 +296,8 @@ pub(crate) fn resolve_version(server: &ServerClient, name: &str) -> Result<(Valu
     Ok((asset, version))
 }
 
-/// Selects two versions by their labels. Without the later label, the newest is selected, and without both, the newest
-/// two. `versions` begins with the newest.
+/// Selects two versions by their labels. Without the later label, it selects the newest version; without any label, the
+/// newest two. `versions` begins with the newest.
 fn select_versions_to_compare<'v>(
     versions: &'v [Value],
     from: Option<&str>,

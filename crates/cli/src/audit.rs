@@ -14,7 +14,7 @@ const COLUMNS: [Column; 6] = [
 
 const KEY_COLUMNS: [Column; 2] = [("STATUS", "/status"), ("KEY", "/verifier_key")];
 
-/// Audit log commands.
+/// The subcommands of `fairway audit`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the newest entries

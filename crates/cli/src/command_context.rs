@@ -44,7 +44,7 @@ impl CommandContext {
         let options = &self.global;
         // The token of a profile is sent only to the profile's server.
         let is_other_server = options.server.is_some() && options.server != profile.server;
-        // Client credentials in environment variables take precedence over the profile's token: they are set for this
+        // Client credentials in environment variables take precedence over the profile's token. They are set for this
         // pipeline, while the stored token may be left from another use of the machine.
         let is_pipeline = options.token.is_none() && sign_in::has_pipeline_variables();
         let uses_profile_token = options.token.is_none() && !is_other_server && !is_pipeline;

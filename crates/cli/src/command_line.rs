@@ -189,7 +189,6 @@ fn requested_format(arguments: &[String]) -> Format {
     requested.unwrap_or(Format::Table)
 }
 
-/// Runs the parsed command.
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     output::set_message_format(line.global.output.unwrap_or(Format::Table));
     let context = CommandContext::of(line.global);

@@ -23,7 +23,7 @@ const COLUMNS: [Column; 6] = [
     ("EXPIRES", "/expires_at"),
 ];
 
-/// Connection commands.
+/// The subcommands of `fairway connections`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the connections of the workspace, newest first

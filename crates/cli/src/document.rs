@@ -21,7 +21,7 @@ const COLUMNS: [Column; 5] = [
     ("ADDED", "/created_at"),
 ];
 
-/// Document commands.
+/// The subcommands of `fairway documents`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the current documents of a knowledge base, newest first

@@ -25,7 +25,7 @@ const COLUMNS: [Column; 5] = [
 /// Maximum number of environments that a notice lists.
 const MAX_SHOWN: usize = 5;
 
-/// Environment commands.
+/// The subcommands of `fairway environments`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the environments that have releases, with their settings
@@ -98,7 +98,7 @@ fn path<'p>(server: &'p ServerClient, environment: &'p str) -> Result<[&'p str; 
     Ok(["workspaces", server.workspace_id()?, "environments", environment, "settings"])
 }
 
-/// The environments that releases of the workspace name, with the number of their releases.
+/// Counts the releases of the workspace by environment.
 fn count_releases(server: &ServerClient) -> Result<BTreeMap<String, usize>, Failure> {
     let mut counts = BTreeMap::new();
     for release in server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])? {
@@ -142,9 +142,9 @@ fn is_configured(server: &ServerClient, environment: &str) -> bool {
 /// A notice about an environment that no release names.
 #[derive(Clone, Copy)]
 enum Notice {
-    /// No settings name it either. The text is the consequence.
+    /// Settings do not name the environment either. The text states what the command does.
     New(&'static str),
-    /// Only settings name it, so a list of environments does not contain it.
+    /// Only settings name the environment, so a list of environments does not contain it.
     WithoutRelease,
 }
 
@@ -163,7 +163,7 @@ fn report(server: &ServerClient, output: Output, environment: &str, notice: Noti
 }
 
 impl Notice {
-    /// The notice for an environment that is not one of the environments with releases.
+    /// The text of the notice; `None` if the environment has releases.
     fn describe<'n>(self, environment: &str, environments: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
         if environments.clone().any(|name| name == environment) {
             return None;

@@ -14,7 +14,7 @@ const COLUMNS: [Column; 6] = [
     ("REQUESTED", "/requested_at"),
 ];
 
-/// Erasure commands.
+/// The subcommands of `fairway erasures`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the erasures of the tenant, newest first

@@ -16,7 +16,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::Value;
 use version_labels::VersionLabels;
 
-/// Evidence commands.
+/// The subcommands of `fairway evidence`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Show the governance chain of an execution

@@ -15,7 +15,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-/// Execution commands.
+/// The subcommands of `fairway executions`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List executions, newest first
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Cancel(ExecutionArgument),
 }
 
-/// An execution argument.
+/// Argument that names an execution.
 #[derive(Args)]
 pub(crate) struct ExecutionArgument {
     /// The execution's id or its unique beginning, or `latest`
@@ -51,7 +51,7 @@ pub(crate) struct ExecutionArgument {
 }
 
 impl ExecutionArgument {
-    /// The execution's id.
+    /// Resolves the reference to the execution's id.
     pub(crate) fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_execution(server, &self.reference)
     }

@@ -37,18 +37,17 @@ pub(crate) enum Failure {
     Unknown {
         /// The message, which may repeat the given name.
         message: String,
-        /// Similar or matching resources.
+        /// Resources with similar names, or all resources that match.
         candidates: Vec<Candidate>,
     },
     /// Another failure, with the command to try next.
     #[error("{failure}\nnext: {next}")]
     WithNextStep {
-        /// The failure.
         failure: Box<Self>,
-        /// The command.
+        /// The command to try next.
         next: String,
     },
-    /// Files contain errors.
+    /// Files contain these errors.
     #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
     /// The command failed, and has already printed the details on standard output.
@@ -69,9 +68,9 @@ pub(crate) enum Failure {
     /// A local file could not be read or written.
     #[error("{path}: {cause}", path = .path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The reader of standard output closed it while a watch was active.
@@ -207,7 +206,7 @@ impl Failure {
     }
 }
 
-/// Whether an HTTP status means an overloaded or unreachable server, so that a retry can succeed.
+/// Whether a retry can succeed after this HTTP status: 429 or a server error.
 pub(crate) const fn is_transient_status(status: u16) -> bool {
     status == 429 || status >= 500
 }
@@ -384,7 +383,6 @@ impl Finding {
         Self { file, line: None, column: None, code, message, path: None, offset: None }
     }
 
-    /// Sets the position.
     pub(crate) fn at(mut self, position: Option<Position>) -> Self {
         (self.line, self.column) = position.map(|position| (position.line, position.column)).unzip();
         self

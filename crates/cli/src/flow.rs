@@ -19,7 +19,7 @@ use std::path::PathBuf;
 const COLUMNS: [Column; 4] =
     [("SLUG", "/slug"), ("STATE", "/lifecycle_state"), ("OWNER", "/owner_ref"), ("CREATED", "/created_at")];
 
-/// Flow commands.
+/// The subcommands of `fairway flows`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the flows visible from the workspace
@@ -133,7 +133,7 @@ fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure
     }
 }
 
-/// The server's findings for a flow.
+/// Finds the errors of a flow by the server's rules.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
     let is_unknown_name =

@@ -25,7 +25,6 @@ use ureq::{
 };
 use url::{Host, Url};
 
-/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,9 +41,9 @@ const MAX_PAGES: usize = 5_000;
 /// The caller's identity at a server.
 #[derive(Clone, Default)]
 pub(crate) struct Identity {
-    /// Sent as `Authorization: Bearer`.
+    /// Access token, sent as `Authorization: Bearer`.
     pub(crate) token: Option<String>,
-    /// The actor, when the server trusts the header.
+    /// Actor for the identity header, which only a server in local mode trusts.
     pub(crate) actor: Option<String>,
     /// The tenant, for callers that belong to several.
     pub(crate) tenant: Option<String>,
@@ -63,9 +62,8 @@ pub(crate) struct ServerClient {
     address_source: Option<AddressSource>,
 }
 
-/// A part of a list.
+/// A page of a list.
 pub(crate) struct Page {
-    /// The items.
     pub(crate) items: Vec<Value>,
     /// The cursor of the next page, if more items exist.
     pub(crate) cursor: Option<String>,
@@ -78,8 +76,8 @@ impl ServerClient {
     /// Creates a client for an address and an optional workspace.
     ///
     /// # Errors
-    /// When the address is not an HTTP URL, has user info, a query or a fragment, or would send a token unencrypted
-    /// over a network.
+    /// When the address is not an HTTP URL, or has user info, a query or a fragment. When it would send a token
+    /// unencrypted over a network.
     pub(crate) fn new(address: &str, identity: Identity, workspace: Option<&str>) -> Result<Self, Failure> {
         let base = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(base) = base else {
@@ -201,7 +199,7 @@ impl ServerClient {
     /// within a page of the server.
     ///
     /// # Errors
-    /// As [`Self::list_first`].
+    /// The same as those of [`Self::list_first`].
     pub(crate) fn list_page(&self, path: &[&str], query: Query<'_>, limit: usize) -> Result<Page, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;

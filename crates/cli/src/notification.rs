@@ -50,7 +50,7 @@ const SUPPRESSED_COLUMNS: [Column; 9] = [
     ("EVENT ID", "/source_event/id"),
 ];
 
-/// Notification commands.
+/// The subcommands of `fairway notifications`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List your notifications, newest first
@@ -287,7 +287,7 @@ fn preferences(server: &ServerClient, arguments: &PreferenceArguments) -> Result
     }
 }
 
-/// The items of an array.
+/// The items of an array; none for any other value.
 fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,

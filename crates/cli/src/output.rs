@@ -132,7 +132,7 @@ static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Prints lines on standard output, without characters that a terminal would interpret.
 ///
 /// # Errors
-/// Those of [`write`].
+/// When [`write`] fails.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&format!("{}\n", sanitize_lines(text)))
 }

@@ -15,7 +15,7 @@ use fairway_domain::policy::Unreachable;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Policy commands.
+/// The subcommands of `fairway policy`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Check the bundles of a directory and run their tests and scenarios
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Try(try_policy::Arguments),
 }
 
-/// The result of one test.
+/// The result of one policy test.
 #[derive(Debug, Serialize)]
 struct TestResult {
     bundle: String,

@@ -58,7 +58,6 @@ pub(crate) struct Profile {
 }
 
 impl Configuration {
-    /// The path of the configuration file.
     pub(crate) fn path() -> Result<PathBuf, Failure> {
         if let Some(path) = env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()) {
             return Ok(path.into());

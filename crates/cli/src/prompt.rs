@@ -24,7 +24,7 @@ use std::{
 /// Maximum size in bytes of a file whose text is the value of an argument.
 const MAX_ARGUMENT_BYTES: u64 = 1 << 20;
 
-/// Prompt commands.
+/// The subcommands of `fairway prompt`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Render the prompt that the model would receive
@@ -76,8 +76,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     print(sanitize_lines(&rendered).trim_end_matches('\n'))
 }
 
-/// For a missing argument, a hint with similar names. It compares with the declared variables and with the given
-/// arguments, because the misspelt name may be in the template or on the command line.
+/// For a missing argument, a hint with similar names. The hint considers declared variables and given arguments,
+/// because the misspelt name may be in the template or on the command line.
 fn misspelt_name(refusal: &PromptRefusal, declared: &BTreeSet<String>, arguments: &Map<String, Value>) -> String {
     let PromptRefusal::ArgumentMissing { name, .. } = refusal else { return String::new() };
     if let Some(given) = similar_names(name, arguments.keys().map(String::as_str)).first() {

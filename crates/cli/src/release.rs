@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     publish: apply_and_submit::Arguments,
 }
 
-/// Release commands.
+/// The subcommands of `fairway releases`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List releases, newest first
@@ -227,7 +227,7 @@ pub(crate) enum Command {
     },
 }
 
-/// A release argument.
+/// Argument that names a release.
 #[derive(Args)]
 pub(crate) struct ReleaseArgument {
     /// WORKLOAD@ENVIRONMENT, an id or its unique beginning, or `latest`
@@ -236,12 +236,12 @@ pub(crate) struct ReleaseArgument {
 }
 
 impl ReleaseArgument {
-    /// The release's id.
+    /// Resolves the reference to the release's id.
     fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_release(server, &self.reference)
     }
 
-    /// The id of the release that serves, or that holds the lane.
+    /// Resolves the reference to the id of the release that serves, or that holds the lane.
     fn find_serving(&self, server: &ServerClient, lane: Option<&str>) -> Result<String, Failure> {
         serving_release::find(server, &self.reference, lane)
     }

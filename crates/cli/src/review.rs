@@ -19,7 +19,7 @@ const COLUMNS: [Column; 5] = [
     ("STARTED", "/started_at"),
 ];
 
-/// Review commands.
+/// The subcommands of `fairway reviews`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the runs that await a review, newest first
@@ -84,7 +84,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 }
 
 impl RunArgument {
-    /// The id of the run.
+    /// Resolves the reference to the run's id.
     fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         let reference = self.reference.as_str();
         if uuid::Uuid::parse_str(reference).is_ok() {

@@ -22,7 +22,7 @@ const BINDING_COLUMNS: [Column; 5] = [
     ("CREATED", "/created_at"),
 ];
 
-/// Role commands.
+/// The subcommands of `fairway roles`.
 #[derive(Subcommand)]
 pub(crate) enum RoleCommand {
     /// List the built-in roles with their permissions
@@ -30,7 +30,7 @@ pub(crate) enum RoleCommand {
     List,
 }
 
-/// Role binding commands.
+/// The subcommands of `fairway role-bindings`.
 #[derive(Subcommand)]
 pub(crate) enum BindingCommand {
     /// List the role bindings of the workspace

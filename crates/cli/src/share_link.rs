@@ -26,7 +26,7 @@ const COLUMNS: [Column; 6] = [
     ("STATE", "/state"),
 ];
 
-/// Share link commands.
+/// The subcommands of `fairway share-links`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Create a share link, and print its whole address, which the server shows only once

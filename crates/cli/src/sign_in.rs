@@ -59,8 +59,8 @@ pub(crate) struct StoredSignIn {
 /// server is in local mode, which needs no sign-in. `issuer` is the address or the name of an accepted issuer.
 ///
 /// # Errors
-/// When the server does not accept the issuer, server or provider cannot be reached, the provider lacks device
-/// authorization, or the person refuses.
+/// When the server does not accept the issuer, or the person refuses. When the server or the provider cannot be
+/// reached, or the provider lacks device authorization.
 pub(crate) fn sign_in_person(
     server: &ServerClient,
     issuer: Option<&str>,

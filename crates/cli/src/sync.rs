@@ -33,7 +33,7 @@ use std::{
 /// Maximum size of a plan file in bytes. It is large, because a plan contains the diff of every changed content.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
 
-/// Directory commands.
+/// The subcommands of `fairway sync`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Show what `apply` would change
@@ -159,9 +159,9 @@ fn print_status(output: Output, plan: &Plan) -> Result<(), Failure> {
 /// The treatment of assets that the directory does not contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UnmanagedPolicy {
-    /// They are reported.
+    /// The plan reports these assets, and does not change them.
     Keep,
-    /// They are archived.
+    /// The plan archives these assets.
     Archive,
 }
 

@@ -31,7 +31,7 @@ const COLUMNS: [Column; 5] = [
 /// Maximum number of the generator's questions that the command asks a person for one plan.
 const MAX_QUESTIONS: usize = 5;
 
-/// Use case commands.
+/// The subcommands of `fairway use-cases`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Generate a bundle plan from a description; nothing is created
@@ -293,8 +293,8 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     print_gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
     print_gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
-        // Publication creates no connections. It refuses a caller that has the permission to create
-        // the missing connection.
+        // Publication creates no connections. It refuses a caller that may create the missing connection, so that the
+        // caller creates the connection first.
         match (string_or_empty(connection, "kind"), connection.get("ref").and_then(Value::as_str)) {
             ("mint_fresh", Some(name)) => {
                 let name = sanitize(name);

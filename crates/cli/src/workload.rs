@@ -22,7 +22,7 @@ const COLUMNS: [Column; 5] = [
     ("UPDATED", "/updated_at"),
 ];
 
-/// Workload commands.
+/// The subcommands of `fairway workloads`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the workloads of the workspace

@@ -55,11 +55,11 @@ pub(crate) struct SessionView {
     groups: Vec<String>,
     /// The roles of the actor and its groups.
     roles: Vec<SessionRoleView>,
-    /// Every permission that one of the roles includes, in its scope.
+    /// Every permission that at least one of the roles includes. A permission counts only in the scope of that role.
     permissions: BTreeSet<&'static str>,
-    /// The token that state-changing requests of a browser session require; null for callers without one.
+    /// CSRF token that state-changing requests of a browser session must send; null for callers without a session.
     csrf_token: Option<String>,
-    /// The end of the browser session; null for callers without one.
+    /// The end of the browser session; null for callers without a session.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
 }

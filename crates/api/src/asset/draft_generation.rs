@@ -30,11 +30,11 @@ use validator::Validate;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DraftQuery {
-    /// The workspace for the draft. Requires `asset.create` there.
+    /// Workspace of the draft. The caller needs the permission `asset.create` in it.
     workspace_id: Uuid,
 }
 
-/// A request for a draft.
+/// A request to draft a prompt template.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DraftRequest {
@@ -59,9 +59,9 @@ pub(crate) struct DraftView {
     /// Proposed content of a prompt template version. Review it, change it, and send it as the content of a version.
     #[schema(value_type = Object)]
     draft_content: Value,
-    /// Warnings for the author.
+    /// Warnings about the proposed content, for its author.
     warnings: Vec<VersionWarning>,
-    /// The run of the generator.
+    /// Identifier of the run that generated the draft.
     generation_id: Uuid,
 }
 

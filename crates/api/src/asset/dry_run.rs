@@ -37,7 +37,7 @@ pub(crate) struct PromptDraft {
     arguments: DeferredMember,
 }
 
-/// A rendered prompt.
+/// The rendered prompt of a dry run.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PromptPreview {
     /// The text that a model would receive as the system prompt.
@@ -49,10 +49,11 @@ pub(crate) struct PromptPreview {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the handler moves the members out of the document")]
 pub(crate) struct PolicyDraft {
-    /// The content of a policy bundle. Its tests may fail.
+    /// The content of a policy bundle. Its embedded tests may fail.
     #[schema(value_type = Object)]
     content: DeferredMember,
-    /// The `input` of a test: `environment`, `lane`, `inputs`, `actor`, `workload`, `release`, `now`.
+    /// Policy input, as in the `input` of a bundle's test: `environment`, `lane`, `inputs`, `actor`, `workload`,
+    /// `release`, `now`.
     #[schema(value_type = Object)]
     input: DeferredMember,
 }
@@ -93,7 +94,7 @@ pub(crate) struct TrialRule {
     rule: String,
     /// Whether the condition holds: `yes`, `no`, or `failed` if it cannot be evaluated.
     holds: &'static str,
-    /// The outcome that the rule asks for when it holds.
+    /// The outcome that the rule asks for if its condition holds.
     outcome: &'static str,
     reason_code: String,
     /// The operator between the parts, `&&` or `||`; null for a condition of one part.
@@ -105,7 +106,7 @@ pub(crate) struct TrialRule {
 /// A part of a rule's condition, with its result.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialClause {
-    /// The source of the part.
+    /// The source text of the part.
     source: String,
     /// Whether the part holds: `yes`, `no`, or `failed` if it cannot be evaluated.
     holds: &'static str,

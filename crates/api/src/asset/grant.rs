@@ -34,9 +34,9 @@ use validator::Validate;
 pub(crate) struct GrantView {
     grant_id: Uuid,
     asset_id: Uuid,
-    /// The grantee, if it is a user, group or service; else null.
+    /// The grantee, if it is a user, group or service; null for a workspace.
     principal: Option<String>,
-    /// The grantee, if it is a workspace; else null.
+    /// The grantee, if it is a workspace; null for a principal.
     grantee_workspace_id: Option<Uuid>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -68,9 +68,10 @@ pub(crate) struct NewAssetGrant {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: Option<String>,
-    /// A workspace of the tenant. Callers who may view its assets see this asset there, and its releases may bind it.
+    /// Workspace of the tenant that gets the access: callers who may view its assets see this asset there, and its
+    /// releases may bind it.
     grantee_workspace_id: Option<Uuid>,
-    /// The asset must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the asset must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 

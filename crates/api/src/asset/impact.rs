@@ -71,18 +71,18 @@ pub(crate) struct ReferringVersionView {
     path: String,
     /// JSON pointer of the reference in the content.
     pointer: String,
-    /// The reference.
+    /// The reference in the content of that version.
     references: AssetReferenceView,
     /// The referenced version on the path; null if the reference targets the requested asset.
     towards: Option<Uuid>,
 }
 
-/// A reference to an asset.
+/// A reference to an asset by its slug.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetReference)]
 pub(crate) struct AssetReferenceView {
     slug: String,
-    /// Null if the reference names no version.
+    /// Label of the referenced version; null if the reference names no version.
     version: Option<String>,
 }
 
@@ -143,11 +143,11 @@ impl BlastRadiusView {
     }
 }
 
-/// The optional workspace that determines visibility.
+/// Workspace that determines which asset the caller sees, if the request names one.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OptionalVisibleFromQuery {
-    /// The asset must be visible from this workspace; by default from any.
+    /// Workspace from which the asset must be visible; by default any workspace.
     workspace_id: Option<Uuid>,
 }
 

@@ -21,7 +21,7 @@ use validator::Validate;
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssetMove {
-    /// The asset must be visible from this workspace. Required, here or in the query.
+    /// Workspace from which the asset must be visible. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn activate_asset(
     change_lifecycle(&api, &caller, LifecycleCommand::Activate, request).await
 }
 
-/// Retires an asset: it accepts no new bindings. Existing releases continue.
+/// Retires an asset: it accepts no new bindings. Existing releases keep their bindings.
 #[utoipa::path(
     operation_id = "retire_asset",
     tag = "assets",
@@ -76,7 +76,8 @@ pub(crate) async fn retire_asset(
     change_lifecycle(&api, &caller, LifecycleCommand::Retire, request).await
 }
 
-/// Archives an asset; its versions stay. 409 `asset_in_use` while a draft, reviewed or active release binds one.
+/// Archives an asset and keeps its versions. The response is 409 `asset_in_use` while a draft, reviewed or active
+/// release binds a version.
 #[utoipa::path(
     operation_id = "archive_asset",
     tag = "assets",

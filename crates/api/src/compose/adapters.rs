@@ -39,13 +39,13 @@ pub type AccessStoreDecorator = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn Acce
 pub struct Adapters {
     /// Decorates the store of role bindings; `None` outside tests.
     pub access_decorator: Option<AccessStoreDecorator>,
-    /// Stores artifacts.
+    /// Store of artifacts, such as the canonical bytes of versions.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Keeps published checkpoints outside the database.
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
-    /// Signs checkpoints.
+    /// Signs the checkpoints of the transparency logs.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
-    /// Cosign checkpoints.
+    /// Independent parties that cosign checkpoints.
     pub witnesses: Vec<Arc<dyn Witness>>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
@@ -63,7 +63,7 @@ pub struct Adapters {
     pub sign_in: Option<Arc<dyn SignInProvider>>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// The source of identifiers.
+    /// The source of new identifiers.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -209,7 +209,6 @@ pub(super) fn cli_clients(settings: &Settings) -> Vec<CliClient> {
     settings.issuers.iter().map(cli_client).collect()
 }
 
-/// The identity mode of the operations.
 pub(super) const fn identity_mode(settings: &Settings) -> IdentityMode {
     match settings.auth_mode {
         AuthMode::Local => IdentityMode::Local,

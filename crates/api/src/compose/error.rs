@@ -12,15 +12,15 @@ use fairway_secrets::VaultSettingsError;
 /// Failure to create an adapter that the settings select.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// The vault is unusable.
+    /// The settings of the vault are invalid.
     #[error("failed to set up the sources of secrets")]
     Secrets(#[source] VaultSettingsError),
     /// The egress guard refuses the address of a provider account.
     #[error("failed to set up the provider account `{account_slot}`")]
     ProviderAccount {
-        /// The slot of the account.
+        /// The slot of the account, as the settings name it.
         account_slot: String,
-        /// The refusal.
+        /// Reason why the egress guard refuses the address.
         source: EgressError,
     },
     /// The artifact store cannot be opened.
@@ -29,7 +29,7 @@ pub enum AdapterError {
     /// The checkpoint archive cannot be opened.
     #[error("failed to open the checkpoint archive")]
     CheckpointArchive(#[source] OpenError),
-    /// The mail server is unusable.
+    /// The settings of the mail server are invalid.
     #[error("failed to set up the mail server")]
     MailServer(#[source] MailServerRefusal),
     /// The egress guard refuses the address of a witness.
@@ -37,19 +37,19 @@ pub enum AdapterError {
     Witness {
         /// The name of the witness.
         name: String,
-        /// The refusal.
+        /// Reason why the egress guard refuses the address.
         source: EgressError,
     },
     /// The egress guard refuses the address of the runtime gateway.
     #[error("failed to set up the runtime gateway")]
     RuntimeGateway(#[source] EgressError),
-    /// The token of the runtime gateway is unusable.
+    /// The token of the runtime gateway cannot be sent in a header.
     #[error("failed to set up the runtime gateway")]
     RuntimeGatewayToken(#[source] UnusableToken),
-    /// An identity provider is unusable.
+    /// The configuration of an identity provider is invalid.
     #[error("failed to set up the identity providers")]
     IdentityProviders(#[source] IssuerConfigError),
-    /// The sign-in of browsers is unusable.
+    /// The configuration of the browser sign-in is invalid.
     #[error("failed to set up the sign-in")]
     SignIn(#[source] IssuerConfigError),
 }

@@ -35,17 +35,17 @@ pub struct Issuer {
     pub path: String,
     /// The name on the sign-in page; the host by default.
     pub name: String,
-    /// The rules for its tokens, and its certificate authorities.
+    /// Rules for the issuer's tokens, and certificate authorities for connections to the issuer.
     pub config: IssuerConfig,
     /// The client of the portal; without one, browsers cannot sign in with this issuer.
     pub client: Option<PortalClient>,
-    /// The client of the command line.
+    /// OAuth client identifier of the command line at this issuer.
     pub cli_client_id: Option<String>,
     /// The scopes that a sign-in requests.
     pub scopes: Vec<String>,
 }
 
-/// The client of the portal at an issuer.
+/// The OAuth client of the portal at one issuer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortalClient {
     /// Client identifier at the issuer.
@@ -90,7 +90,6 @@ impl Issuer {
         contradictions
     }
 
-    /// The error for an invalid key of this issuer.
     fn invalid(&self, key: &str, rule: &str) -> ConfigError {
         invalid(&format!("{}.{key}", self.path), rule)
     }
@@ -170,7 +169,7 @@ impl fmt::Display for Issuer {
     }
 }
 
-/// The keys of the first issuer that the file or the environment sets.
+/// The `oidc` settings as a table for the first issuer, with only the keys that the file or the environment sets.
 fn first_table(raw: &RawSettings) -> Result<Table, ConfigError> {
     let keys = [
         ("issuer", &setting::OIDC_ISSUER),

@@ -36,7 +36,7 @@ const MAX_DURATION_SECONDS: u64 = 3650 * 86_400;
 /// Maximum value of the setting that limits queued runs.
 const MAX_QUEUE_CAP: u32 = 10_000_000;
 
-/// Maximum of the limit on waiting requests.
+/// Maximum value of the setting that limits waiting requests.
 const MAX_WAITING_REQUESTS: usize = 100_000;
 /// Bounds of the memory limit in MiB. An idle server uses about 55 MiB in a release build.
 const MIN_MEMORY_LIMIT_MIB: usize = 64;
@@ -63,8 +63,8 @@ impl TextWithCredential {
         hosts.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
     }
 
-    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@`, what looks
-    /// like a port may be a password, so no port is shown. If a host is invalid, everything is hidden.
+    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@`, a port may in fact
+    /// be a password, so ports are omitted. An invalid host hides the whole URL.
     fn redacted_origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some(Authority { scheme, has_user, hosts }) = self.authority() else { return hidden };
@@ -108,9 +108,9 @@ impl fmt::Debug for TextWithCredential {
 /// Format of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
-    /// One JSON object.
+    /// Each log line is one JSON object.
     Json,
-    /// Human-readable text.
+    /// Each log line is text for people.
     Text,
 }
 
@@ -221,7 +221,7 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
     }
 }
 
-/// Maximum burst, and maximum requests per minute.
+/// Maximum value of the settings for burst size and requests per minute.
 const MAX_RATE: u32 = 1_000_000;
 
 pub(super) fn rate(text: &str) -> Result<u32, String> {
@@ -252,7 +252,7 @@ pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
     web_address(text).map(Some).map_err(|_| rule.to_owned())
 }
 
-/// Parses the URL of an HTTP server. Credentials have a separate setting.
+/// Parses the URL of an HTTP server. It must not contain credentials, which have a setting of their own.
 pub(super) fn web_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| {
         matches!(url.scheme(), "http" | "https")
@@ -334,7 +334,7 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
         .collect()
 }
 
-/// Parses the name of an account or a model.
+/// Parses the name of an account or a model: 1 to 200 visible ASCII characters.
 pub(super) fn account_or_model_name(text: &str) -> Result<String, String> {
     let is_valid = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_valid
@@ -426,7 +426,7 @@ mod tests {
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
             ("postgres://db", "postgres://db"),
-            // The host is missing.
+            // Without `@`, the user is read as the host; a password that is an invalid port hides the whole URL.
             ("postgres://app:hunter2", "[redacted]"),
             ("postgres://app:hunter2/x", "[redacted]"),
             ("postgres://app:12345/x", "postgres://app"),

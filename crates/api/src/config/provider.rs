@@ -11,12 +11,11 @@ use std::{fmt, time::Duration};
 use toml::{Table, Value};
 use url::Url;
 
-/// The keys of an account.
+/// The keys that the settings of an account may contain.
 const KEYS: [&str; 9] =
     ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "test_model", "prices"];
-/// The keys of kinds that are called over the network.
+/// The keys for provider kinds that are called over the network.
 const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
-/// The keys of a price.
 const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
 /// Default time limit of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,17 +25,17 @@ const MAX_CONCURRENCY: usize = 100_000;
 /// A configured provider account that model routes can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderAccount {
-    /// Name in model routes.
+    /// Name by which model routes refer to the account.
     pub account_slot: String,
-    /// Provider kind.
+    /// Protocol of the provider, and its endpoint.
     pub kind: ProviderKind,
     /// Jurisdiction of the data, for routing rules.
     pub residency: Option<String>,
-    /// Maximum concurrent calls.
+    /// Maximum number of concurrent calls with this account.
     pub concurrency: Option<usize>,
     /// The model that `fairway-server providers test` calls.
     pub test_model: Option<String>,
-    /// Token prices of its models.
+    /// Token prices of the account's models.
     pub prices: Vec<ModelPrice>,
     /// Source of the configuration; `Environment` if a variable sets any key of the account.
     pub origin: Origin,
@@ -74,11 +73,11 @@ pub enum ProviderKind {
 /// The endpoint of an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderEndpoint {
-    /// Base URL.
+    /// Base URL of the provider's API.
     pub base_url: Url,
-    /// Reference to the API key.
+    /// Reference to the secret with the API key.
     pub secret_ref: Option<ServerSecretRef>,
-    /// Time limit of a call.
+    /// Time limit of one call to the provider.
     pub timeout: Duration,
 }
 
@@ -184,7 +183,7 @@ impl fmt::Display for ProviderAccount {
 
 impl fmt::Display for ProviderEndpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths of such URLs often contain secrets.
+        // Only the origin is shown, because paths of provider URLs often contain secrets.
         let origin = self.base_url.origin().ascii_serialization();
         write!(out, "{origin}, timeout {} s", self.timeout.as_secs_f64())?;
         match &self.secret_ref {
@@ -223,7 +222,6 @@ impl ProviderEndpoint {
     }
 }
 
-/// The prices of an account's models.
 fn prices(account: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
     let Some(value) = account.table.get("prices") else { return Ok(Vec::new()) };
     let mut prices: Vec<ModelPrice> = Vec::new();

@@ -19,7 +19,7 @@ const KEYS: [&str; 7] = ["kind", "base_url", "secret_ref", "residency", "timeout
 pub(super) struct ProviderVariables(BTreeMap<String, Table>);
 
 impl ProviderVariables {
-    /// Adds a variable.
+    /// Adds an environment variable that sets one key of one account.
     ///
     /// # Errors
     /// When the name does not have the documented form, the key is unknown, or the value is not UTF-8.
@@ -49,7 +49,7 @@ impl ProviderVariables {
         Ok(())
     }
 
-    /// The keys of an account.
+    /// The keys that variables set for an account.
     pub(super) fn of(&self, slot: &str) -> Option<&Table> {
         self.0.get(slot)
     }

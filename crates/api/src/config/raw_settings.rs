@@ -13,11 +13,11 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// Prefixes of the project's variables.
+/// Prefixes of the project's environment variables.
 const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
 /// Key of the provider accounts; `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>` are their variables.
 const PROVIDERS_KEY: &str = "providers";
-/// Variable that enables traces.
+/// OpenTelemetry variable with the address of the trace collector. If it is set, the process exports traces.
 const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// Minimum Jaro-Winkler similarity for a suggestion, between 0 and 1.
 const MIN_SIMILARITY: f64 = 0.7;
@@ -28,7 +28,7 @@ pub enum ConfigError {
     /// The file is not valid TOML.
     #[error("the configuration file is not valid TOML at line {line}: {problem}")]
     Syntax {
-        /// Line number, from 1.
+        /// Number of the line with the error, starting at 1.
         line: usize,
         /// The parser's message, without the text.
         problem: String,
@@ -36,25 +36,25 @@ pub enum ConfigError {
     /// The file has an unknown key.
     #[error("unknown key `{key}` in the configuration file{}", nearest_hint(.nearest))]
     UnknownKey {
-        /// The unknown key.
+        /// The unknown key, with the path of its table.
         key: String,
-        /// The most similar known name.
+        /// The most similar known name, which the message suggests.
         nearest: Option<String>,
     },
     /// The environment has an unknown variable with a prefix of the project.
     #[error("unknown variable `{name}`{}", nearest_hint(.nearest))]
     UnknownVariable {
-        /// The unknown variable.
+        /// Name of the unknown environment variable.
         name: String,
-        /// The most similar known name.
+        /// The most similar known name, which the message suggests.
         nearest: Option<String>,
     },
-    /// A value is invalid.
+    /// The value of a setting is invalid.
     #[error("`{name}` {rule}{}", value_hint(.value))]
     Invalid {
-        /// The variable, or the key in the file.
+        /// Name of the variable, or of the key in the file.
         name: String,
-        /// The expected form.
+        /// The rule that the value breaks. In the message, it follows the name.
         rule: String,
         /// The value, unless the setting is secret.
         value: Option<String>,
@@ -71,24 +71,24 @@ pub enum ConfigError {
          `FAIRWAY_LOCAL_MODE_EXPOSED=i-understand` to serve forwarded requests as `anonymous`"
     )]
     LocalModeBehindProxy {
-        /// Key of the setting.
+        /// Key of the setting in `fairway.toml`.
         key: &'static str,
-        /// Variable of the setting.
+        /// Environment variable of the setting.
         variable: &'static str,
     },
     /// OIDC mode has no identity provider.
     #[error("`auth.mode` is `oidc`: set `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`), or add an `[[issuers]]` table")]
     NoIssuer,
-    /// Settings of OIDC mode in local mode, which would ignore them.
+    /// A setting of OIDC mode is set in local mode, which would ignore it.
     #[error("`{key}` requires `auth.mode` to be `oidc` (`FAIRWAY_AUTH_MODE=oidc`)")]
     IssuerInLocalMode {
-        /// Key of the setting.
+        /// Key of the setting in `fairway.toml`.
         key: &'static str,
     },
     /// The server is reachable from other machines, and its public address is not set.
     #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) is required unless the server binds to a loopback address")]
     NoPublicUrl,
-    /// Sign-in cookies need HTTPS, except on loopback.
+    /// The public address uses plain HTTP, but sign-in cookies need HTTPS, except on loopback.
     #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) must use https, except on a loopback address")]
     PlainPublicUrl,
     /// Only one of vault URL and vault token is set.
@@ -97,10 +97,10 @@ pub enum ConfigError {
     /// Only one of mail server and sender is set.
     #[error("`mail.smtp_url` and `mail.from` must be set together")]
     IncompleteMail,
-    /// A gateway token without an external gateway.
+    /// A gateway token is set without an external gateway.
     #[error("`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token")]
     TokenWithoutGateway,
-    /// An owner URL for a managed database.
+    /// An owner URL is set, but Fairway manages the database itself.
     #[error("`migrate_database_url` requires `database_url`")]
     OwnerWithoutDatabase,
 }
@@ -137,14 +137,14 @@ impl ConfigError {
     }
 }
 
-/// The source of a value.
+/// The source from which a setting got its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The default of the setting.
+    /// The setting has its default value.
     Default,
-    /// The configuration file.
+    /// The configuration file sets the value.
     File,
-    /// The environment.
+    /// An environment variable sets the value.
     Environment,
 }
 
@@ -272,8 +272,8 @@ impl RawSettings {
         if name == COLLECTOR_VARIABLE {
             self.has_collector = !value.is_empty();
         }
-        // Some settings use variables of other programs, such as `VAULT_ADDR`. Further variables of those programs
-        // are ignored.
+        // Some settings use variables of other programs, such as `VAULT_ADDR`. Other variables of those programs, such
+        // as `VAULT_NAMESPACE`, are ignored.
         let is_relevant = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_relevant || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
@@ -310,7 +310,7 @@ fn unsupported_type(key: &str) -> ConfigError {
     ConfigError::Invalid { name: key.to_owned(), rule, value: None }
 }
 
-/// A value of the file in the format of variables: lists are comma-separated.
+/// Converts a value of the file to the text format of variables: lists are comma-separated.
 fn text_of(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -337,7 +337,7 @@ fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     ConfigError::Syntax { line: line_breaks.saturating_add(1), problem: failure.message().to_owned() }
 }
 
-/// The most similar known name, if one is similar.
+/// The most similar known name; `None` if all names differ too much.
 pub(crate) fn nearest_name<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     names
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))

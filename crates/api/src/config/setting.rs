@@ -1,11 +1,11 @@
 //! The definitions of all settings: key, variable and default.
 
-/// One setting.
+/// Definition of one setting of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// Key in `fairway.toml`; a dot separates table and key.
     pub key: &'static str,
-    /// Environment variable.
+    /// Environment variable that overrides the key.
     pub variable: &'static str,
     /// Default value; empty if it derives from another setting.
     pub default: &'static str,
@@ -25,7 +25,7 @@ const fn secret(key: &'static str, variable: &'static str, default: &'static str
 pub(super) const BIND: Setting = plain("bind", "FAIRWAY_BIND", "127.0.0.1:8080");
 /// Address and port at which a worker process serves its metrics; none by default.
 pub(super) const WORKER_METRICS_BIND: Setting = plain("worker_metrics_bind", "FAIRWAY_WORKER_METRICS_BIND", "");
-/// Directory of the server's own files.
+/// Directory of the files that the server creates.
 pub(super) const DATA_DIR: Setting = plain("data_dir", "FAIRWAY_DATA_DIR", "./.fairway");
 /// The database of the service: `embedded`, or a PostgreSQL URL.
 pub(super) const DATABASE_URL: Setting = secret("database_url", "FAIRWAY_DATABASE_URL", "embedded");
@@ -44,30 +44,30 @@ pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
     plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
 /// Witnesses that cosign checkpoints: a list of a verifier key and an address, with a space between them.
 pub(super) const WITNESSES: Setting = plain("transparency_log.witnesses", "FAIRWAY_WITNESSES", "");
-/// Authentication of callers.
+/// How the server authenticates callers: `local` or `oidc`.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// The issuer of the tokens that callers present.
 pub(super) const OIDC_ISSUER: Setting = plain("oidc.issuer", "FAIRWAY_OIDC_ISSUER", "");
 /// The audience that access tokens contain.
 pub(super) const OIDC_AUDIENCE: Setting = plain("oidc.audience", "FAIRWAY_OIDC_AUDIENCE", "");
-/// The client of the portal.
+/// OAuth client identifier of the portal.
 pub(super) const OIDC_CLIENT_ID: Setting = plain("oidc.client_id", "FAIRWAY_OIDC_CLIENT_ID", "");
-/// Reference to the secret of the portal's client.
+/// Reference to the secret of the portal's OAuth client.
 pub(super) const OIDC_CLIENT_SECRET_REF: Setting =
     plain("oidc.client_secret_ref", "FAIRWAY_OIDC_CLIENT_SECRET_REF", "");
-/// The client of the command line.
+/// OAuth client identifier of the command line.
 pub(super) const OIDC_CLI_CLIENT_ID: Setting = plain("oidc.cli_client_id", "FAIRWAY_OIDC_CLI_CLIENT_ID", "");
 /// The scopes that a sign-in requests.
 pub(super) const OIDC_SCOPES: Setting = plain("oidc.scopes", "FAIRWAY_OIDC_SCOPES", "openid profile email");
-/// The claim with the name of a person.
+/// The claim of a token that contains the name of a person.
 pub(super) const OIDC_USER_CLAIM: Setting = plain("oidc.user_claim", "FAIRWAY_OIDC_USER_CLAIM", "preferred_username");
-/// The claim with the groups.
+/// The claim of a token that contains the groups.
 pub(super) const OIDC_GROUPS_CLAIM: Setting = plain("oidc.groups_claim", "FAIRWAY_OIDC_GROUPS_CLAIM", "groups");
-/// The claim with the tenant. Without it, all identities of the issuer belong to one tenant.
+/// The claim of a token that contains the tenant. Without it, all identities of the issuer belong to one tenant.
 pub(super) const OIDC_TENANT_CLAIM: Setting = plain("oidc.tenant_claim", "FAIRWAY_OIDC_TENANT_CLAIM", "");
 /// The only tenant of the issuer's identities.
 pub(super) const OIDC_TENANT: Setting = plain("oidc.tenant", "FAIRWAY_OIDC_TENANT", "");
-/// File with the certificate authorities of the issuer.
+/// File with the certificate authorities for connections to the issuer.
 pub(super) const OIDC_CA_FILE: Setting = plain("oidc.ca_file", "FAIRWAY_OIDC_CA_FILE", "");
 /// Time without requests after which a browser session ends.
 pub(super) const SESSION_IDLE: Setting = plain("session.idle", "FAIRWAY_SESSION_IDLE", "1h");
@@ -77,7 +77,7 @@ pub(super) const SESSION_LIFETIME: Setting = plain("session.lifetime", "FAIRWAY_
 pub(super) const BOOTSTRAP_ADMINS: Setting = plain("bootstrap_admins", "FAIRWAY_BOOTSTRAP_ADMINS", "");
 /// The address under which browsers and clients reach the server.
 pub(super) const PUBLIC_URL: Setting = plain("public_url", "FAIRWAY_PUBLIC_URL", "");
-/// Additional host names next to the loopback names.
+/// Host names that the server serves in addition to the loopback names.
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
 /// `i-understand` permits local mode behind a proxy.
 pub(super) const LOCAL_MODE_EXPOSED: Setting = plain("local_mode_exposed", "FAIRWAY_LOCAL_MODE_EXPOSED", "");
@@ -101,11 +101,11 @@ pub(super) const DISPATCH: Setting = plain("dispatch", "FAIRWAY_DISPATCH", "hybr
 pub(super) const QUEUE_CAP: Setting = plain("queue_cap", "FAIRWAY_QUEUE_CAP", "10000");
 /// Time limit of a run.
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
-/// Whether servers provision the generator.
+/// Whether servers provision the generator of each tenant.
 pub(super) const GENERATOR: Setting = plain("generator", "FAIRWAY_GENERATOR", "on");
 /// Time limit of a human review.
 pub(super) const REVIEW_DEADLINE: Setting = plain("review_deadline", "FAIRWAY_REVIEW_DEADLINE", "7d");
-/// Lease duration of a worker.
+/// Lease duration of a worker; after its expiry another worker takes over the runs.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
 /// Schemes of national identifiers that redaction masks.
 pub(super) const NATIONAL_IDS: Setting = plain(
@@ -115,7 +115,7 @@ pub(super) const NATIONAL_IDS: Setting = plain(
 );
 /// Provider account of the embedding model.
 pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
-/// Embedding model.
+/// Model that embeds texts for vector search.
 pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
 /// Time after which an inbox stream ends, so that its client authenticates again.
 pub(super) const INBOX_STREAM_LIFETIME: Setting = plain("inbox_stream_lifetime", "FAIRWAY_INBOX_STREAM_LIFETIME", "5m");
@@ -124,7 +124,7 @@ pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_
 /// Sustained requests per minute of one client to one public workload.
 pub(super) const PUBLIC_RATE_PER_MINUTE: Setting =
     plain("public_rate.per_minute", "FAIRWAY_PUBLIC_RATE_PER_MINUTE", "60");
-/// Burst of requests of one client to one public workload.
+/// Maximum burst of requests from one client to one public workload.
 pub(super) const PUBLIC_RATE_BURST: Setting = plain("public_rate.burst", "FAIRWAY_PUBLIC_RATE_BURST", "10");
 /// Networks of proxies whose `X-Forwarded-For` is trusted.
 pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "");
@@ -138,9 +138,9 @@ pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_A
 pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
 /// URL of the mail server, which may contain a password.
 pub(super) const SMTP_URL: Setting = secret("mail.smtp_url", "FAIRWAY_SMTP_URL", "");
-/// The sender of e-mails.
+/// Sender address of e-mails.
 pub(super) const MAIL_FROM: Setting = plain("mail.from", "FAIRWAY_MAIL_FROM", "");
-/// URL of the vault.
+/// URL of the vault that stores secrets.
 pub(super) const VAULT_ADDR: Setting = secret("vault.addr", "VAULT_ADDR", "");
 /// Access token of the vault.
 pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
@@ -149,7 +149,7 @@ pub(super) const RUNTIME_GATEWAY_URL: Setting =
     secret("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
 /// Access token of the external gateway.
 pub(super) const RUNTIME_GATEWAY_TOKEN: Setting = secret("runtime_gateway_token", "FAIRWAY_RUNTIME_GATEWAY_TOKEN", "");
-/// Log directives.
+/// Log filter in the syntax of `tracing-subscriber`.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Format of a log line.
 pub(super) const LOG_FORMAT: Setting = plain("log.format", "FAIRWAY_LOG_FORMAT", "json");

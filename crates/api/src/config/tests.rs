@@ -409,7 +409,7 @@ fn local_mode_behind_proxy_requires_acknowledgement() {
         let exposed = ("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand");
         let settings = load("", &[(variable, value), exposed]).unwrap();
         assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
-        // The acknowledgement does not permit other bind addresses.
+        // The acknowledgement of an exposed local mode does not permit other bind addresses.
         let other_address = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
         assert_eq!(other_address.unwrap_err(), ConfigError::LocalModeBindAddress);
     }
@@ -438,7 +438,7 @@ fn describes_all_settings_without_secrets() {
     assert!(!format!("{settings:?}").contains("hunter2"));
 }
 
-/// Paths and queries of URLs can contain secrets, as the user part can.
+/// Paths and queries of URLs can contain secrets, like the user part.
 #[test]
 fn shows_only_the_origin_of_urls() {
     let file = r#"

@@ -13,7 +13,7 @@ pub(super) struct TableContext<'a> {
     pub(super) path: &'a str,
     pub(super) table: &'a Table,
     pub(super) keys: &'a [&'static str],
-    /// For a provider account: its slot, and the keys that environment variables set.
+    /// Only for a provider account: its slot, and the keys that environment variables set.
     pub(super) variables: Option<(&'a str, &'a Table)>,
 }
 

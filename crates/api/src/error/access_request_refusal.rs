@@ -4,7 +4,7 @@ use super::{ApiError, connection_refusal::map_connection_refusal};
 use actix_web::http::StatusCode;
 use fairway_domain::access_request::AccessRequestRefusal;
 
-/// Maps the refusal of a decision on an access request.
+/// Maps the refusal to grant, deny or withdraw an access request.
 pub(super) fn map_access_request_refusal(refusal: AccessRequestRefusal) -> ApiError {
     match refusal {
         AccessRequestRefusal::NotPending { status } => {

@@ -4,7 +4,6 @@ use super::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
 use fairway_domain::erasure::ErasureRefusal;
 
-/// Maps the refusal of a requested erasure, or of a decision on it.
 pub(super) fn map_erasure_refusal(refusal: ErasureRefusal) -> ApiError {
     let message = refusal.to_string();
     match refusal {

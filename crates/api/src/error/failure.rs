@@ -153,7 +153,7 @@ fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {
     )
 }
 
-/// Maps a conflict of the store. A conflict of an access contract is a problem of the content, so the response
+/// Maps a conflict that the store detects. A conflict of an access contract comes from the content, so the response
 /// names the field.
 fn map_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
@@ -220,7 +220,7 @@ fn map_grant_refusal(refusal: GrantRefusal) -> ApiError {
     }
 }
 
-/// The reason why an asset cannot be archived.
+/// Message for an asset that cannot be archived.
 const ASSET_IN_USE_MESSAGE: &str = "releases that are neither superseded nor retired bind versions of this asset";
 
 fn map_asset_refusal(refusal: AssetRefusal) -> ApiError {
@@ -427,7 +427,7 @@ fn unresolved_reference_json(unresolved: &UnresolvedReference) -> Value {
     })
 }
 
-/// Maps a rate limit to 429 with the quota and the whole seconds until the next allowed request.
+/// Maps a rate limit to 429 with the quota and the whole seconds until a request is allowed again.
 fn map_rate_limit(RateLimitRefusal { quota, retry_after: wait }: RateLimitRefusal) -> ApiError {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
     let message = format!("the limit of {} requests a minute is reached; try again in {seconds} s", quota.per_minute);

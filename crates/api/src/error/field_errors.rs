@@ -19,7 +19,7 @@ impl FieldErrors {
         }
     }
 
-    /// Records further problems.
+    /// Records problems that another check has collected.
     pub(crate) fn extend(&mut self, problems: impl IntoIterator<Item = FieldProblem>) {
         self.0.extend(problems);
     }

@@ -4,12 +4,12 @@ use super::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
 use fairway_domain::notification::{RequiredSettingOff, delivery::DeliveryNotFailed, destination::DestinationRefusal};
 
-/// Maps the refusal of a destination's field.
+/// Maps the refusal of a value in a destination's field.
 pub(super) fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
     FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
 }
 
-/// Maps a setting of the tenant that is off.
+/// Maps the refusal of a request that requires a tenant setting which is off.
 pub(super) fn map_setting_off(RequiredSettingOff(setting): RequiredSettingOff) -> ApiError {
     let message = "a setting of the tenant does not allow this";
     ApiError::new(StatusCode::FORBIDDEN, "enterprise_capability_required", message)

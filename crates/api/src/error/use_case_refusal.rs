@@ -49,7 +49,6 @@ pub(super) fn map_bundle_refusal(refusal: BundleRefusal) -> ApiError {
     }
 }
 
-/// Maps the refusal of a generation.
 pub(super) fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {

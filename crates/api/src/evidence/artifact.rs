@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// An evidence artifact of a run.
+/// An evidence artifact of a run: codes, counts and digests, with an erasable payload.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EvidenceArtifact)]
 pub(crate) struct EvidenceArtifactView {
@@ -29,11 +29,11 @@ pub(crate) struct EvidenceArtifactView {
     storage_ref: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// Names, codes, counts and digests.
+    /// Names, codes, counts and digests, without texts of people or models.
     #[schema(value_type = Object)]
     content: Map<String, Value>,
-    /// Texts of people and models, for holders of `execution.kill` only, until their retention ends. They are
-    /// withheld while the run's result awaits a review. A rejection erases them.
+    /// Texts of people and models, only for readers with the permission `execution.kill`, until the retention of the
+    /// texts ends. The payload is withheld while the run's result awaits a review. A rejection erases it.
     payload: Value,
     /// Whether the payload, if there is one, is withheld from this reader.
     payload_withheld: bool,
@@ -54,7 +54,7 @@ impl EvidenceArtifactView {
     }
 }
 
-/// Reads an evidence artifact of a run.
+/// Reads an evidence artifact of a run, with its payload if the caller may see it.
 #[utoipa::path(
     operation_id = "read_evidence_artifact",
     tag = "executions",

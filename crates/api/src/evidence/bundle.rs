@@ -13,7 +13,6 @@ use fairway_domain::id::{ExecutionId, ReleaseId};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The media type of DSSE envelopes.
 const MEDIA_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
 
 /// An evidence bundle: a DSSE envelope.
@@ -23,13 +22,13 @@ const MEDIA_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
 pub(crate) struct BundleView {
     /// The in-toto statement, in base64.
     payload: String,
-    /// `application/vnd.in-toto+json`.
+    /// Media type of the payload: `application/vnd.in-toto+json`.
     #[schema(rename = "payloadType")]
     payload_type: String,
     signatures: Vec<BundleSignatureView>,
 }
 
-/// A signature of a bundle.
+/// One of the signatures of a bundle.
 #[derive(ToSchema)]
 #[schema(as = EvidenceBundleSignature)]
 #[expect(dead_code, reason = "the domain writes the canonical form; this documents it")]

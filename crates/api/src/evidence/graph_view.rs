@@ -16,7 +16,7 @@ use uuid::Uuid;
 #[derive(Serialize, ToSchema)]
 #[schema(as = GraphEvidence)]
 pub(crate) struct GraphEvidenceView {
-    /// `graph`.
+    /// Always `graph`.
     format: &'static str,
     nodes: Vec<NodeView>,
     edges: Vec<EdgeView>,
@@ -27,10 +27,10 @@ pub(crate) struct GraphEvidenceView {
 struct NodeView {
     /// Identifier of the node in this graph.
     id: String,
-    /// `execution`, `release`, `workload`, `binding`, `asset`, `policy_decision`, `obligation`, `retrieval_event`,
-    /// `evidence_artifact` or `approval`.
+    /// Type of the node: `execution`, `release`, `workload`, `binding`, `asset`, `policy_decision`, `obligation`,
+    /// `retrieval_event`, `evidence_artifact` or `approval`.
     r#type: &'static str,
-    /// The corresponding section of the flat form.
+    /// The section of the flat form that the node corresponds to.
     data: NodeData,
 }
 
@@ -54,7 +54,7 @@ enum NodeData {
 #[derive(Serialize, ToSchema)]
 struct AssetSection {
     asset_slug: String,
-    /// The kind of the asset, equal to the role of its binding.
+    /// The kind of the asset, which is also the role of its binding.
     asset_kind: String,
     /// All versions that the run used, oldest first: versions of a `binding`, and versions that bound contents
     /// reference (`references` in the flat form).

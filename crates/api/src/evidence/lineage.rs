@@ -31,7 +31,7 @@ pub(crate) struct LineageView {
     items: Vec<ItemView>,
 }
 
-/// One input of a step.
+/// One input that a step of the run read.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContextLineageItem)]
 struct ItemView {
@@ -42,7 +42,7 @@ struct ItemView {
     influence_role: &'static str,
     /// `read`, `generate`, `tool_call` or `write`.
     action_class: &'static str,
-    /// A version as `<slug>@<label>`, `inputs`, or `steps.<id>.output`.
+    /// Reference to the item: a version as `<slug>@<label>`, `inputs`, or `steps.<id>.output`.
     r#ref: String,
     /// Checksum of a version; for all other items a salted digest.
     digest: String,
@@ -57,7 +57,7 @@ struct ItemView {
     disclosed: Option<DisclosedView>,
 }
 
-/// Additional fields for operators.
+/// Additional fields of a lineage item for operators.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContextLineageDisclosure)]
 struct DisclosedView {
@@ -69,7 +69,7 @@ struct DisclosedView {
     decision_evidence_refs: Vec<Uuid>,
 }
 
-/// Maximum decisions per item.
+/// Maximum policy decisions that the response lists for an item.
 const MAX_DECISIONS: usize = 10;
 
 impl ItemView {
@@ -110,10 +110,10 @@ pub(crate) struct LineageQuery {
     influence_role: Option<String>,
     /// Only items with this action class.
     action_class: Option<String>,
-    /// 1 to 200; default 50.
+    /// Maximum number of items: 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u64>,
-    /// 0 to 10 000; default 0.
+    /// Number of items to skip: 0 to 10 000; default 0.
     #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u64>,
 }
@@ -127,7 +127,7 @@ fn parse_word<T>(
     text.map(|text| parse(text).ok_or_else(|| FieldProblem::invalid(name))).transpose()
 }
 
-/// Reads the context lineage of a run.
+/// Reads the context lineage of a run: the inputs that each step read.
 #[utoipa::path(
     operation_id = "read_context_lineage",
     tag = "executions",

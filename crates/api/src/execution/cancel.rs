@@ -15,12 +15,12 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use validator::Validate;
 
-/// An empty request.
+/// Empty body of a request to cancel a run.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CancelRequest {}
 
-/// Cancels a run: a queued one immediately, an active one within a second.
+/// Cancels a run: a queued run immediately, an active run within a second.
 #[utoipa::path(
     operation_id = "cancel_execution",
     tag = "executions",

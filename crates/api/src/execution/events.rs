@@ -37,9 +37,9 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Poll interval of a run while no wakeup arrives.
+/// Interval at which a stream polls its run while no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// An event of the stream.
+/// An event in the stream of a run.
 #[derive(ToSchema)]
 #[schema(as = ExecutionEvent)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -167,12 +167,12 @@ pub(super) async fn open_stream(
         has_ended: false,
     };
     let mut first_events = String::new();
-    // Skips received events page by page.
+    // Skips the events that the client has already received, page by page.
     while first_events.is_empty() && state.has_more {
         let (batch, client) = state.poll_events().await?;
         first_events = state.encode_new_events(&batch)?;
         if state.has_ended && first_events.is_empty() {
-            // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
+            // Only a 204 stops the client from reconnecting (WHATWG HTML, section 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
         // Streams of ended runs need a permit as well, because the events for a slow client stay in memory.
@@ -191,7 +191,7 @@ pub(super) async fn open_stream(
     Ok(event_stream(chunks))
 }
 
-/// State of one event stream.
+/// State of one open event stream.
 struct EventStream {
     api: web::Data<Api>,
     base: web::Data<HttpState>,
@@ -217,7 +217,7 @@ struct StreamClient {
 }
 
 impl StreamClient {
-    /// The address, if the caller is a guest.
+    /// The address of a guest, whose streams are limited per address; `None` for other callers.
     fn guest_address(&self) -> Option<ClientAddress> {
         self.is_guest.then_some(self.address)
     }
@@ -236,7 +236,7 @@ impl EventStream {
         Ok((batch, StreamClient { address: runtime_caller.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
-    /// The next chunk; `None` ends the stream, and the client can reconnect.
+    /// The next chunk of the stream. `None` ends the stream; the client can reconnect.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.unsent.next_chunk() {

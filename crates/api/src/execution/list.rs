@@ -16,7 +16,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-/// Filters of the list.
+/// Filters of the list of runs.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExecutionListQuery {
@@ -85,7 +85,6 @@ pub(crate) async fn list_executions(
     Ok(list.respond(&executions.try_map(|row| ExecutionView::of_listed(&row))?))
 }
 
-/// Parses the environment by which a list is filtered.
 pub(crate) fn parse_environment_filter(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
     text.map(parse_environment).transpose()
 }
@@ -111,7 +110,7 @@ fn parse_submitter(text: Option<&str>) -> Result<Option<ActorRef>, FieldProblem>
     text.map(ActorRef::parse).transpose().map_err(|_| FieldProblem::new("submitted_by", "invalid", rule))
 }
 
-/// Parses a time.
+/// Parses a time filter of a list.
 pub(crate) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
     let parse = |text| Timestamp::parse(text).ok_or(());
     let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";

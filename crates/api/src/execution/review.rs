@@ -25,7 +25,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use validator::Validate;
 
-/// A verdict on the result of a run.
+/// A reviewer's verdict on the result of a run.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReviewRequest {
@@ -101,16 +101,16 @@ pub(crate) async fn review_execution(
 #[derive(Serialize, ToSchema)]
 #[schema(as = AwaitingReview)]
 pub(crate) struct AwaitingReviewView {
-    /// The run.
+    /// Identifier of the run that awaits the review.
     execution_id: uuid::Uuid,
-    /// The result, as the submitter sees it after approval.
+    /// The result in the form that the submitter sees after an approval.
     output: Value,
-    /// Provider metadata by step.
+    /// Metadata that the providers returned, by step.
     metadata: Value,
     /// Time at which the wait for a review started.
     #[schema(format = DateTime)]
     asked_at: String,
-    /// Time at which the run is cancelled if no verdict exists.
+    /// Time at which the run is cancelled unless a verdict exists.
     #[schema(format = DateTime)]
     lapses_at: String,
 }

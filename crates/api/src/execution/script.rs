@@ -34,7 +34,7 @@ use validator::Validate;
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunCode {
-    /// The workspace of the workload.
+    /// The workspace that contains the workload.
     workspace_id: Uuid,
     /// The workload under whose release and policy the script runs.
     #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = slug_rule))]
@@ -80,7 +80,7 @@ impl ForbiddenNames for RunCode {
     }
 }
 
-/// An ended script.
+/// The result of an ended script.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CodeResult {
     execution_id: Uuid,
@@ -90,7 +90,7 @@ pub(crate) struct CodeResult {
     result: Value,
     /// Standard output of the script, and error messages of its interpreter.
     stdout: String,
-    /// The error of a script without a result; else null.
+    /// The error of a script without a result; null otherwise.
     error: Option<RunErrorView>,
 }
 

@@ -7,7 +7,7 @@ use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A denied run.
+/// Tool result of a run that was denied.
 #[derive(Serialize)]
 struct Denied {
     execution_id: Uuid,
@@ -16,7 +16,6 @@ struct Denied {
     reason_code: String,
 }
 
-/// Converts a run to a tool result.
 pub(crate) fn to_tool_result(run: &Run) -> Result<ToolResult, ApiError> {
     let execution = &run.execution;
     match execution.status {

@@ -38,13 +38,13 @@ pub(crate) struct UsageParams {
     group_by: Option<String>,
 }
 
-/// Totals of ended runs.
+/// Totals of the ended runs in one group.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub(crate) struct UsageView {
     /// The workload; null unless the rows are grouped by workload.
     workload_id: Option<Uuid>,
-    /// The slug of the workload.
+    /// The slug of the workload; null unless the rows are grouped by workload.
     workload_slug: Option<String>,
     /// The model; null for runs without a model call, or if the rows are not grouped by model. A run that called
     /// several models counts in the row of each model.
@@ -62,9 +62,9 @@ pub(crate) struct UsageView {
     tokens_out: Option<u64>,
     /// Cost in millionths of the currency of the account's prices; null without prices.
     cost_micros: Option<u64>,
-    /// The duration in milliseconds that half of the runs did not exceed, to within 5 per cent.
+    /// Median duration of the runs in milliseconds, accurate to 5 per cent.
     p50_ms: Option<u64>,
-    /// The duration in milliseconds that 95 per cent of the runs did not exceed, to within 5 per cent.
+    /// 95th percentile of the runs' durations in milliseconds, accurate to 5 per cent.
     p95_ms: Option<u64>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct ExecutionView {
     /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
     outcome: Option<&'static str>,
     error: Option<RunErrorView>,
-    /// The reason code of the policy decision.
+    /// The reason code of the policy decision that admitted or denied the run.
     reason_code: String,
     #[schema(format = DateTime)]
     started_at: String,
@@ -37,7 +37,8 @@ pub(crate) struct ExecutionView {
     completed_at: Option<String>,
     /// The time from acceptance to the end, in milliseconds; null until the run ends.
     duration_ms: Option<u64>,
-    /// The slug of the workload; like tokens and cost, null for a submitter without permission to view executions.
+    /// The slug of the workload. It is null for a submitter without permission to view executions, like tokens and
+    /// cost.
     workload_slug: Option<String>,
     /// Input tokens of the model calls of an ended run; null if no provider reported any.
     tokens_in: Option<u64>,
@@ -49,7 +50,7 @@ pub(crate) struct ExecutionView {
     steps: Option<Vec<StepView>>,
     /// The result; null until the run ends, and for readers other than the submitter.
     queued_result: Option<QueuedResult>,
-    /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval; only with
+    /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval. Present only with
     /// `include=citations`, and empty for readers that do not see the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Vec<CitationView>)]
@@ -65,8 +66,8 @@ struct CitationView {
     title: Option<String>,
     /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
     passages: Vec<String>,
-    /// Whether title and passages are withheld. Reasons: the access contract does not allow the reader to retrieve
-    /// now, the run changed texts, or a person reviewed the result.
+    /// Whether title and passages are withheld. Reasons: the access contract no longer lets the reader retrieve the
+    /// document, the run changed texts, or a person reviewed the result.
     withheld: bool,
 }
 
@@ -77,14 +78,14 @@ impl CitationView {
     }
 }
 
-/// The record of a step.
+/// The record of one executed step.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ExecutionStep)]
 struct StepView {
     step_id: String,
     /// `task`, `llm_call` or `return`.
     step_type: String,
-    /// Error code of a failed step; else null.
+    /// Error code of a failed step; null for other steps.
     error_code: Option<String>,
     duration_us: u64,
 }
@@ -113,7 +114,6 @@ pub(crate) struct QueuedResult {
 }
 
 impl ExecutionView {
-    /// The view of a run with its steps.
     pub(super) fn of_detail(detail: &ExecutionDetail) -> Result<Self, ApiError> {
         Self::of(&detail.execution, detail.steps.as_deref(), detail.summary.as_ref())
     }
@@ -123,7 +123,6 @@ impl ExecutionView {
         self.citations = Some(documents.into_iter().map(CitationView::of).collect());
     }
 
-    /// The view of a run in a list.
     pub(super) fn of_listed(listed: &ListedExecution) -> Result<Self, ApiError> {
         Self::of(&listed.execution, None, Some(&listed.summary))
     }

@@ -37,7 +37,6 @@ use std::{fmt, sync::Arc, time::Duration};
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
-/// Path prefix of the API.
 const API_PREFIX: &str = "/v1/";
 /// Paths whose responses do not depend on the caller. Probes of load balancers send no credentials.
 const PUBLIC_PATHS: [&str; 8] =
@@ -92,12 +91,12 @@ pub struct Authenticator {
     issuers: Arc<[String]>,
 }
 
-/// The OAuth client of the command line at an issuer.
+/// The OAuth client of the command line at one issuer.
 #[derive(Clone, Debug)]
 pub struct CliClient {
-    /// The issuer.
+    /// The issuer's URL, as in the claim `iss`.
     pub issuer: String,
-    /// The issuer's name for people.
+    /// The issuer's name on the sign-in page.
     pub name: String,
     /// The client's identifier; `None` if no client is configured.
     pub client_id: Option<String>,
@@ -105,7 +104,7 @@ pub struct CliClient {
     pub scopes: Vec<String>,
 }
 
-/// The session of a request from a browser.
+/// The browser session that sent a request.
 #[derive(Clone, Debug)]
 pub(crate) struct BrowserSession {
     pub(crate) token: SessionToken,
@@ -161,7 +160,6 @@ impl Authenticator {
         self.sign_in.as_ref()
     }
 
-    /// How long sessions are valid.
     pub(crate) const fn session_lifetime(&self) -> SessionLifetime {
         self.session_lifetime
     }
@@ -176,7 +174,6 @@ impl Authenticator {
         &self.base_url
     }
 
-    /// The issuers whose tokens are accepted.
     pub(crate) fn issuers(&self) -> &[String] {
         &self.issuers
     }
@@ -212,8 +209,8 @@ impl Authenticator {
         Ok(RequestIdentity::Verified(claims))
     }
 
-    /// The identity of a browser session. Only requests to the API use sessions: pages do not depend on the caller,
-    /// and a framed page must not use the session of its viewer.
+    /// The identity of a browser session. Only requests to the API use sessions. Pages do not depend on the caller, and
+    /// a framed page must not use the session of its viewer.
     async fn identify_session(
         &self,
         api: &Api,
@@ -260,7 +257,7 @@ impl Authenticator {
         token.map(Some).ok_or_else(|| self.invalid_token())
     }
 
-    /// 401 without a reason, because the sender of a forged token must not learn which rule it breaks.
+    /// Builds a 401 without a reason, because the sender of a forged token must not learn which rule it breaks.
     fn invalid_token(&self) -> ApiError {
         ApiError::unauthenticated(self.invalid_token.clone())
     }
@@ -291,14 +288,14 @@ async fn stored_session_of(api: &Api, request: &HttpRequest) -> Result<Option<Br
     Ok(snapshot.map(|snapshot| BrowserSession { active: ActiveSession::of(snapshot, &token), token }))
 }
 
-/// The 503 for a request whose identity provider is unavailable.
+/// Builds the 503 for a request whose identity provider is unavailable.
 fn unavailable_provider(retry_after: Duration) -> ApiError {
     let seconds = retry_after.as_millis().div_ceil(1_000).max(1);
     let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
     ApiError::unavailable().with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }
 
-/// The session token of a request's cookie.
+/// The session token in the cookie of a request; `None` without a well-formed cookie.
 pub(crate) fn session_token(request: &HttpRequest) -> Option<SessionToken> {
     request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()))
 }
@@ -336,7 +333,7 @@ fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
     }
 }
 
-/// Middleware that authenticates requests.
+/// Middleware that verifies the credential of a request, and stores the caller's identity in the request.
 ///
 /// # Errors
 /// The errors of the inner service.

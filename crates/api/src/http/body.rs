@@ -68,7 +68,7 @@ pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
 }
 
 impl<T, const LIMIT: usize> Body<T, LIMIT> {
-    /// The deserialized value.
+    /// Returns the deserialized value without the document.
     pub fn into_inner(self) -> T {
         self.value
     }
@@ -132,9 +132,9 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
             memory.resize(peak_bytes).await.map_err(|_| ApiError::unavailable())?;
             json::read_measured(&bytes).map_err(map_json_refusal)?
         };
-        // Frees a large body before the request ends.
+        // Frees the received bytes now, because only the parsed document is still needed.
         drop(bytes);
-        // The estimate is an upper bound, so this never waits.
+        // The previous reservation was an upper bound, so this one only shrinks and never waits.
         memory.resize(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
@@ -147,7 +147,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
 
 /// A body of a route with a large limit. Only the first 64 KiB are read before the caller is authorized.
 ///
-/// Errors: those of [`Body`].
+/// Errors: the same as those of [`Body`].
 pub struct DeferredBody<T, const LIMIT: usize> {
     request: HttpRequest,
     payload: Payload,
@@ -185,8 +185,8 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
 }
 
 /// A body without forbidden member names. A body with such a name is refused with 422 `forbidden_field` before any
-/// other check, and the error repeats nothing of the body. Valid JSON with more names than the scan checks is
-/// refused likewise.
+/// other check, and the error repeats nothing of the body. Valid JSON with more names than the scan checks is refused
+/// in the same way.
 #[derive(Debug)]
 pub struct BodyWithoutForbiddenNames<T>(pub Body<T>);
 
@@ -304,7 +304,6 @@ fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Whether the headers announce a body.
 fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || content_length(headers).is_some_and(|length| length > 0)
 }
@@ -329,10 +328,9 @@ fn is_json(kind: &str) -> bool {
     is_json_type && is_utf8
 }
 
-/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve
-/// the memory of a body. The announced rest is then reserved at once, in the budget and in the buffer, because two
-/// bodies with half a reservation each would deadlock. The server does not read from the connection while a body
-/// waits for memory.
+/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve the
+/// memory of a body. Then the announced rest is reserved at once, in the budget and in the buffer: two bodies with half
+/// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
 async fn receive(
     mut payload: Payload,
     mut memory: RequestMemory,

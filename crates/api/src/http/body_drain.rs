@@ -25,7 +25,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Maximum bytes to drain.
+/// Maximum bytes that are drained for one request; a longer body closes the connection.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
 /// Maximum number of bodies that one worker thread drains at a time. Each drain occupies its connection and about
 /// 30 KiB of buffers. Beyond this number the response closes the connection instead.
@@ -33,7 +33,7 @@ const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Middleware that drains the body. It must wrap every service that may refuse a request.
+/// Middleware that drains an unread request body. It must wrap every service that may refuse a request.
 ///
 /// # Errors
 /// The errors of the inner service.

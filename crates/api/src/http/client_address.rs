@@ -18,7 +18,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub struct TrustedProxies(Vec<IpNet>);
 
 impl TrustedProxies {
-    /// The proxies of these networks.
+    /// Trusts the proxies in these networks.
     #[must_use]
     pub const fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)

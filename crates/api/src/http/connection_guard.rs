@@ -144,12 +144,12 @@ pub struct GuardedConnection<S> {
 struct Replacement {
     bytes: Vec<u8>,
     written: usize,
-    /// Number of replaced bytes.
+    /// Number of bytes of the original response that this replaces.
     replaced_bytes: usize,
 }
 
 impl<S> GuardedConnection<S> {
-    /// Guards a new connection.
+    /// Guards a new connection, and starts its idle timer.
     pub fn new(inner: S, idle_timeout: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + idle_timeout));
         Self {
@@ -317,7 +317,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
     }
 }
 
-/// The replacement bytes with this message, if the last response in `bytes` comes from the framework.
+/// Builds the replacement of the last response in `bytes` with this message, if the framework created that response.
 fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> {
     if !bytes.ends_with(HEAD_END) {
         return None;
@@ -338,7 +338,7 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
     Some(Replacement { bytes, written: 0, replaced_bytes: preceding.len().saturating_add(head.len()) })
 }
 
-/// A complete error response that closes its connection.
+/// Builds a complete error response that closes its connection.
 fn error_response(status: StatusCode, date: Option<&str>, refusal: &'static str) -> String {
     let error = match status {
         StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),

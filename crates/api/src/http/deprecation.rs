@@ -23,9 +23,9 @@ pub struct Deprecation {
     pub method: &'static str,
     /// Path pattern, as in the OpenAPI document: `/v1/things/{thing_id}`.
     pub pattern: &'static str,
-    /// Time of deprecation.
+    /// Time of the deprecation, in seconds since 1970.
     pub since: u64,
-    /// Time of removal.
+    /// Time of the removal, in seconds since 1970. The route is not removed earlier.
     pub sunset: u64,
     /// URL of the successor, relative to the server.
     pub successor: &'static str,

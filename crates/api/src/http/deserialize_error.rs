@@ -12,14 +12,14 @@ use std::{borrow::Cow, fmt};
 /// Maximum length of a path in a response, in characters.
 const MAX_PATH_CHARS: usize = 256;
 
-/// The problem of a value.
+/// The reason why a value cannot be deserialized.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum DeserializeError {
     /// A required field of this name is absent.
     Missing(&'static str),
-    /// The field is unknown.
+    /// The value has a field that its type does not have.
     Unknown,
-    /// The field occurs twice.
+    /// A field of this name occurs twice.
     Duplicate(&'static str),
     /// The value is not one of these variants.
     NotOneOf(&'static [&'static str]),
@@ -67,7 +67,7 @@ impl de::Error for DeserializeError {
     }
 }
 
-/// The problem for the response.
+/// Converts a deserialization error to the problem that the response reports.
 pub(super) fn to_field_problem(failure: serde_path_to_error::Error<DeserializeError>) -> FieldProblem {
     let path = format_path(failure.path());
     match failure.into_inner() {
@@ -82,7 +82,7 @@ pub(super) fn to_field_problem(failure: serde_path_to_error::Error<DeserializeEr
     }
 }
 
-/// The human-readable message for a present value.
+/// Human-readable message for the error of a value that is present.
 pub(super) fn error_message(error: &DeserializeError) -> Cow<'static, str> {
     match error {
         DeserializeError::NotOneOf(expected) => one_of(expected),
@@ -95,8 +95,8 @@ pub(super) fn error_message(error: &DeserializeError) -> Cow<'static, str> {
 }
 
 /// Whether a text is a UUID in a form that only [`uuid::Uuid`] accepts: with braces, as a URN, or without hyphens.
-/// Identifiers are the only request types that deserialize borrowed text, so the deserializers check borrowed text
-/// with it.
+/// Identifiers are the only request types that deserialize borrowed text, so the deserializers check borrowed text with
+/// this function.
 pub(super) fn is_nonstandard_uuid(text: &str) -> bool {
     text.len() != 36 && uuid::Uuid::try_parse(text).is_ok()
 }

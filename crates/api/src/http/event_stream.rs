@@ -1,5 +1,5 @@
-//! Server-sent events (WHATWG HTML, 9.2): encoding, resumption, and responses that are written at the pace of the
-//! client.
+//! Server-sent events (WHATWG HTML, section 9.2): encoding, resumption, and responses that are written at the pace of
+//! the client.
 
 use crate::{
     error::{ApiError, FieldProblem},
@@ -52,7 +52,7 @@ pub(crate) fn encode_event(number: &impl Display, kind: &str, data: &impl Serial
     Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))
 }
 
-/// The response of a stream.
+/// Builds the HTTP response that streams these chunks.
 pub(crate) fn event_stream(chunks: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> HttpResponse {
     HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(NO_BUFFERING).streaming(chunks)
 }
@@ -65,6 +65,8 @@ pub(crate) struct UnsentText {
 }
 
 impl UnsentText {
+    /// Stores a text until the client has read it, and reserves memory for a large text.
+    ///
     /// # Errors
     /// When the response budget has no memory for a large text.
     pub(crate) fn reserve(text: String, client: ClientAddress, base: &HttpState) -> Result<Self, ApiError> {

@@ -21,7 +21,7 @@ use utoipa::openapi::OpenApi;
 /// Path patterns of the documentation pages.
 const DOCS_PATTERNS: [&str; 2] = ["/docs", "/docs/{_:.*}"];
 
-/// The methods of each path pattern.
+/// HTTP methods of each path pattern, for 405 responses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KnownMethods(BTreeMap<String, BTreeSet<&'static str>>);
 
@@ -40,7 +40,7 @@ impl KnownMethods {
         known_methods
     }
 
-    /// Adds a route.
+    /// Adds the method of a route pattern.
     pub fn add(&mut self, pattern: &str, method: &'static str) {
         let methods = self.0.entry(openapi_path(pattern).into_owned()).or_default();
         methods.insert(method);
@@ -49,7 +49,7 @@ impl KnownMethods {
         }
     }
 
-    /// The value of `Allow` for a pattern.
+    /// The value of the `Allow` header for a pattern; `None` for an unknown pattern.
     pub(super) fn allow(&self, pattern: &str) -> Option<HeaderValue> {
         let methods: Vec<&str> = self.0.get(&*openapi_path(pattern))?.iter().copied().collect();
         HeaderValue::from_str(&methods.join(", ")).ok()
@@ -69,7 +69,7 @@ pub(super) fn openapi_path(pattern: &str) -> Cow<'_, str> {
     Cow::Owned(segments.collect::<Vec<_>>().join("/"))
 }
 
-/// The default service of the application.
+/// Handles requests that match no route: 404, or 405 with `Allow`.
 pub async fn fallback(request: HttpRequest) -> HttpResponse {
     let base = request.app_data::<web::Data<HttpState>>();
     // The framework's route table matches patterns without methods: each pair of pattern and method is a separate
@@ -82,7 +82,7 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
     }
 }
 
-/// A 404, as a page for browsers and as JSON for other clients.
+/// Builds a 404, as a page for browsers and as JSON for other clients.
 pub(crate) fn not_found(request: &HttpRequest) -> HttpResponse {
     if html_page::prefers_html(request.headers()) {
         return html_page::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");

@@ -118,7 +118,6 @@ enum ChunkTransition {
 }
 
 impl Framing {
-    /// Number of completely read messages.
     pub(super) const fn messages(&self) -> u64 {
         self.messages
     }

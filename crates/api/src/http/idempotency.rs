@@ -7,9 +7,9 @@ use fairway_domain::{access::ActorRef, idempotency::RequestKey};
 use std::future::{Ready, ready};
 use uuid::Uuid;
 
-/// The header with the key.
+/// Request header with the idempotency key.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header of a replayed response.
+/// Response header that marks a replayed response.
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
@@ -62,8 +62,8 @@ impl FromRequest for IdempotencyHeader {
     }
 }
 
-/// The digest of a request whose query names a workspace. It includes the workspace, because a request for another
-/// workspace is no repetition.
+/// Combines the digest of a body with the workspace of the query, because the same body for another workspace is a
+/// different request.
 pub fn digest_in_workspace(body: [u8; 32], workspace: Uuid) -> [u8; 32] {
     *blake3::Hasher::new().update(&body).update(workspace.as_bytes()).finalize().as_bytes()
 }
@@ -77,8 +77,8 @@ fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
         return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
     };
-    // The route includes the identifiers of the path, so one key on two resources counts as two keys. These routes
-    // ignore case, so the path is lowercased.
+    // The route includes the identifiers of the path, so one key on two resources counts as two keys. Identifiers match
+    // in either case, so the path is lowercased.
     let route = format!("{} {}", request.method(), decoded_path(request).to_ascii_lowercase());
     Ok(IdempotencyHeader(Some(RoutedKey { key, route })))
 }

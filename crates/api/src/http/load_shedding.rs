@@ -68,7 +68,7 @@ pub enum ClientKey {
     Tenant(TenantId),
     /// The caller, if the request names no tenant.
     Caller(ActorRef),
-    /// The address of an unnamed share link holder.
+    /// The address of a share link holder without an identity.
     LinkHolder(ClientAddress),
 }
 
@@ -227,8 +227,9 @@ impl LoadShedder {
 }
 
 impl ShedState {
-    /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
-    /// senders below their fair share; up to three times that number, the first body of a named caller.
+    /// Whether one more body may arrive. Below [`MAX_ARRIVING`] bodies, any body may. Below twice that number, only
+    /// bodies of senders below their fair share may. Below three times that number, only the first body of a named
+    /// caller may.
     fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let total: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);
@@ -307,7 +308,7 @@ mod tests {
         assert!(shedder.admit(ada.clone(), false, later).is_none());
         drop(statements);
         tokio::task::yield_now().await;
-        // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
+        // The shedder admits the number of requests that keeps PostgreSQL busy, and no more until the overload ends.
         let statements = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
         assert!(shedder.admit(ada.clone(), false, later).is_some());
         drop(statements);

@@ -53,8 +53,8 @@ pub struct ClientMemoryBudget(Arc<BudgetState>);
 struct BudgetState {
     max: usize,
     max_per_client: usize,
-    /// Maximum bytes of one sender: its fraction for arriving bodies, and the bytes that arriving bodies leave
-    /// free. With the latter, a complete body of the sender proceeds even if the sender's other bodies never end.
+    /// Maximum bytes of one sender: its fraction of the bytes for arriving bodies, plus the bytes that arriving bodies
+    /// leave free. Because of these free bytes, a complete body proceeds even if the sender's other bodies never end.
     max_per_sender: usize,
     /// Bytes that arriving bodies leave free.
     reserved_for_values: usize,
@@ -71,10 +71,10 @@ struct Usage {
     by_sender: HashMap<SenderKey, usize>,
 }
 
-/// A sender at a client address.
+/// Key of the bytes that one sender at one client address has reserved.
 type SenderKey = (ClientAddress, BodySender);
 
-/// The purpose of a reservation.
+/// The purpose of a reservation, which determines how much of the budget it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// An arriving body.
@@ -94,7 +94,7 @@ pub struct Reservation {
 }
 
 impl ClientMemoryBudget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes, without a reserve for values.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self::with_reserve(max, 0)
@@ -207,12 +207,12 @@ fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, key: &K, by
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // Shrinking cannot fail.
+        // A reservation can always shrink, so the result contains no error.
         let _ = self.try_resize(0);
     }
 }
 
-/// The budgets of a process.
+/// The budgets of a process: one for small requests, one for large requests, and one for responses.
 #[derive(Clone, Debug)]
 pub struct MemoryBudgets {
     small_requests: ClientMemoryBudget,

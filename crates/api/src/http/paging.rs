@@ -28,9 +28,9 @@ pub const TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
 /// Header that marks the total count as capped.
 pub const TOTAL_COUNT_CAPPED: HeaderName = HeaderName::from_static("x-total-count-capped");
 
-/// Default rows per page.
+/// Number of rows of a page if the request has no `limit`.
 const DEFAULT_LIMIT: u32 = 50;
-/// Maximum rows per page.
+/// Maximum value of `limit`, the number of rows of a page.
 const MAX_LIMIT: u32 = 200;
 /// Maximum offset, and the largest exact count.
 const MAX_OFFSET: u32 = 10_000;
@@ -43,7 +43,7 @@ const SHARE_TOKEN_PARAMETER: &str = "token";
 /// The parameters that select a page; all others are filters.
 const PAGE_PARAMETERS: [&str; 3] = ["limit", "offset", "cursor"];
 
-/// A list without filters.
+/// The filters of a list that has none.
 #[derive(Deserialize, Debug)]
 pub struct NoFilter {}
 
@@ -54,7 +54,7 @@ pub struct NoFilter {}
 /// already refused unknown parameters.
 #[derive(Debug)]
 pub struct ListRequest<Q> {
-    /// The filters.
+    /// The list's own filters, deserialized from the query.
     pub filter: Q,
     paging: PageRequest,
     seal: CursorSeal,
@@ -71,19 +71,19 @@ struct PageQuery {
 }
 
 impl<Q> ListRequest<Q> {
-    /// The page request for the stores.
+    /// The limit, offset and cursor of the request, for the stores.
     #[must_use]
     pub const fn paging(&self) -> PageRequest {
         self.paging
     }
 
-    /// A response with the rows of this page.
+    /// Responds with the rows of this page, the total count, and a link to the next page.
     pub fn respond<T: Serialize>(&self, page: &Page<T>) -> HttpResponse {
         self.respond_with(&page.rows, page.total, page.next)
     }
 
-    /// A response with a resource that contains a page of a list with `total` rows, and a link to the page after
-    /// `next`.
+    /// A response with `resource`, which contains one page of a list with `total` rows. The response links to the page
+    /// that the cursor `next` selects.
     pub fn respond_with(&self, resource: &impl Serialize, total: u64, next: Option<Cursor>) -> HttpResponse {
         let mut response = HttpResponse::build(StatusCode::OK);
         if total > u64::from(MAX_OFFSET) {
@@ -281,7 +281,7 @@ mod tests {
             format!("cursor={other_byte}{}&{filter}", &cursor[1..]),
             format!("cursor={}{other_byte}&{filter}", &cursor[..cursor.len() - 1]),
         ] {
-            // The replaced byte may equal the original.
+            // A random replacement can produce the original query, which is valid.
             if !query.starts_with(&format!("cursor={cursor}&{filter}")) || query.contains("offset") {
                 assert_eq!(list(&query).unwrap_err().code(), "validation_error", "{query}");
             }

@@ -23,7 +23,7 @@ pub struct PathId<T>(T);
 pub struct Path<T>(T);
 
 impl<T> PathId<T> {
-    /// The identifier.
+    /// Returns the parsed identifier.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -38,7 +38,7 @@ impl<T> Deref for PathId<T> {
 }
 
 impl<T> Path<T> {
-    /// The segments.
+    /// Returns the parsed segments.
     pub fn into_inner(self) -> T {
         self.0
     }

@@ -40,7 +40,7 @@ const PROXY_HEADERS: [&str; 28] = [
     "x-varnish",
 ];
 
-/// Prefixes of such header names, for products that add several headers. RFC 8586 defines `CDN-Loop`.
+/// Prefixes of header names that proxies add, for products with several such headers. RFC 8586 defines `CDN-Loop`.
 const PROXY_HEADER_PREFIXES: [&str; 43] = [
     "akamai-",
     "ali-",

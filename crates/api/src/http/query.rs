@@ -18,7 +18,6 @@ use std::{
     str::FromStr,
 };
 
-/// Parameter that carries a share token.
 pub(crate) const SHARE_TOKEN_PARAMETER: &str = "token";
 
 /// Extracts the query as a `T`. Parameters that `T` does not have are ignored.
@@ -30,7 +29,7 @@ pub(crate) const SHARE_TOKEN_PARAMETER: &str = "token";
 pub struct Query<T>(T);
 
 impl<T> Query<T> {
-    /// The deserialized query.
+    /// Returns the deserialized parameters.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -61,7 +60,6 @@ pub fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> 
     deserialize_parameters(&parameters(query)?)
 }
 
-/// Deserializes decoded parameters as a `T`.
 pub(super) fn deserialize_parameters<'a, T: DeserializeOwned>(
     parameters: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> Result<T, FieldProblem> {

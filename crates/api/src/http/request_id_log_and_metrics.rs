@@ -84,7 +84,7 @@ pub async fn identify_and_record_request<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    // Unit tests have no connection.
+    // Only requests of unit tests lack connection data.
     let connection = request.conn_data::<ConnectionActivity>().cloned();
     let _serving = connection.as_ref().map(ConnectionActivity::start_request);
     if let Some(connection) = connection {
@@ -309,7 +309,7 @@ fn is_well_formed(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// The pattern of the matched route.
+/// The pattern of the matched route, or [`UNMATCHED`].
 fn route_pattern(request: &HttpRequest) -> String {
     request.match_pattern().unwrap_or_else(|| UNMATCHED.to_owned())
 }

@@ -69,7 +69,7 @@ pub async fn reserve_response_memory<B: MessageBody + 'static>(
             };
             match base.map(reserve) {
                 Some(Ok(reservation)) => ResponseMemory::Reserved(reservation),
-                // Unit tests have no base.
+                // Only apps of unit tests lack an `HttpState`.
                 None => return Ok(response),
                 Some(Err(_)) => {
                     let refusal = refusal_without_memory(&response);
@@ -102,7 +102,7 @@ enum ResponseMemory {
     Request(#[expect(dead_code, reason = "dropped with the response")] RequestMemory),
 }
 
-/// A body that is written chunk by chunk.
+/// A body that is written chunk by chunk, because the framework would copy a whole body.
 struct ChunkedBody {
     bytes: Bytes,
     _memory: ResponseMemory,

@@ -11,7 +11,7 @@ use std::sync::{
 pub struct ShutdownSignal(Arc<AtomicBool>);
 
 impl ShutdownSignal {
-    /// Announces the shutdown.
+    /// Announces the shutdown to the holders of all clones.
     pub fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -24,7 +24,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub enum HostRules {
     /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
-    /// The same hosts. Paths of probes accept every host, because load balancers choose the host of a probe.
+    /// As [`Self::LoopbackAnd`], except that the paths of probes accept every host, because load balancers choose the
+    /// host of a probe.
     LoopbackAndProbes(Vec<HostName>),
     /// Every host, for tests of other rules.
     #[cfg(test)]
@@ -139,7 +140,7 @@ impl std::fmt::Display for HostName {
     }
 }
 
-/// Middleware that enforces the site rules.
+/// Middleware that refuses unknown hosts and cross-site changes.
 ///
 /// # Errors
 /// The errors of the inner service.
@@ -218,7 +219,7 @@ fn names_site(headers: &HeaderMap) -> bool {
     headers.contains_key(&SEC_FETCH_SITE) || headers.contains_key(header::ORIGIN)
 }
 
-/// Whether a browser reports a cross-site request. Other clients send neither header.
+/// Whether a browser reports a cross-site request. Clients other than browsers send neither of these headers.
 fn is_cross_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -> bool {
     let foreign_fetch =
         headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));

@@ -16,9 +16,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Maximum streams of one subject.
+/// Maximum open streams of one run or one inbox.
 const MAX_STREAMS_PER_SUBJECT: usize = 32;
-/// Maximum streams of guests from one address.
+/// Maximum open streams of guests from one address.
 const MAX_STREAMS_PER_CLIENT: usize = 8;
 /// Maximum streams of this process. Each stream occupies the buffers of a connection and polls its subject.
 const MAX_STREAMS: usize = 1_024;

@@ -14,7 +14,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The HTTP state of an app that serves every host.
+/// The shared HTTP state of an app that serves every host.
 pub(crate) fn http_state() -> HttpState {
     HttpState {
         metrics: Metrics::new().unwrap(),

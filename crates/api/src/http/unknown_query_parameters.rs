@@ -1,5 +1,5 @@
-//! Strict query parameters: a route refuses unknown parameters. If a misspelled filter were ignored, the response
-//! would contain everything. An ignored condition would not be checked.
+//! Strict query parameters: a route refuses unknown parameters. If a misspelled filter were ignored, the response would
+//! contain everything. If a misspelled condition were ignored, it would not be checked.
 
 use super::{
     fallback::openapi_path,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Path of the server's metadata. For a resource below the root, the path of the resource is appended.
 const PATH: &str = "/.well-known/oauth-protected-resource";
-/// The resource for MCP clients.
+/// Path of the MCP endpoint, the protected resource of MCP clients.
 const MCP_PATH: &str = "/mcp";
 
 /// Metadata of a protected resource.

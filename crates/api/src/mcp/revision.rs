@@ -16,7 +16,7 @@ pub(crate) const REVISIONS: [ProtocolVersion; 2] = [DEFAULT_REVISION, ProtocolVe
 /// The revision of requests that name none. Requests of the other supported revision must name it.
 const DEFAULT_REVISION: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
-/// Header with the revision.
+/// HTTP header that names the protocol revision of a request.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// JSON pointer to the revision in the message, since 2026-07-28.
 const META_POINTER: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
@@ -47,7 +47,7 @@ pub(super) fn check_revision(
     }
 }
 
-/// The value of the header.
+/// The protocol revision that the header of a request names.
 enum RevisionHeader<'r> {
     Absent,
     Single(&'r str),

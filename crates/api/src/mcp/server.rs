@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use tracing::{Instrument as _, Span};
 
-/// The supported methods.
+/// The MCP methods that the server supports.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
 /// The handler of one request.
@@ -117,7 +117,7 @@ impl McpHandler {
         })
     }
 
-    /// The error detail for an agent.
+    /// The `detail` of an error response, with the request id, for an agent.
     fn error_detail(&self, error: &ApiError) -> Value {
         let mut detail = error.body().get_mut("detail").map(Value::take).unwrap_or_default();
         if let Some(members) = detail.as_object_mut() {

@@ -57,7 +57,7 @@ impl NotificationMetrics {
             registry.register(collector)?;
         }
         let metrics = Self { attempts, deliveries, oldest, overdue, lag_facts, lag_seconds };
-        // All series exist from the start, so that "none yet" differs from "not measured".
+        // All series exist from the start, so that a count of zero differs from a missing metric.
         for (channel, outcome) in channels().flat_map(|channel| OUTCOMES.map(|outcome| (channel, outcome))) {
             metrics.attempts.with_label_values(&[channel.as_str(), outcome]).reset();
         }

@@ -23,7 +23,7 @@ const MAX_WORKLOADS: usize = 100;
 const OTHER: &str = "(other)";
 /// Histogram buckets of run durations, in seconds: up to the default deadline.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0];
-/// The directions of tokens.
+/// Values of the label for the direction of tokens.
 const DIRECTIONS: [&str; 2] = ["input", "output"];
 /// The statuses of ended runs.
 const ENDED: [Status; 5] = [Status::Completed, Status::Failed, Status::Denied, Status::Cancelled, Status::Unknown];
@@ -44,7 +44,7 @@ impl RunMetrics {
         let ends = Opts::new("fairway_executions_total", "Runs whose end this process stored.");
         let ends = IntCounterVec::new(ends, &["status"])?;
         for status in ENDED {
-            // All series exist from the start, so that "none yet" differs from "not measured".
+            // All series exist from the start, so that a count of zero differs from a missing metric.
             ends.with_label_values(&[status.as_str()]).reset();
         }
         let durations =
@@ -62,7 +62,7 @@ impl RunMetrics {
         for collector in collectors {
             registry.register(collector)?;
         }
-        // These series exist from the start for the same reason as the ends.
+        // These series exist from the start too, so that a count of zero differs from a missing metric.
         durations.with_label_values(&[OTHER, Status::Completed.as_str()]);
         for direction in DIRECTIONS {
             tokens.with_label_values(&[OTHER, direction]);
@@ -71,7 +71,7 @@ impl RunMetrics {
         Ok(Self { ends, durations, tokens, cost, labels: Arc::default() })
     }
 
-    /// The label of a workload.
+    /// The value of the label `workload`: the slug, or [`OTHER`] for workloads beyond [`MAX_WORKLOADS`].
     fn label(&self, workload: ObservedWorkload<'_>) -> String {
         let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(label) = labels.get(&workload.id) {
@@ -150,7 +150,7 @@ mod tests {
         metrics.runs().run_ended(workload(9_999, None), Status::Failed, Duration::ZERO);
         let text = metrics.render().unwrap();
         let counts = text.lines().filter(|line| line.starts_with("fairway_execution_duration_seconds_count"));
-        // The series of failed runs, and the series of completed runs that exists from the start.
+        // The count includes the series of failed runs, and the completed series that exists from the start.
         assert_eq!(counts.count(), MAX_WORKLOADS + 2);
         let other = r#"fairway_execution_duration_seconds_count{status="failed",workload="(other)"} 21"#;
         assert!(text.contains(other), "{text}");

@@ -20,17 +20,17 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// The audience of an announcement: holders of one of the roles that applies in one of the workspaces.
+/// The audience of an announcement: people with one of these roles, if the role applies in one of these workspaces.
 #[derive(Deserialize, Serialize, ToSchema, Validate, Default)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AnnouncementAudience)]
 pub(crate) struct AudienceBody {
-    /// Names of roles; empty for any role.
+    /// Only people with one of these roles get the announcement; empty for any role.
     #[serde(default)]
     #[schema(max_items = 20)]
     #[validate(length(max = 20))]
     roles: Vec<String>,
-    /// Workspaces; empty for any workspace.
+    /// Only people with a role in one of these workspaces get the announcement; empty for any workspace.
     #[serde(default)]
     #[schema(max_items = 100)]
     #[validate(length(max = limit(MAX_AUDIENCE_WORKSPACES)))]
@@ -49,13 +49,13 @@ pub(crate) struct NewAnnouncement {
     #[schema(min_length = 1, max_length = 4000)]
     #[validate(length(min = 1, max = limit(MAX_BODY)))]
     body: String,
-    /// Default: everybody who has a role.
+    /// The audience; by default everybody who has a role.
     #[serde(default)]
     #[validate(nested)]
     audience: AudienceBody,
 }
 
-/// An announcement.
+/// A stored announcement with its audience.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Announcement)]
 pub(crate) struct AnnouncementView {
@@ -103,7 +103,7 @@ fn audience(body: &AudienceBody) -> Result<Audience, ApiError> {
     fields.finish(|| Some(Audience { roles: roles.into_iter().collect::<Option<_>>()?, workspaces }))
 }
 
-/// Announces a text to the inboxes of an audience. Requires the advanced tier.
+/// Announces a text to the inboxes of an audience. Requires the tenant setting `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "make_announcement",
     tag = "notifications",
@@ -127,7 +127,7 @@ pub(crate) async fn make_announcement(
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
-/// Reads an announcement. Requires the advanced tier.
+/// Reads an announcement. Requires the tenant setting `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "read_announcement",
     tag = "notifications",

@@ -32,8 +32,8 @@ pub(crate) struct DeliveryView {
     destination_id: Option<Uuid>,
     /// The person; null for a delivery to a destination.
     recipient: Option<String>,
-    /// `pending`, `claimed`, `sent`, `failed`, `suppressed` (a setting of the tenant went off) or `cancelled` (the
-    /// destination went off).
+    /// `pending`, `claimed`, `sent`, `failed`, `suppressed` (the tenant disabled notifications or the required advanced
+    /// tier) or `cancelled` (the destination was disabled or deleted).
     status: &'static str,
     attempt_count: u32,
     /// Time of the next attempt; null unless the delivery is pending.
@@ -79,13 +79,13 @@ impl DeliveryView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of deliveries.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeliveryQuery {
     /// Only deliveries about facts of this workspace. Default: all deliveries that the caller may see.
     workspace_id: Option<Uuid>,
-    /// Only deliveries in this status.
+    /// Only deliveries in this status, such as `failed`.
     status: Option<String>,
     /// Only deliveries to this destination.
     destination_id: Option<Uuid>,
@@ -119,7 +119,7 @@ pub(crate) async fn list_deliveries(
     Ok(list.respond(&page.map(|delivery| DeliveryView::of(&delivery))))
 }
 
-/// A request without members.
+/// Empty body of a request to retry a delivery.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryRetry {}

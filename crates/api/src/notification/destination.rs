@@ -77,14 +77,14 @@ impl DestinationView {
     }
 }
 
-/// A destination to create.
+/// A notification destination to create.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDestination {
     /// `email`, `chat_a`, `chat_b`, `chat_c`, `paging` or `webhook`.
     #[validate(custom(function = type_rule))]
     destination_type: String,
-    /// Unique among the destinations of this type in the scope.
+    /// Name that is unique among the destinations of this type in the scope.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME)), custom(function = name_rule))]
     display_name: String,
@@ -94,13 +94,13 @@ pub(crate) struct NewDestination {
     #[serde(default)]
     #[schema(value_type = Object)]
     redacted_metadata: Map<String, Value>,
-    /// `env:NAME`, `file:name` or `vault:path#key`: the signing or routing key, or the whole address.
+    /// Reference to the signing key, the routing key or the whole address: `env:NAME`, `file:name` or `vault:path#key`.
     secret_ref: Option<String>,
-    /// Default: true.
+    /// Whether deliveries are sent to the destination; default true.
     is_enabled: Option<bool>,
 }
 
-/// Fields to replace; absent fields stay unchanged.
+/// Fields of a destination to replace; absent fields stay unchanged.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DestinationChange {
@@ -241,7 +241,7 @@ pub(crate) async fn create_workspace_destination(
     create(&api, &caller, DestinationScope::Workspace(*workspace), idempotency, body).await
 }
 
-/// Reads a destination of a workspace.
+/// Reads a destination of a workspace, without secrets.
 #[utoipa::path(
     operation_id = "read_workspace_destination",
     tag = "notifications",
@@ -345,7 +345,7 @@ pub(crate) async fn create_organization_destination(
     create(&api, &caller, DestinationScope::Organization, idempotency, body).await
 }
 
-/// Reads a destination of the organization.
+/// Reads a destination of the organization, without secrets.
 #[utoipa::path(
     operation_id = "read_organization_destination",
     tag = "notifications",

@@ -33,7 +33,7 @@ pub(crate) struct NotificationView {
     severity: &'static str,
     /// The title, in one line.
     title: String,
-    /// Codes and identifiers, and the actor if the recipient may see the subject.
+    /// Text of codes and identifiers. It names the actor if the recipient may see the subject.
     body: String,
     source_event: SourceEventView,
     workspace_id: Option<Uuid>,
@@ -72,7 +72,7 @@ impl NotificationView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InboxQuery {
-    /// Only notifications in this status.
+    /// Only notifications in this status: `unread`, `read` or `archived`.
     status: Option<String>,
     /// Only notifications of this category.
     category: Option<String>,
@@ -87,7 +87,7 @@ pub(crate) struct InboxStatusChange {
     status: String,
 }
 
-/// The caller's unread notifications.
+/// Number of the caller's unread notifications.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UnreadCount)]
 pub(crate) struct UnreadCountView {
@@ -146,7 +146,7 @@ pub(crate) async fn change_inbox_status(
     Ok(ResourceResponse::ok(&NotificationView::of(&changed)).with_etag(changed.revision).into_response())
 }
 
-/// A request without members.
+/// Empty body of a request to mark all notifications as read.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadAllRequest {}

@@ -46,7 +46,7 @@ pub(crate) struct PreferenceView {
 #[schema(as = DefaultPreference)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DefaultPreferenceView {
-    /// The role.
+    /// Name of the role.
     profile_ref: String,
     category: String,
     channel: String,
@@ -65,15 +65,15 @@ pub(crate) struct PreferenceList(Vec<PreferenceView>);
 #[serde(transparent)]
 pub(crate) struct DefaultPreferencesBody(Vec<DefaultPreferenceView>);
 
-/// Only the length of the list is a rule here, because the handler parses the entries and names the position of
-/// each problem.
+/// This rule checks only the length of the list, because the handler parses the entries and names the position of each
+/// problem.
 impl Validate for PreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), CATEGORY_CHANNEL_PAIRS)
     }
 }
 
-/// Only the length of the list is a rule here, as for [`PreferenceList`].
+/// This rule checks only the length of the list, as the rule of [`PreferenceList`] does.
 impl Validate for DefaultPreferencesBody {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), MAX_DEFAULTS)
@@ -86,7 +86,8 @@ impl Validate for DefaultPreferencesBody {
 pub(crate) struct EffectivePreferenceView {
     channel: &'static str,
     enabled: bool,
-    /// What decided: `environment`, `project`, `workspace`, `global`, `default_profile` or `fallback`.
+    /// Source of the decision: `environment`, `project` (the workload), `workspace`, `global`, `default_profile` or
+    /// `fallback`.
     scope: &'static str,
 }
 
@@ -244,7 +245,8 @@ pub(crate) async fn change_workspace_preferences(
     change(&api, &caller, RequestedPreferenceScope::Workspace(*workspace), &expected, &body).await
 }
 
-/// Reads the caller's explicit preferences for a workload. Requires the advanced tier.
+/// Reads the caller's explicit preferences for a workload. Requires the tenant setting
+/// `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "read_workload_preferences",
     tag = "notifications",
@@ -263,7 +265,7 @@ pub(crate) async fn read_workload_preferences(
     read(&api, &caller, workload_path(path)).await
 }
 
-/// Sets preferences of the caller for a workload. Requires the advanced tier.
+/// Sets preferences of the caller for a workload. Requires the tenant setting `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "change_workload_preferences",
     tag = "notifications",
@@ -286,7 +288,8 @@ pub(crate) async fn change_workload_preferences(
     change(&api, &caller, workload_path(path), &expected, &body).await
 }
 
-/// Reads the caller's explicit preferences for a workload in an environment. Requires the advanced tier.
+/// Reads the caller's explicit preferences for a workload in an environment. Requires the tenant setting
+/// `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "read_environment_preferences",
     tag = "notifications",
@@ -306,7 +309,8 @@ pub(crate) async fn read_environment_preferences(
     read(&api, &caller, environment_path(path)?).await
 }
 
-/// Sets preferences of the caller for a workload in an environment. Requires the advanced tier.
+/// Sets preferences of the caller for a workload in an environment. Requires the tenant setting
+/// `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "change_environment_preferences",
     tag = "notifications",
@@ -351,15 +355,15 @@ pub(crate) async fn list_workload_environments(
     Ok(ResourceResponse::ok(&names).into_response())
 }
 
-/// The context of an explanation.
+/// Category and context of the preferences to explain.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EffectiveQuery {
     /// The category of notifications to explain.
     category: String,
-    /// The workspace of the context.
+    /// The workspace of the events whose notifications are explained.
     workspace_id: Option<Uuid>,
-    /// The workload of the context.
+    /// The workload of the events whose notifications are explained.
     workload_id: Option<Uuid>,
     /// The environment of the context; requires a workload.
     environment: Option<String>,

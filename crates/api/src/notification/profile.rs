@@ -1,4 +1,5 @@
-//! Routes of the caller's notification profile: digests and a personal chat. They require the advanced tier.
+//! Routes of the caller's notification profile: digests and a personal chat. They require the tenant setting
+//! `advanced_notifications_enabled`.
 
 use super::parse_category;
 use crate::{
@@ -71,7 +72,7 @@ fn respond(state: &ProfileState) -> HttpResponse {
     ResourceResponse::ok(&view).with_etag(state.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
-/// Reads the caller's notification profile. Requires the advanced tier.
+/// Reads the caller's notification profile. Requires the tenant setting `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "read_notification_profile",
     tag = "notifications",
@@ -85,7 +86,7 @@ pub(crate) async fn read_notification_profile(
     Ok(respond(&api.services.notifications.profile(&caller).await?))
 }
 
-/// Replaces the caller's notification profile. Requires the advanced tier.
+/// Replaces the caller's notification profile. Requires the tenant setting `advanced_notifications_enabled`.
 #[utoipa::path(
     operation_id = "change_notification_profile",
     tag = "notifications",

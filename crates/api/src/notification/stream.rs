@@ -54,8 +54,8 @@ struct UnreadData {
 
 /// Streams the caller's new notifications.
 ///
-/// A client that resumes first receives the notifications that it missed. The number of unread notifications
-/// follows them, each batch of new ones, and each change by another client, such as another tab.
+/// A client that resumes first receives the notifications that it missed. The stream sends the number of unread
+/// notifications after these, after each batch of new notifications, and after each change by another client.
 #[utoipa::path(
     operation_id = "read_inbox_stream",
     tag = "notifications",
@@ -83,7 +83,7 @@ pub(crate) async fn read_inbox_stream(
     let caller = api.services.identities.resolve_caller(api.mode, &claims, request_id()).await?;
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
     let changes = api.services.notifications.subscribe_to_inbox(&caller);
-    // An event has the position after its notifications as its id.
+    // The id of an event is the position after its notification, and the stream resumes at that position.
     let first_batch = api.services.notifications.open_inbox(&caller, last_event).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
     let address = client_of(&request);
@@ -111,7 +111,7 @@ pub(crate) async fn read_inbox_stream(
     Ok(event_stream(chunks))
 }
 
-/// State of one stream.
+/// State of one open inbox stream.
 struct InboxStream {
     api: web::Data<Api>,
     base: web::Data<HttpState>,

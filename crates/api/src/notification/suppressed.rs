@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// The record that a notification was not delivered, because its recipient opted out or a setting is off.
+/// The record that a notification was not delivered, because a preference, a default profile or a setting of the tenant
+/// is off.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SuppressedDecision)]
 pub(crate) struct SuppressedDecisionView {
@@ -28,14 +29,14 @@ pub(crate) struct SuppressedDecisionView {
     category: &'static str,
     source_event: SourceEventView,
     reason_code: &'static str,
-    /// The scope of the setting that decided; null if a setting of the tenant decided.
+    /// Scope of the deciding preference; null if the tenant has disabled notifications.
     scope: Option<&'static str>,
-    /// The revision of the settings that decided.
+    /// Revision of the deciding preference set.
     revision: Option<i64>,
-    /// The channel whose setting decided; null if a setting of the tenant decided.
+    /// Channel of the deciding preference; null if the tenant has disabled notifications.
     channel: Option<&'static str>,
-    /// The channels that were on and had no receiver, such as `email` without a verified address; empty if all were
-    /// off.
+    /// The channels that were enabled but had no receiver, such as `email` without a verified address; empty if all
+    /// channels were off.
     unreachable_channels: Vec<&'static str>,
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
@@ -69,7 +70,7 @@ impl SuppressedDecisionView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of suppressed notifications.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SuppressedQuery {

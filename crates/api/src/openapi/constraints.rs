@@ -2,8 +2,8 @@
 //! texts.
 //!
 //! Wire types contain plain strings, so the derived schemas have no constraints. [`add`] adds them to the collected
-//! document by schema and property name. The bounds of request bodies are attributes of their fields; the tests of
-//! [`super`] compare them with what the bodies refuse.
+//! document by schema and property name. The bounds of request bodies are attributes of their fields. The tests of
+//! [`super`] compare them with the values that the server refuses.
 
 mod patterns;
 
@@ -61,7 +61,7 @@ enum Constraint {
     Pattern(&'static str, usize),
     /// A text with this pattern and the bounds of its field.
     Text(&'static str),
-    /// The value of `If-Match`.
+    /// The value of `If-Match`: `*` or entity tags.
     Tags,
 }
 
@@ -406,7 +406,7 @@ fn mark_open_objects(schema: &mut Schema) {
     }
 }
 
-/// Removes null from the type of a parameter: a request cannot send it.
+/// Removes null from the type of a parameter, because a request cannot send null as a parameter.
 fn remove_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
         let mut non_null = types.iter().filter(|schema_type| !matches!(schema_type, Type::Null)).cloned();

@@ -208,7 +208,7 @@ fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, entries: &mu
     }
 }
 
-/// The body with a value at a pointer.
+/// Builds a minimal body with a value at a pointer.
 fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value {
     if at.is_empty() {
         return value;
@@ -226,7 +226,7 @@ fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value 
     body
 }
 
-/// A documented bound.
+/// The minimum or maximum of a property, as the OpenAPI document states it.
 struct Bound {
     limit: i64,
     is_maximum: bool,

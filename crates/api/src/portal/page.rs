@@ -22,22 +22,22 @@ pub(crate) const NOT_BUILT: &str =
 const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A document of the portal.
+/// An HTML document of the portal.
 #[derive(Clone, Debug)]
 pub(crate) struct PortalPage<'a> {
     pub(crate) status: StatusCode,
-    /// Which page the script shows.
+    /// The page that the script shows.
     pub(crate) kind: PageKind,
     pub(crate) title: &'a str,
     /// Text that is shown until the script has started.
     pub(crate) description: &'a str,
     /// The workload; `None` in the gallery and the console.
     pub(crate) slug: Option<&'a str>,
-    /// The server's authentication mode.
+    /// The server's authentication mode: `local` or `oidc`.
     pub(crate) auth_mode: &'static str,
     /// The CSS variables of the theme. The domain has parsed the values.
     pub(crate) theme: Vec<(&'static str, &'a str)>,
-    /// The value of `frame-ancestors`.
+    /// The origins that may frame the page: the value of `frame-ancestors`.
     pub(crate) ancestors: &'a str,
 }
 
@@ -70,7 +70,7 @@ impl PageKind {
 }
 
 impl PortalPage<'_> {
-    /// Renders the document.
+    /// Renders the document with a new nonce.
     pub(crate) fn render(&self, portal: &Portal) -> HttpResponse {
         let nonce = Uuid::new_v4().simple().to_string();
         let html = self.html(portal, &nonce);

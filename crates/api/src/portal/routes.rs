@@ -22,7 +22,6 @@ const CONSOLE: &str = "/console";
 const CONSOLE_VIEW: &str = "/console/{view:.*}";
 const FILE: &str = "/_app/{file}";
 
-/// Registers the routes.
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/").guard(guard::Get()).to(redirect_to_gallery))

@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// A release to draft.
+/// A release to create as a draft.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRelease {
@@ -35,17 +35,17 @@ pub(crate) struct NewRelease {
     pub(super) policy_bundle_id: Option<Uuid>,
 }
 
-/// A version to bind.
+/// A version to bind to a draft release.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewBinding {
     pub(super) asset_version_id: Uuid,
-    /// The kind of the asset.
+    /// Role of the binding, which is the kind of the asset.
     #[validate(custom(function = binding_role_rule))]
     pub(super) role: String,
 }
 
-/// A state transition.
+/// A transition of a release to another state.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[validate(
@@ -65,17 +65,17 @@ pub(crate) struct TransitionRequest {
     pub(super) rollout_plan: Option<NewRolloutPlan>,
 }
 
-/// A verdict to record.
+/// A verdict on a release.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewApproval {
     /// `approved`, `rejected` or `changes_requested`.
     #[validate(custom(function = verdict_rule))]
     pub(super) outcome: String,
-    /// Must be `release`.
+    /// Kind of the reviewed resource; must be `release`.
     #[validate(custom(function = subject_kind_rule))]
     pub(super) subject_kind: String,
-    /// The release's identifier.
+    /// Identifier of the reviewed release.
     pub(super) subject_ref: Uuid,
     /// Explanation of the verdict.
     #[schema(max_length = 2000)]

@@ -43,16 +43,16 @@ fn reason_rule(text: &str) -> RuleResult {
     value_rules::accept(check_reason(text).map_err(problem))
 }
 
-/// A completed rollback.
+/// A completed rollback of a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Rollback)]
 pub(crate) struct RollbackView {
     release_id: Uuid,
     /// The release that holds `lane` again.
     rolled_back_to: Uuid,
-    /// The rolled back lane that the release had taken last.
+    /// Among the rolled back lanes, the one that the release had taken last.
     lane: &'static str,
-    /// All rolled back lanes.
+    /// All rolled back lanes, each with the release that holds it again.
     lanes: Vec<RolledBackLaneView>,
     /// Warnings about the releases that serve again.
     warnings: Vec<RollbackWarning>,
@@ -60,7 +60,7 @@ pub(crate) struct RollbackView {
     artifact_id: Uuid,
 }
 
-/// A rolled back lane.
+/// A lane that returned to an earlier release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LaneReturned)]
 pub(crate) struct RolledBackLaneView {
@@ -71,7 +71,7 @@ pub(crate) struct RolledBackLaneView {
 /// A warning about a release that serves again.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RollbackWarning {
-    /// `asset_archived`.
+    /// Code of the warning: `asset_archived`.
     code: &'static str,
     asset_slug: String,
     message: &'static str,
@@ -107,7 +107,7 @@ pub(crate) struct RecommendationView {
     recommended: bool,
     /// Fraction of failed and timed out runs; 0 without runs.
     error_rate: f64,
-    /// Number of evaluated runs.
+    /// Number of runs from which the error rate is computed.
     sample_size: u32,
     /// Error rate above which a rollback is recommended.
     threshold: f64,

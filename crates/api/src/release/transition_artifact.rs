@@ -25,10 +25,10 @@ use uuid::Uuid;
 pub(crate) struct ReleaseArtifactView {
     artifact_id: Uuid,
     release_id: Uuid,
-    /// `rollback`.
+    /// Kind of the artifact: `rollback`.
     artifact_kind: String,
     storage_ref: String,
-    /// BLAKE3 digest of the bytes.
+    /// BLAKE3 digest of the artifact's bytes.
     checksum: String,
     #[schema(format = DateTime)]
     created_at: String,
@@ -67,7 +67,7 @@ pub(crate) async fn list_release_artifacts(
     Ok(list.respond(&artifacts.map(|artifact| ReleaseArtifactView::of(&artifact))))
 }
 
-/// Reads the content of an evidence artifact.
+/// Reads the content of an evidence artifact of a release's transition.
 #[utoipa::path(
     operation_id = "read_release_artifact",
     tag = "releases",

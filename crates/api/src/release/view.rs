@@ -67,7 +67,7 @@ pub(crate) struct ReleaseDetail {
     bindings: Vec<BindingView>,
     /// The resolved references of the bound contents; empty in a draft, where references are unresolved.
     references: Vec<FrozenReferenceView>,
-    /// The possible next states.
+    /// The states to which the release can change next.
     valid_transitions: Vec<&'static str>,
     /// The use case that created the workload. Present only if such a use case exists and the release is read by
     /// its identifier.
@@ -260,7 +260,7 @@ pub(crate) struct LaneTenureView {
     release_id: Uuid,
     #[schema(format = DateTime)]
     from: String,
-    /// Null while the release holds the lane.
+    /// End of the tenure; null while the release holds the lane.
     #[schema(format = DateTime)]
     to: Option<String>,
     /// Cause of the tenure: `activation`, `advance` or `rollback`.

@@ -13,17 +13,17 @@ pub enum ServeError {
     /// The configured address cannot be bound.
     #[error("failed to listen on {address}")]
     Listen {
-        /// The address.
+        /// The address that cannot be bound.
         address: SocketAddr,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The address for the worker's metrics cannot be bound.
     #[error("failed to listen on {address} for the worker's metrics")]
     WorkerMetrics {
-        /// The address.
+        /// The address that cannot be bound.
         address: SocketAddr,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The database cannot be opened or stopped.
@@ -38,7 +38,7 @@ pub enum ServeError {
     /// The schema belongs to another version of the program.
     #[error("the database schema belongs to another version; run the {process} of the servers' version")]
     SchemaMismatch {
-        /// The process that was started.
+        /// The kind of process that was started, such as `worker`.
         process: &'static str,
     },
     /// The deployment dispatches no runs to workers.
@@ -50,7 +50,7 @@ pub enum ServeError {
     /// The process cannot be composed.
     #[error(transparent)]
     Compose(#[from] ComposeError),
-    /// An operation failed.
+    /// An operation that the command performs failed.
     #[error(transparent)]
     Operation(#[from] Failure),
     /// The server or a signal handler failed.

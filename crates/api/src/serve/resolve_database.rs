@@ -17,7 +17,7 @@ pub enum DatabaseError {
     /// No directory can hold the state of managed servers.
     #[error("no state directory for managed PostgreSQL servers")]
     StateDirectory(#[source] io::Error),
-    /// PostgreSQL is not installed.
+    /// No PostgreSQL binaries for a managed server were found.
     #[error("no PostgreSQL was found; `cargo xtask up` installs one")]
     Binaries(#[source] FindError),
     /// The managed server cannot be started or found.
@@ -41,7 +41,7 @@ pub enum DatabaseError {
     /// No managed server runs in the data directory.
     #[error("{LOCATION_HINT}: no server runs here")]
     NotRunning(#[source] Box<Self>),
-    /// The blocking task panicked.
+    /// The task that starts, finds or stops the managed server panicked.
     #[error(transparent)]
     Task(#[from] JoinError),
 }

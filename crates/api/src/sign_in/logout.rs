@@ -26,16 +26,15 @@ use serde_json::json;
 use utoipa::ToSchema;
 use validator::Validate;
 
-/// Path of the sign-out of a browser.
 pub(super) const SIGN_OUT_PATH: &str = "/sign-out";
-/// Path of the end of a session by the API.
+/// Path of the API route that ends a browser session.
 pub(crate) const END_SESSION_PATH: &str = "/v1/session/logout";
 /// Path of the logout by an identity provider.
 pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";
 /// Path to which a sign-out leads. Its page does not start another sign-in by itself.
 const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
 
-/// The body of a sign-out: no fields.
+/// Empty body of a sign-out.
 #[derive(Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndSessionRequest {}
@@ -68,7 +67,7 @@ struct SignOutForm {
     csrf_token: Option<String>,
 }
 
-/// The sign-out of a browser.
+/// The route of the sign-out form.
 pub(crate) fn sign_out_route() -> actix_web::Resource {
     web::resource(SIGN_OUT_PATH).guard(guard::Post()).app_data(form_config()).to(sign_out)
 }
@@ -131,8 +130,8 @@ struct SignedOut<'a> {
     location: &'a str,
 }
 
-/// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another
-/// site, and the content security policy of the pages forbids forms.
+/// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another site.
+/// Pages need this script, because their content security policy forbids forms.
 fn redirect_after_sign_out(request: &HttpRequest, location: &str) -> HttpResponse {
     let accept = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
     if accept.into_iter().any(|accept| accept == "application/json") {

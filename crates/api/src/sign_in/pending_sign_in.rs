@@ -27,7 +27,7 @@ pub(super) struct PendingSignIn {
     state: String,
     nonce: String,
     pkce_verifier: String,
-    /// The chosen issuer.
+    /// The issuer at which the person signs in.
     pub(super) issuer: String,
     /// The page to show after the sign-in.
     pub(super) return_to: String,
@@ -48,7 +48,7 @@ impl PendingSignIn {
         Self { is_test: true, ..Self::new(attempt, issuer, String::new(), now) }
     }
 
-    /// The sealed cookie.
+    /// Seals the state into a cookie; `None` if sealing fails.
     pub(super) fn to_cookie(&self, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Cookie<'static>> {
         let sealed = provider.seal(key, PURPOSE, &serde_json::to_vec(self).ok()?)?;
         let lifetime = CookieDuration::seconds(i64::try_from(LIFETIME.as_secs()).ok()?);
@@ -80,7 +80,7 @@ impl PendingSignIn {
     /// Whether a callback belongs to this sign-in. It must repeat the state; an issuer that it names must be the
     /// chosen one (RFC 9207).
     pub(super) fn is_answered_by(&self, state: Option<&str>, issuer: Option<&str>) -> bool {
-        // Hashes compare in constant time.
+        // The comparison of BLAKE3 hashes takes constant time.
         let matches = state.is_some_and(|state| blake3::hash(state.as_bytes()) == blake3::hash(self.state.as_bytes()));
         matches && issuer.is_none_or(|issuer| issuer == self.issuer)
     }

@@ -24,13 +24,13 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use url::Url;
 
-/// Path of the page.
+/// Path of the page on which an administrator tests the sign-in.
 pub(super) const TEST_PATH: &str = "/sign-in/test";
 
 /// Explains the tolerated difference between the clocks of server and provider.
 const CLOCK_HINT: &str = "Differences of up to 60 s are tolerated.";
 
-/// The page that starts a test sign-in.
+/// The route of the page that starts a test sign-in.
 pub(crate) fn sign_in_test_route() -> actix_web::Resource {
     web::resource(TEST_PATH).guard(guard::Get()).to(start)
 }

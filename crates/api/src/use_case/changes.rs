@@ -41,7 +41,7 @@ pub(crate) struct PlanComparisonView {
     changes: Vec<PlanChangeView>,
     /// Ids of the steps that are identical in both bundle plans.
     unchanged_steps: Vec<String>,
-    /// Whether you may not see the bundle, because you lack `connection.read`.
+    /// Whether the bundle is hidden from you, because you lack `connection.read`.
     redacted: bool,
 }
 

@@ -33,14 +33,14 @@ use validator::Validate;
 
 /// The maximum number of notes of a refinement.
 const MAX_NOTES: u64 = 20;
-/// The maximum length of a key, in characters.
+/// The maximum length of an idempotency key, in characters.
 const MAX_KEY: u64 = 255;
 
-/// A request for a bundle plan.
+/// A request to generate a bundle plan.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GenerateRequest {
-    /// What the use case is for, in plain words.
+    /// Purpose of the use case, in plain words.
     #[schema(min_length = 1, max_length = 4000)]
     #[validate(length(min = 1, max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: String,
@@ -50,13 +50,13 @@ pub(crate) struct GenerateRequest {
 #[derive(Serialize, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RefinementNote {
-    /// What to change, or the answer to a question.
+    /// Requested change, or the answer to a question.
     #[schema(min_length = 1, max_length = 2000)]
     #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = note_rule))]
     note: String,
 }
 
-/// A refinement.
+/// A request to refine a draft use case.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RefineUseCase {
@@ -64,7 +64,7 @@ pub(crate) struct RefineUseCase {
     #[schema(min_length = 1, max_length = 4000)]
     #[validate(length(min = 1, max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: String,
-    /// What to change, in the order of the conversation.
+    /// Requested changes and answers, in the order of the conversation.
     #[schema(max_items = 20)]
     #[validate(length(max = MAX_NOTES), nested)]
     refinement_context: Vec<RefinementNote>,
@@ -120,7 +120,7 @@ pub(crate) struct GeneratedBundleView {
     bundle: Option<Value>,
     /// Assumptions of the bundle plan, and its behaviour when a step fails.
     warnings: Vec<BundleWarningView>,
-    /// Whether each reference exists, and who can close its gap; absent if the response contains a question.
+    /// Whether each reference exists, and how to resolve it; absent if the response contains a question.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = GapsView)]
     gaps: Option<GapsView>,
@@ -132,7 +132,7 @@ pub(crate) struct GeneratedBundleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     proposed_answer: Option<String>,
-    /// The run of the generator.
+    /// Identifier of the generator's run.
     generation_id: Uuid,
 }
 
@@ -214,8 +214,8 @@ pub(crate) async fn generate_use_case(
 
 /// Refines a draft.
 ///
-/// Generates a bundle plan from the description and the notes, creates a use case with that plan as the successor,
-/// and archives the draft in the same transaction.
+/// Generates a bundle plan from the description and the notes, and creates a use case with that plan, which succeeds
+/// the draft. The same transaction archives the draft.
 #[utoipa::path(
     operation_id = "refine_use_case",
     tag = "use cases",

@@ -30,7 +30,7 @@ use validator::{Validate, ValidationErrors};
 #[expect(dead_code, reason = "only its description is used; the domain reads and writes the value")]
 pub(crate) struct InterfaceShape {
     presentation_mode: PresentationShape,
-    /// Text for end users.
+    /// Description that end users see.
     #[schema(required = false, max_length = 2000)]
     description: String,
     /// The fields of the form. The server validates the inputs of runs against them.
@@ -82,10 +82,10 @@ pub(crate) enum AccessShape {
 #[schema(as = InputField)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct InputFieldShape {
-    /// Unique among the fields.
+    /// Name that is unique among the fields.
     #[schema(pattern = "^[a-z][a-z0-9_]{0,62}$")]
     name: String,
-    /// Text for end users.
+    /// Label that end users see.
     #[schema(required = false, min_length = 1, max_length = 200)]
     label: String,
     r#type: FieldTypeShape,
@@ -95,10 +95,10 @@ pub(crate) struct InputFieldShape {
     /// The choices; required for `select`.
     #[schema(required = false, min_items = 1, max_items = 200)]
     options: Vec<String>,
-    /// Minimum value, for `number`.
+    /// Minimum value of a `number` field.
     #[schema(required = false)]
     min: f64,
-    /// Maximum value, for `number`.
+    /// Maximum value of a `number` field.
     #[schema(required = false)]
     max: f64,
     /// Number of visible lines, for `textarea`.
@@ -122,7 +122,7 @@ pub(crate) enum FieldTypeShape {
     Date,
 }
 
-/// The theme of an interface. Absent values come from the portal.
+/// The theme of an interface. Absent values take the defaults of the portal.
 #[derive(ToSchema)]
 #[schema(as = Theme)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -233,7 +233,7 @@ impl RuntimeWorkloadView {
     }
 }
 
-/// Filters of the list.
+/// Filters of the list of runtime interfaces.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RuntimeListQuery {
@@ -271,7 +271,7 @@ pub(crate) async fn list_runtime_workloads(
     Ok(list.respond(&workloads.map(|workload| RuntimeWorkloadEntryView::of(&workload))))
 }
 
-/// Reads the runtime interface of a workload.
+/// Reads the runtime interface of a workload by the workload's slug.
 #[utoipa::path(
     operation_id = "read_runtime_workload",
     tag = "workloads",

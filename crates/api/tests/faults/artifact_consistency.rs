@@ -1,4 +1,5 @@
-//! R20: under faults of the artifact store, every asset version still has an artifact with matching bytes.
+//! Promise R20 in `docs/security.md`: under faults of the artifact store, every asset version still has an artifact
+//! with matching bytes.
 
 use crate::{
     api_client::{ApiClient, Response, allow_all_policy},

@@ -1,4 +1,4 @@
-//! R17: all checkpoints that were ever published belong to one history of the log.
+//! Promise R17 in `docs/security.md`: all checkpoints that were ever published belong to one history of the log.
 
 use crate::server_process::wait_until;
 use fairway_domain::transparency_log::{Checkpoint, SignedNote, TreeEdge, TreeHash};

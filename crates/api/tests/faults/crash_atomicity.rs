@@ -1,5 +1,5 @@
-//! R5: changes are atomic. A server that crashes during a change leaves the whole change or no part of it. A retry
-//! with the same idempotency key has exactly one effect.
+//! Promise R5 in `docs/security.md`: changes are atomic. A server that crashes during a change leaves the whole change
+//! or no part of it. A retry with the same idempotency key has exactly one effect.
 
 use crate::{
     api_client::{ApiClient, Response, WORKSPACE, allow_all_policy},

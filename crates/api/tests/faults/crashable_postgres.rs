@@ -60,7 +60,6 @@ impl CrashablePostgres {
         self.server.as_ref().unwrap().url(database)
     }
 
-    /// Connects as superuser.
     pub(crate) async fn connect_as_superuser(&self, database: &str) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(&self.url(database), tokio_postgres::NoTls).await.unwrap();
         // The connection task ends when the client is dropped or the database stops.

@@ -1,5 +1,5 @@
-//! R21: during a database outage, every request gets an immediate 503. After the outage, no acknowledged data is
-//! missing.
+//! Promise R21 in `docs/security.md`: during a database outage, every request gets an immediate 503. After the outage,
+//! no acknowledged data is missing.
 
 use crate::{
     api_client::{ApiClient, Response, ResponseResult, WORKSPACE, allow_all_policy, execute_body},
@@ -32,7 +32,7 @@ const PROCESSOR_SHARE_DIVISOR: u32 = 5;
 /// Concurrent requests of each of the six kinds. In total, there are more requests than pooled connections.
 const CONCURRENT_PER_KIND: usize = 6;
 
-/// Sends a request of the kind `number % 6`.
+/// Sends one of six kinds of requests, which `number` selects.
 async fn send_request(remote: &ApiClient, number: usize, paths: &Paths) -> ResponseResult {
     match number % 6 {
         0 => remote.post(&paths.execute, &execute_body(), None).await,

@@ -1,5 +1,5 @@
-//! R9: servers with a projector and a sender of notifications are killed or stopped while they deliver. The messages
-//! that the receiver recorded must be complete, and unique except for repeated attempts.
+//! Promise R9 in `docs/security.md`: servers with a projector and a sender of notifications are killed or stopped while
+//! they deliver. The messages that the receiver recorded must be complete, and unique except for repeated attempts.
 
 use crate::{
     api_client::ApiClient,
@@ -14,7 +14,7 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// Facts between two kills.
+/// Number of facts that the test causes between two kills.
 const FACTS_PER_ROUND: usize = 15;
 /// Seconds after which every lease has expired.
 const LEASE_SECONDS: i64 = 61;

@@ -1,4 +1,4 @@
-//! R22: graceful shutdown. The server completes the active requests and then exits.
+//! Promise R22 in `docs/security.md`: graceful shutdown. The server completes the active requests and then exits.
 
 use crate::{
     api_client::{allow_all_policy, execute_body},

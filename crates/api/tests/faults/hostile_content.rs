@@ -1,5 +1,5 @@
-//! T9 to T12: hostile content is refused within a time limit, and the refusal does not increase the server's memory
-//! noticeably.
+//! Threats T9 to T12 in `docs/security.md`: hostile content is refused within a time limit, and the refusal does not
+//! increase the server's memory noticeably.
 
 use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::TestDatabase;

@@ -1,4 +1,5 @@
-//! T4: a server holds ten thousand idle connections although it started with a limit of 1,024 open files.
+//! Threat T4 in `docs/security.md`: a server holds ten thousand idle connections although it started with a limit of
+//! 1,024 open files.
 
 use crate::server_process::ServerSetup;
 use fairway_testkit::TestDatabase;

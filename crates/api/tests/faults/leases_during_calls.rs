@@ -1,5 +1,5 @@
-//! R2 with slow model providers. A worker that renews its lease keeps its run for the whole duration of a call. A
-//! paused worker loses its run, and the response that it receives afterwards is discarded.
+//! Promise R2 in `docs/security.md`, with slow model providers. A worker that renews its lease keeps its run for the
+//! whole duration of a call. A paused worker loses its run, and the response that it receives afterwards is discarded.
 
 use crate::{
     api_client::{ApiClient, execute_body},

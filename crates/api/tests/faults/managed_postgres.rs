@@ -12,7 +12,7 @@ use serde_json::json;
 use std::{fs, path::Path, time::Duration};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of clients; more than two worker threads have database connections.
+/// Number of clients. They send requests at once, so that more than two worker threads open database connections.
 const CLIENTS: usize = 24;
 /// Maximum processor time of the server for the first requests of all clients: half the time that unoptimised
 /// password hashing takes.

@@ -253,7 +253,6 @@ async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     drop(held_connections);
 }
 
-/// The last 20 lines of a text.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().rev().take(20).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")

@@ -1,6 +1,6 @@
-//! R1, R2, R12: two servers and several workers on one database, with kills, pauses, disconnections and database
-//! crashes. No acknowledged run is lost, and every run ends exactly once. A share link is used exactly as often as
-//! allowed.
+//! Promises R1, R2 and R12 in `docs/security.md`: two servers and several workers on one database, with kills, pauses,
+//! disconnections and database crashes. No acknowledged run is lost, and every run ends exactly once. A share link is
+//! used exactly as often as allowed.
 
 use crate::{
     api_client::{ApiClient, execute_body},

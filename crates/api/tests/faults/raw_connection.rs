@@ -11,13 +11,13 @@ use tokio::{
 /// Response timeout. Only a hanging connection takes this long.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A keep-alive connection.
+/// A TCP connection that a test keeps open for several HTTP requests.
 pub(crate) struct RawConnection {
     stream: TcpStream,
     address: SocketAddr,
 }
 
-/// A complete response.
+/// A complete HTTP response.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,

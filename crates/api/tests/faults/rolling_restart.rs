@@ -1,4 +1,5 @@
-//! R22: two servers and two workers on one database restart in turn under load, without a failed request.
+//! Promise R22 in `docs/security.md`: two servers and two workers on one database restart in turn under load, without a
+//! failed request.
 
 use crate::{
     api_client::execute_body,

@@ -1,4 +1,5 @@
-//! R1, R2: every acknowledged run survives kills of servers and of their workers, and ends exactly once.
+//! Promises R1 and R2 in `docs/security.md`: every acknowledged run survives kills of servers and of their workers, and
+//! ends exactly once.
 
 use crate::{
     api_client::{ApiClient, execute_body},

@@ -67,13 +67,13 @@ impl ServerSetup {
         setup
     }
 
-    /// Adds an environment variable.
+    /// Adds an environment variable to the settings of the server.
     pub(crate) fn setting(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((name, value.into()));
         self
     }
 
-    /// Writes the settings file.
+    /// Writes the settings file that the server reads.
     pub(crate) fn config_file(self, text: &str) -> Self {
         fs::write(self.work_dir.path().join(CONFIG_FILE), text).unwrap();
         self
@@ -129,7 +129,7 @@ impl ServerSetup {
         self.spawn_role(&["serve", "--no-worker"])
     }
 
-    /// Starts a worker process.
+    /// Starts a worker, which executes queued runs and has no HTTP API.
     pub(crate) fn spawn_worker(&self) -> Server {
         self.spawn_role(&["worker"])
     }
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// The listening address.
+    /// The address on which the server listens.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }

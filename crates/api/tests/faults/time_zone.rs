@@ -1,4 +1,5 @@
-//! T50: responses contain times in UTC, whatever the time zones of the process and the database are.
+//! Threat T50 in `docs/security.md`: responses contain times in UTC, whatever the time zones of the process and the
+//! database are.
 
 use crate::{
     api_client::{ApiClient, execute_body},

@@ -30,6 +30,7 @@ pub(crate) const CALLERS: [&str; 12] = [
 /// The expected response for each of [`CALLERS`], in order: `+` success, `e` an empty list, `f` 403 with the missing
 /// permission, `.` 404.
 pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
+    // One column for each of `CALLERS`, in the same order:
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
     ("create_tenant", "f f f f f f f f + f f f"),
@@ -136,6 +137,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_evidence_artifact", "+ . + + + + + + + . . ."),
     ("read_evidence_bundle", "+ . + + + + + + + . . ."),
     ("read_context_lineage", "+ . + + + + + + + . . ."),
+    // One column for each of `CALLERS`, in the same order:
     //                         V R A P O U W T G n x s
     ("list_connections", "f f + + + + + + + f . ."),
     ("create_connection", "f f f f + f + + + f f ."),

@@ -1,4 +1,5 @@
-//! R16: a malformed access contract of a knowledge base is refused at creation, so its permissions are never ambiguous.
+//! Promise R16 in `docs/security.md`: a malformed access contract of a knowledge base is refused at creation, so its
+//! permissions are never ambiguous.
 
 use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::TestApp;

@@ -57,7 +57,7 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
     let tenant_wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     assert_eq!(tenant_wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
-    // Operations that require no permission.
+    // These operations require no permission.
     let explanation = ask("operation=read_session".to_owned()).await.expect(200);
     assert_eq!(explanation, json!({"allowed": true, "permission": null, "by": []}));
     let member = ask("operation=list_workspaces".to_owned()).await.expect(200);

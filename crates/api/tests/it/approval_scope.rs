@@ -1,4 +1,5 @@
-//! T49: an approval counts only for the release that it names, with the bindings that were reviewed.
+//! Threat T49 in `docs/security.md`: an approval counts only for the release that it names, with the bindings that were
+//! reviewed.
 
 use crate::support::workspace_fixture::WORKSPACE;
 use fairway_testkit::{

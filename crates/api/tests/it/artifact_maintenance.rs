@@ -142,7 +142,8 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     assert_eq!(app.services().artifacts.verify_version_artifacts().await.unwrap().versions, 1);
 }
 
-/// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
+/// Promise R20 in `docs/security.md`: ingestion uses only bytes that match the version's checksum, whatever the store
+/// returns.
 #[tokio::test]
 async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let faults = FaultyArtifactStore::new(ArtifactFault::None);

@@ -70,7 +70,7 @@ async fn every_kind_has_a_valid_example() {
             .flatten()
             .map(|warning| warning["code"].as_str().unwrap())
             .collect();
-        // Runs enforce the fields of four kinds. Every example also has a description, which is only recorded.
+        // Each example has at least a description, which runs do not enforce.
         let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
         assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
         let version = created["asset_version_id"].as_str().unwrap();

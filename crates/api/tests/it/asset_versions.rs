@@ -274,8 +274,8 @@ async fn pages_of_large_versions_are_bounded_by_size() {
     assert_eq!(pages, 3, "five versions of 255 KiB on a page");
 }
 
-/// Policy tests run up to their time limit, and a flow is read value by value (T12, T13). The worker thread must
-/// serve other requests meanwhile.
+/// Policy tests run up to their time limit, and a flow is read value by value (threats T12 and T13 in
+/// `docs/security.md`). The worker thread must serve other requests meanwhile.
 #[tokio::test]
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;

@@ -89,7 +89,7 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     let affected = [&releases[4], &releases[2], &releases[0]];
     assert_eq!(ids(&found["releases"], "release_id"), affected, "{found:#}");
     assert_eq!(found["truncated"], false);
-    // Nearest first, and each version once despite the cycle from `middle` to `top`.
+    // The list has the nearest version first, and each version once despite the cycle from `middle` to `top`.
     let via = found["via"].as_array().unwrap();
     assert_eq!(via.len(), 3);
     assert_eq!(via[0]["asset_version_id"], json!(v1));

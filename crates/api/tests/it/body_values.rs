@@ -11,7 +11,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-/// Repeated in every text that exceeds a bound. No response may contain it.
+/// Word that every text beyond a bound repeats. No response may contain the word.
 const SECRET: &str = "hunter2";
 
 /// Each reported field as `path code`.

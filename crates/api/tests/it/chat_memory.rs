@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 const PROMPT: &str = "You are the desk of a library.";
 
-/// Starts a server with a stub provider.
 async fn start_with_provider() -> (Arc<StubProvider>, TestApp) {
     let provider = StubProvider::new(ProviderBehaviour::Answers("one".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;

@@ -206,8 +206,8 @@ async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, 
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Asserts that each lane's history is one path that ends at the lane's holder, and that each release names the
-/// first holder that it replaced. Returns the number of history rows.
+/// Asserts that each lane's history is one path that ends at the lane's holder. Also asserts that each release names
+/// the first holder that it replaced. Returns the number of history rows.
 async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     let moves = lane_history(app, workload).await;
     let mut last_holders: BTreeMap<&str, Option<&String>> = BTreeMap::new();

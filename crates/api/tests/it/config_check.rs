@@ -70,8 +70,8 @@ async fn reports_each_contradiction_between_issuers() {
     let expected: String = sentences.map(|sentence| format!("fairway-server: {sentence}\n")).concat();
     assert_eq!((is_valid, err), (false, expected));
     assert!(out.contains("[[issuers]] https://d.example: "), "{out}");
-    // A server does not start with contradictory settings either. A session lifetime below the default idle time is
-    // no contradiction.
+    // A server does not start with contradictory settings either. But a session lifetime below the default idle time
+    // does not contradict it.
     let output = server(Some(&text), &["migrate"], &[]).await;
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && err.contains("`oidc.scopes` must contain `openid`"), "{err}");

@@ -1,5 +1,5 @@
-//! R3: a server applies each request exactly once, although its database connections break before, during and after
-//! commits. It never permanently refuses a request whose effect is committed.
+//! Promise R3 in `docs/security.md`: a server applies each request exactly once, although its database connections
+//! break before, during and after commits. It never permanently refuses a request whose effect is committed.
 
 mod harness;
 mod may_have_happened;
@@ -159,8 +159,8 @@ async fn denied_run(fixture: &WorkspaceFixture<'_>) -> Request {
     fixture.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
-/// Calls operations whose first call writes additional rows: the namespace of a first workspace, the settings row of
-/// an environment, the index of a knowledge base, and preferences.
+/// Calls operations whose first call writes additional rows, so that a later call does not. Examples are the namespace
+/// of a first workspace and the settings row of an environment.
 async fn warm_up(fixture: &WorkspaceFixture<'_>) {
     let first_rows = [
         "create_workspace",

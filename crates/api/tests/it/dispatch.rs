@@ -381,7 +381,7 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
     assert_resumed(&other_server, &second_provider, &id).await;
 }
 
-/// R24: leases, deadlines and the expiry of share links use only the database's clock.
+/// Promise R24 in `docs/security.md`: leases, deadlines and the expiry of share links use only the database's clock.
 #[tokio::test]
 async fn leases_and_links_ignore_server_clocks() {
     const DAY: i64 = 86_400;

@@ -143,7 +143,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
         .expect_refusal(422, "validation_error");
 }
 
-/// Model output is untrusted data (T17), so the server validates it like any request.
+/// Model output is untrusted data (threat T17 in `docs/security.md`), so the server validates it like any request.
 #[tokio::test]
 async fn validates_generated_content_as_untrusted() {
     let provider = StubProvider::new(ProviderBehaviour::Blocks);

@@ -1,5 +1,5 @@
-//! T31: other sites can frame only the pages of listed workloads. These pages load only files of the server, and
-//! error pages load nothing.
+//! Threat T31 in `docs/security.md`: other sites can frame only the pages of listed workloads. These pages load only
+//! files of the server, and error pages load nothing.
 
 use fairway_testkit::{FaultProxy, ProxyFault, TestApp, app::Response};
 use serde_json::{Value, json};

@@ -132,7 +132,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     assert_eq!(created["version"]["content"]["entry_step"], "check");
     assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), created);
 
-    // Creates the workload.
+    // Creates the workload, which has the status `registered`.
     let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
     let created = app.post("/v1/workloads", body).as_actor("user:ada").await;
     let workload = created.expect(201);
@@ -232,7 +232,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         release_id
     );
 
-    // Executes the workload: the governed answer.
+    // Executes the workload, and checks the answer.
     let response = app.post(execute, body).as_actor("user:grace").await;
     let run_result = response.expect(200);
     let execution_id = parse_id(&run_result["execution_id"]);
@@ -266,7 +266,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let foreign = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:ada").await.expect(200);
     assert_eq!(foreign["queued_result"], Value::Null);
 
-    // Reads the evidence.
+    // Reads the evidence of the run in its flat form.
     let evidence = app.get(format!("/v1/executions/{execution_id}/evidence-graph?format=flat")).await.expect(200);
     let sections = [
         "approvals",

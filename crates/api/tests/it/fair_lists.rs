@@ -72,7 +72,7 @@ async fn serves_lists_during_many_lists_of_another_caller() {
     let [large_list, other_list] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
     assert_served_during_blocked_lists(&app, "asset", large_list.clone(), slice::from_ref(&other_list)).await;
-    // The same requests with an explicit tenant.
+    // Repeats the requests with an explicit tenant.
     let tenant = DEFAULT_TENANT_ID.to_string();
     assert_served_during_blocked_lists(&app, "asset", large_list.in_tenant(&tenant), &[other_list.in_tenant(&tenant)])
         .await;

@@ -165,7 +165,7 @@ fn flow_with_steps(list: &str) -> String {
     format!("entry_step: a\nsteps:\n{list}")
 }
 
-/// Texts that attack a YAML parser (T13), with the error code of each.
+/// Texts that attack a YAML parser (threat T13 in `docs/security.md`), with the error code of each.
 fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
     let mut alias_bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
@@ -221,7 +221,8 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Graphs that would run forever or read undefined values (T14), with the error code of each.
+/// Graphs that would run forever or read undefined values (threat T14 in `docs/security.md`), with the error code of
+/// each.
 fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
     let task = |id: &str, fields: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{fields}}}\n");
     let end_step = "  - {id: end, type: return, output: x}\n";

@@ -305,7 +305,7 @@ async fn generator_learns_no_more_than_the_caller() {
     }
 }
 
-/// To use a model policy that is not built in, an author needs `asset.view` (T17).
+/// To use a model policy that is not built in, an author needs `asset.view` (threat T17 in `docs/security.md`).
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
     let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;

@@ -95,7 +95,8 @@ async fn every_chapter_of_the_guide_runs() {
     let model = ScriptedEndpoint::start().await;
     let message = json!({ "content": "A fairway is the mown part of a golf course." });
     model.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": message }] })));
-    // The provider account of `connect-your-model.md`. The shell of the chapter has its key.
+    // The provider account that the chapter `connect-your-model.md` configures. The chapter's shell holds the key of
+    // the account.
     let account =
         format!("[[providers]]\naccount_slot = \"my-model\"\nkind = \"openai\"\nbase_url = \"{}\"\n", model.url("/v1"));
     let app = TestApp::builder().gateway(Arc::new(gateway)).config_file(account).start().await;

@@ -204,7 +204,8 @@ async fn responses_to_identified_callers_have_server_timing() {
     }
 }
 
-/// R15: the database time of a refusal would reveal whether a resource exists, so the header is omitted.
+/// Promise R15 in `docs/security.md`: the database time of a refusal would reveal whether a resource exists, so the
+/// header is omitted.
 #[tokio::test]
 async fn omits_server_timing_for_refusals_and_guests() {
     let app = TestApp::start().await;

@@ -120,7 +120,8 @@ async fn hook_can_require_human_review() {
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
 
-/// T35 to T37: whatever the hook endpoint responds, the run continues or fails as `on_error` specifies.
+/// Threats T35 to T37 in `docs/security.md`: whatever the hook endpoint responds, the run continues or fails as
+/// `on_error` specifies.
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
     let fixture = HookFixture::start(LOOPBACK).await;

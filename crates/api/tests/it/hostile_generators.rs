@@ -1,5 +1,5 @@
-//! T17, T18: the generator's model returns bundle plans that an attacker could choose. The server neither echoes nor
-//! stores them.
+//! Threats T17 and T18 in `docs/security.md`: the generator's model returns bundle plans that an attacker could choose.
+//! The server neither echoes nor stores them.
 
 use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};

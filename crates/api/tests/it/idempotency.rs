@@ -15,7 +15,6 @@ fn is_replayed(response: &Response) -> bool {
     response.header("idempotency-replayed") == Some("true")
 }
 
-/// The row count of a table.
 async fn row_count(app: &TestApp, table: &str) -> i64 {
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
@@ -73,7 +72,7 @@ async fn every_keyed_request_has_one_effect() {
             match route.operation_id() {
                 "transition_release" => other_body["to_state"] = json!("draft"),
                 "activate_asset" | "retire_asset" | "archive_asset" => {
-                    // A differently spelled body with the same meaning.
+                    // This body has another spelling but the same meaning.
                     other_body["workspace_id"] = json!(fixture.workspace.to_uppercase());
                 }
                 "roll_back_release" => other_body["reason"] = json!("another"),

@@ -41,7 +41,8 @@ impl Provider for BlockedEmbeddings {
     }
 }
 
-/// T45: the ingestion of two tenants waits for a slow embedding model. A third tenant still gets a permit.
+/// Threat T45 in `docs/security.md`: the ingestion of two tenants waits for a slow embedding model. A third tenant
+/// still gets a permit.
 #[tokio::test]
 async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
@@ -86,7 +87,8 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
     }
 }
 
-/// T45: the ingestion of one tenant waits for a slow embedding model. Another tenant still gets a permit.
+/// Threat T45 in `docs/security.md`: the ingestion of one tenant waits for a slow embedding model. Another tenant still
+/// gets a permit.
 #[tokio::test]
 async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {

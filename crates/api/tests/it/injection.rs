@@ -1,4 +1,5 @@
-//! Injection (T12, T33): model output and embedded schemas are data. They are returned unchanged and never interpreted.
+//! Injection (threats T12 and T33 in `docs/security.md`): model output and embedded schemas are data. They are returned
+//! unchanged and never interpreted.
 
 use crate::{
     dispatch::async_run,
@@ -116,7 +117,6 @@ async fn hostile_model_output_is_redacted_as_text() {
     }
 }
 
-/// Provider responses are parsed within bounds.
 #[tokio::test]
 async fn hostile_provider_responses_are_rejected_within_bounds() {
     let endpoint = ScriptedEndpoint::start().await;
@@ -162,7 +162,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     }
 }
 
-/// `$ref` in embedded schemas is never fetched (T12).
+/// `$ref` in embedded schemas is never fetched (threat T12 in `docs/security.md`).
 #[tokio::test]
 async fn schema_references_are_never_fetched() {
     let endpoint = ScriptedEndpoint::start().await;
@@ -209,7 +209,7 @@ async fn schema_references_are_never_fetched() {
     assert_eq!(endpoint.request_count(), 0, "{:?}", endpoint.requests());
 }
 
-/// A flow with deeply nested input and output: every stored result can be read.
+/// Results of a flow with deeply nested input and output can be read.
 #[tokio::test]
 async fn deeply_nested_results_are_readable() {
     let app = TestApp::start().await;

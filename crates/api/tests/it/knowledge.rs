@@ -204,7 +204,7 @@ async fn concurrent_ingests_each_create_a_revision() {
     assert_eq!(crate::share_link::query_number(&app, counted).await, 8, "the word count includes every ingest");
 }
 
-/// T19: the server reads a source asset with the caller's permissions.
+/// Threat T19 in `docs/security.md`: the server reads a source asset with the caller's permissions.
 #[tokio::test]
 async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
@@ -328,7 +328,8 @@ async fn revokes_a_contract_once_and_permanently() {
     assert_eq!(crate::share_link::query_number(&app, facts).await, 1);
 }
 
-/// R16: retrieval validates the stored contract again. Content that bypassed the schema therefore permits nothing.
+/// Promise R16 in `docs/security.md`: retrieval validates the stored contract again. Content that bypassed the schema
+/// therefore permits nothing.
 #[tokio::test]
 async fn refuses_retrieval_unless_the_contract_allows_it() {
     let app = TestApp::start().await;
@@ -424,7 +425,8 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     assert_eq!(read_served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }
 
-/// R3: if an ingest commits but cannot be read back, the response reports `may_have_happened`.
+/// Promise R3 in `docs/security.md`: if an ingest commits but cannot be read back, the response reports
+/// `may_have_happened`.
 #[tokio::test]
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let direct = TestApp::start().await;

@@ -179,7 +179,7 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
     let second_server = TestApp::builder().sharing_storage_of(&app).start().await;
     let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &LANES).await;
     let assert_next_lane = async |expected: &str| {
-        // Two runs on each server, alternating. The second decision on a server uses the caches that the first one
+        // Runs twice on each server, alternating. The second decision on a server uses the caches that the first one
         // filled.
         for server in [&app, &second_server, &app, &second_server] {
             let response = workload.execute(server, "user:ada", None).await;

@@ -7,7 +7,7 @@ use crate::support::{
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
-/// The path of the next page.
+/// The path of the next page, from the `Link` header; `None` on the last page.
 fn next_page_path(response: &Response) -> Option<String> {
     let link = response.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())

@@ -28,7 +28,8 @@ pub(crate) fn exposed_server() -> Builder {
         .setting("FAIRWAY_ALLOWED_HOSTS", "forms.example")
 }
 
-/// T21, T48: whatever actor a forwarded request claims, the server treats it as anonymous.
+/// Threats T21 and T48 in `docs/security.md`: whatever actor a forwarded request claims, the server treats it as
+/// anonymous.
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
     let app = exposed_server().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
@@ -71,7 +72,6 @@ async fn assert_anonymous(app: &Client, header: &str, value: &str) {
     }
 }
 
-/// Public workloads and share links work through a proxy.
 #[tokio::test]
 async fn serves_public_workloads_and_share_links_through_a_proxy() {
     let app = exposed_server().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;

@@ -166,7 +166,8 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
     let response = app.post(ORGANIZATION, extra).await;
     response.expect_refusal(422, "validation_error");
     assert!(!response.text().contains(SECRET), "{response}");
-    // Creation accepts these addresses, because the server checks them at each delivery (T35).
+    // Creation accepts these addresses, because the server checks them at each delivery (threat T35 in
+    // `docs/security.md`).
     for (turn, url) in
         ["http://127.1", "http://[::1]", "file:///etc/passwd", "http://169.254.169.254/"].iter().enumerate()
     {

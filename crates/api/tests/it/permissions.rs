@@ -1,5 +1,6 @@
-//! R14: every operation requires exactly the permissions that the contract lists. The test sends a request that
-//! succeeds with all permissions. The callers have single permissions, or all permissions but one.
+//! Promise R14 in `docs/security.md`: every operation requires exactly the permissions that the contract lists. The
+//! test sends a request that succeeds with all permissions. The callers have single permissions, or all permissions but
+//! one.
 
 use crate::support::workspace_fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;
@@ -12,15 +13,15 @@ use std::collections::BTreeSet;
 /// The permissions that the contract requires for an operation, and the refusal without them.
 #[derive(Clone, Copy)]
 enum RequiredPermissions {
-    /// No permission.
+    /// The operation requires no permission.
     Nothing,
-    /// Any role in the tenant.
+    /// The operation requires any role in the tenant.
     Membership,
     /// A permission. Without it, the response is 403 and names the permission.
     Permission(&'static str),
     /// All of these permissions. Without one of them, the response is 403 and names the missing one.
     AllOf(&'static [&'static str]),
-    /// One of these two permissions. Without both, the response is 403 and names the first.
+    /// One of these two permissions. With neither, the response is 403 and names the first.
     OneOf(&'static str, &'static str),
     /// A permission that makes the resource visible. Without it, the response is 404.
     Visibility(&'static str),

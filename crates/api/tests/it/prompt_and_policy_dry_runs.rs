@@ -255,7 +255,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
         assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{response}");
         assert!(!response.text().contains(canary), "{response}");
     }
-    // A bundle that is invalid as a version.
+    // A trial refuses a bundle that is invalid as a version.
     let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
     let response = try_policy(&app, &policy, &invalid, json!({})).await;
     response.expect_refusal(400, "invalid_content");
@@ -266,7 +266,8 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
-/// Content and input of a dry run are untrusted. They use bounded time and memory, on the blocking pool (T12, T13).
+/// Content and input of a dry run are untrusted. They use bounded time and memory, on the blocking pool (threats T12
+/// and T13 in `docs/security.md`).
 #[tokio::test]
 async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let app = TestApp::start().await;

@@ -119,7 +119,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     prompt_version(&fixtures, "outer", "see @asset-ref:tone").await;
     fixtures.asset_without_versions("prompt_template", "empty").await;
     fixtures.allow_all_policy("policy").await;
-    // A workspace of another namespace. One of the callers has a role there.
+    // The other workspace is in another namespace. One of the callers has a role there.
     let other_workspace = fixtures.workspace("far", "far").await;
     let foreign_prompt = prompt_version(&fixtures.in_workspace(&other_workspace), "distant", "from afar").await;
     for (actor, scopes) in [("user:both", &[WORKSPACE, other_workspace.as_str()][..]), ("user:here", &[WORKSPACE][..])]

@@ -120,7 +120,8 @@ fn assert_rate_limited(response: &Response, per_minute: u32) {
     assert_eq!(number("ratelimit-reset"), number("retry-after"));
 }
 
-/// T43: all servers count requests of a client together, whatever its claimed actor and headers are.
+/// Threat T43 in `docs/security.md`: all servers count requests of a client together, whatever its claimed actor and
+/// headers are.
 #[tokio::test]
 async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let app = server_with_rate_limit(1, 4).start().await;
@@ -177,7 +178,6 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
-/// Anonymous reads of a run count in the rate limit of the run's workload.
 #[tokio::test]
 async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let app = server_with_rate_limit(1, 5).start().await;

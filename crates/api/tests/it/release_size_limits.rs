@@ -76,7 +76,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let app = TestApp::start().await;
     let fixtures = app.fixtures();
     let workload = fixtures.workload("main").await;
-    // Half a megabyte of text, with a negligible compiled size. A run plan counts as four times its text.
+    // This tool has half a megabyte of text and a negligible compiled size. A run plan counts as four times its text.
     let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
     let content = json!({
         "name": "wordy", "input_schema": schema, "output_schema": schema,

@@ -47,7 +47,7 @@ async fn rejects_ambiguous_json_on_every_write() {
             response.expect_refusal(400, "malformed_json");
             assert!(!response.text().contains("slug"), "{response}");
         }
-        // Well-formed JSON, but not an object with the required fields.
+        // These documents are well-formed JSON, but not objects with the required fields.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
         for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
             if document == "[]" && route.takes_list() {

@@ -1,5 +1,5 @@
-//! T5: the server refuses requests with ambiguous framing and closes their connection, so that no part of them is
-//! parsed as another request.
+//! Threat T5 in `docs/security.md`: the server refuses requests with ambiguous framing and closes their connection.
+//! Otherwise it could parse a part of one request as another request.
 
 use fairway_testkit::TestApp;
 use serde_json::Value;

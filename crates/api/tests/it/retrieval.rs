@@ -203,7 +203,8 @@ async fn withholds_passages_of_runs_that_masked_texts() {
     assert_eq!(setup.app.get(path).await.expect(200)["citations"], json!([withheld_document]));
 }
 
-/// T42: if a queued result contains documents, only the submitter reads it, and only until its retention ends.
+/// Threat T42 in `docs/security.md`: if a queued result contains documents, only the submitter reads it, and only until
+/// its retention ends.
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -275,7 +276,7 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
     assert_eq!(ended_run["queued_result"], Value::Null);
 }
 
-/// R16: if the state of a contract cannot be read, the contract counts as not in force.
+/// Promise R16 in `docs/security.md`: if the state of a contract cannot be read, the contract counts as not in force.
 #[tokio::test]
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let setup = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;

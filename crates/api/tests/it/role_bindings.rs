@@ -23,7 +23,7 @@ async fn local_server_trusts_the_actor_header() {
     let refusal = app.get("/v1/workloads").as_actor("anonymous").await.expect_refusal(403, "forbidden");
     assert_eq!(refusal["permission"], "workload.view");
     app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
-    // Malformed actor references, and kinds of actors that a caller cannot claim.
+    // These actor references are malformed, or have a kind that a caller cannot claim.
     let long_actor = format!("user:{}", "a".repeat(128));
     for actor in [
         "",

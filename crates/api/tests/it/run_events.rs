@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A parsed event.
+/// A parsed event of an event stream.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Event {
     pub(crate) id: u64,
@@ -243,7 +243,7 @@ async fn stream_names_its_run_before_the_first_event() {
     worker.drain().await;
 }
 
-/// R3: the caller of an accepted run always gets the run's identifier.
+/// Promise R3 in `docs/security.md`: the caller of an accepted run always gets the run's identifier.
 #[tokio::test]
 async fn failed_stream_returns_202_with_the_run() {
     let direct = TestApp::builder().start().await;

@@ -7,7 +7,8 @@ use crate::{
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 
-/// A short flow in which every step multiplies the output of the previous step (T14, T45).
+/// A short flow in which every step multiplies the output of the previous step (threats T14 and T45 in
+/// `docs/security.md`).
 ///
 /// `output` is a step's output. In it, `BEFORE` stands for a reference to the previous output.
 fn multiplying_flow(steps: usize, output: &str) -> String {

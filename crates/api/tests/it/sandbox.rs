@@ -99,7 +99,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "(function(){}).constructor('return process')()", &[Error]),
         (JS, "[].constructor.constructor('return this.std.open')()", &[Error]),
         (JS, "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)", &[Error]),
-        // Errors of the script.
+        // Scripts that fail by errors of their own.
         (SL, "result = 1 / 0", &[Error]),
         (SL, "def f(", &[Error]),
         (JS, "throw new Error('no')", &[Error]),
@@ -115,7 +115,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "{", &[Error]),
         (JS, "Promise.reject(new Error('no'))", &[Error]),
         (JS, "new Promise(() => {})", &[Error]),
-        // Changes of built-in prototypes.
+        // Scripts that change built-in objects.
         (JS, "Object.prototype.toJSON = () => { throw new Error('no') }; ({})", &[Error]),
         (
             JS,
@@ -125,7 +125,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "String = () => { throw 1 }; console.log(1)", &[Error]),
         (JS, "({ get a() { throw new Error('no') } })", &[Error]),
         (JS, "Object.defineProperty(Error.prototype, 'name', { get() { throw 1 } }); null.x", &[Error]),
-        // Excessive memory.
+        // Scripts that allocate excessive memory.
         (SL, "result = 'a' * (1 << 40)", &[Error]),
         (SL, "result = 'a' * 2000000000", any_limit),
         (SL, "x = ['a']\nfor i in range(100): x = x + x", any_limit),
@@ -139,7 +139,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "'x'.padEnd(1e9)", any_limit),
         (JS, "2n ** 100000000n", &[Error, Memory, TimedOut]),
         (JS, "let m = new Map(); for (let i = 0; ; i++) m.set(i, 'x' + i)", any_limit),
-        // Excessive recursion depth and nesting.
+        // Scripts with excessive recursion or nesting.
         (SL, "def f(): return f()\nf()", &[Memory, Error]),
         (SL, &lists, &[Memory, Error, TimedOut]),
         (SL, &negations, &[Memory, Error, TimedOut]),
@@ -153,7 +153,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "let o = {}; o.o = o; o", &[ResultNotJson]),
         (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
         (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
-        // Results that have no JSON form or are too large.
+        // Scripts whose result has no JSON form or is too large.
         (SL, "result = lambda x: x", &[ResultNotJson]),
         (SL, "result = 'a' * 70000", &[TooMuchOutput]),
         (JS, "() => 1", &[ResultNotJson]),
@@ -162,7 +162,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "({ deep: [1n] })", &[ResultNotJson]),
         (JS, "'a\\u0000b'", &[ResultNotJson]),
         (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
-        // Excessive output.
+        // Scripts that print excessive output.
         (SL, "[print('x' * 1000) for i in range(1000)]", &[TooMuchOutput]),
         (JS, "while (true) console.log('x'.repeat(1000))", &[TooMuchOutput]),
         (JS, "try { while (true) print('x'.repeat(1000)) } catch (e) {} 1", &[TooMuchOutput]),
@@ -200,7 +200,7 @@ async fn errors_about_long_lines_are_truncated() {
     assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
-/// If a script throws a value that is no error object, the failure shows the value as JavaScript prints it. The
+/// If a script throws a value other than an error object, the failure shows the value as JavaScript prints it. The
 /// engine's own text would contain memory addresses.
 #[tokio::test]
 async fn reports_thrown_values_that_are_not_errors() {
@@ -246,7 +246,6 @@ fn child_pids() -> Vec<i32> {
     processes.filter(parent).collect()
 }
 
-/// Waits until a child has ended.
 async fn wait_until_gone(child: i32) {
     let wait_for_exit = async {
         while child_pids().contains(&child) {

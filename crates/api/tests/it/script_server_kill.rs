@@ -64,7 +64,8 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// R4: the row is committed, the script is never dispatched, and the outcome of the run is unknown.
+/// Promise R4 in `docs/security.md`: the row is committed, the script is never dispatched, and the outcome of the run
+/// is unknown.
 #[tokio::test]
 async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let (gateway, idle_gateway) = (ScriptedEndpoint::start().await, StubScriptGateway::succeeding());

@@ -226,7 +226,7 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     );
 }
 
-/// R4, contract 12: a client that disconnects at any moment does not end its run.
+/// Promise R4 in `docs/security.md`: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn disconnected_clients_leave_no_unfinished_run() {
     let gateway = StubScriptGateway::succeeding();

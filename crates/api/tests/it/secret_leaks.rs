@@ -1,5 +1,5 @@
-//! R18 and T46: texts that callers send do not leak into errors, logs, spans, metrics or facts. Callers can neither
-//! forge log lines nor create metric series.
+//! Promise R18 and threat T46 in `docs/security.md`: texts that callers send do not leak into errors, logs, spans,
+//! metrics or facts. Callers can neither forge log lines nor create metric series.
 
 use crate::support::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},
@@ -120,7 +120,7 @@ fn error_text(response: &Response) -> String {
     reported_fields.iter().fold(text, |text, path| text.replace(&json_path(path), ""))
 }
 
-/// The same request with other bytes as its JSON body.
+/// The request with these bytes as its JSON body.
 fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
     request.clone().with_body("application/json", bytes)
 }

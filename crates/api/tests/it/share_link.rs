@@ -242,7 +242,8 @@ fn count_outcomes(responses: &[Response]) -> BTreeMap<(u16, String), usize> {
     status_counts
 }
 
-/// R12, short form: two servers on one database respect the limit and the revocation.
+/// Two servers on one database respect the limit and the revocation of a share link (promise R12 in
+/// `docs/security.md`). This is the short form of the test.
 #[tokio::test]
 async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     const MANY: usize = 50;

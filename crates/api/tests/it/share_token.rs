@@ -85,7 +85,7 @@ async fn lane_of_a_link_serves_its_runs() {
     }
 }
 
-/// T29: a token gives access to one workload only, on the routes of that workload.
+/// Threat T29 in `docs/security.md`: a token gives access to one workload only, on the routes of that workload.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
@@ -128,7 +128,7 @@ async fn token_gives_access_to_its_workload_only() {
         .await
         .expect_refusal(401, "share_token_invalid");
     with_token(app.get(format!("/v1/executions/{}", fixture.execution))).await.expect_refusal(404, "not_found");
-    // Percent-encoded spellings of the same path.
+    // Percent-encoded spellings of the same path are refused.
     for encoded_slug in ["%73hared", "share%64"] {
         let page = format!("/v1/workloads/by-slug/{encoded_slug}");
         app.get(format!("{page}?token={token}")).await.expect_refusal(401, "share_token_invalid");
@@ -136,7 +136,7 @@ async fn token_gives_access_to_its_workload_only() {
         let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
         run.await.expect_refusal(401, "share_token_invalid");
     }
-    // A token that names another tenant, and a request that names another tenant.
+    // The server refuses a token that names another tenant, and a request that selects another tenant.
     let other_tenant = app.fixtures().tenant("abroad").await;
     let token_of_other_tenant = token.replace(&TENANT.replace('-', ""), &other_tenant.replace('-', ""));
     run_request(&app, &workload, &token_of_other_tenant).await.expect_refusal(401, "share_token_invalid");
@@ -193,7 +193,8 @@ async fn link_selects_its_tenant_without_a_session() {
         .expect_refusal(404, "not_found");
 }
 
-/// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are served.
+/// Threat T30 in `docs/security.md`: all servers rate limit a client that guesses tokens. Clients with a valid token at
+/// other addresses are served.
 #[tokio::test]
 async fn rate_limits_guesses_of_tokens() {
     let with_rate_limit = |builder: fairway_testkit::app::Builder| {
@@ -257,7 +258,8 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
     workload
 }
 
-/// R13 and T28: a token appears only in the response of the request that creates it.
+/// Promise R13 and threat T28 in `docs/security.md`: a token appears only in the response of the request that creates
+/// it.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {

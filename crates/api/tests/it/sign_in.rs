@@ -472,7 +472,7 @@ async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
 async fn a_refused_sign_in_keeps_the_earlier_session() {
     let setup = SignInSetup::start().await;
     let browser = setup.sign_in().await;
-    // A different subject with the name of the first person.
+    // A different subject signs in with the name of the first person.
     setup.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
     let (callback, attempt) = setup.begin("").await;
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);

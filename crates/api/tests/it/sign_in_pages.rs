@@ -63,7 +63,7 @@ async fn a_failed_test_sign_in_leads_to_another_test() {
     let denied_callback = format!("/sign-in/callback?error=access_denied&state={state}");
     let text = finish(&denied_callback, &attempt).await;
     assert!(text.contains("sign_in_refused_by_provider") && links_to(&text, "/sign-in/test?issuer=0"), "{text}");
-    // A callback that belongs to another sign-in, and a callback after the time limit.
+    // The first callback belongs to another sign-in, and the second one arrives after the time limit.
     let (callback, attempt) = begin_sign_in().await;
     let text = finish(&callback.replace("state=", "state=x"), &attempt).await;
     assert!(links_to(&text, "/sign-in/test?issuer=0"), "{text}");

@@ -94,7 +94,7 @@ async fn idle_connections_do_not_block_other_clients() {
     assert_eq!(idle_connections.len(), 300);
 }
 
-/// T5: the server must never see two requests where a proxy in front of it sees one.
+/// Threat T5 in `docs/security.md`: the server must never see two requests where a proxy in front of it sees one.
 #[tokio::test]
 async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     let app = TestApp::start().await;
@@ -127,7 +127,7 @@ async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     }
 }
 
-/// T5: the server refuses TRACE and closes the connection.
+/// Threat T5 in `docs/security.md`: the server refuses TRACE and closes the connection.
 #[tokio::test]
 async fn trace_closes_its_connection() {
     let app = TestApp::start().await;

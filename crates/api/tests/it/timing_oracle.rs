@@ -1,5 +1,6 @@
-//! R15: a caller cannot learn whether a resource exists that it may not see. Requests with a foreign and with an
-//! unknown identifier must get the same response, execute the same SQL statements, and take the same time.
+//! Promise R15 in `docs/security.md`: a caller cannot learn whether a resource exists that it may not see. Requests
+//! with a foreign and with an unknown identifier must get the same response, execute the same SQL statements, and take
+//! the same time.
 
 use crate::{
     support::{

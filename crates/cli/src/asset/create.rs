@@ -41,7 +41,7 @@ pub(super) fn create(
     })
 }
 
-/// Adds to the server's refusal of a duplicate slug which slug is in use, and the command that adds a version instead.
+/// Adds to the refusal of a duplicate slug the slug, and the command that adds a version to the existing asset.
 fn taken_slug(failure: Failure, slug: &str) -> Failure {
     failure.map_refusal("duplicate_slug", |mut refusal| {
         refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);

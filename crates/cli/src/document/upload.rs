@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     to: String,
 }
 
-/// A file to upload.
+/// A file to upload as a document.
 #[derive(Debug)]
 struct LocalDocument {
     id: String,

@@ -21,7 +21,6 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#
     h2{margin:2rem 0 .3rem;font-size:1.2rem}h3{margin:1.2rem 0 .2rem;font-size:1rem}.summary{margin-bottom:1.5rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
     overflow-wrap:anywhere}th{font-weight:500;color:#5b6b7a}";
 
-/// Renders the whole page.
 pub(super) fn page(execution: &str, summary: &[(&'static str, Vec<String>)], graph: &Graph) -> String {
     let title = format!("Evidence of {execution}");
     let page = html! {

@@ -27,21 +27,18 @@ const DEAD_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an event in bytes. A result has up to 4 MiB, and escaping makes each byte up to 6 bytes long.
 const MAX_EVENT_BYTES: u64 = 32 << 20;
 
-/// One event.
+/// One server-sent event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// The event's id.
     pub(crate) id: Option<String>,
     /// The event's name, such as `step.started`.
     pub(crate) name: String,
-    /// The event's data.
     pub(crate) data: Value,
 }
 
 /// The event stream of a run.
 pub(crate) struct Events {
     lines: BufReader<BodyReader<'static>>,
-    /// The server's address.
     server: String,
 }
 
@@ -64,7 +61,7 @@ const MAX_BUFFERED_EVENTS: usize = 64;
 /// An event stream with the headers of its response.
 pub(crate) struct EventStream {
     pub(crate) events: Events,
-    /// The run's id.
+    /// The id of the run, if a header of the response contains it.
     pub(crate) run: Option<String>,
     /// The result token of an anonymous run.
     pub(crate) token: Option<String>,
@@ -72,11 +69,11 @@ pub(crate) struct EventStream {
 
 /// The response to a request for events.
 pub(crate) enum EventResponse {
-    /// Events.
+    /// A stream of events.
     Events(EventStream),
-    /// A JSON body.
+    /// A complete JSON body instead of events.
     Value(Value),
-    /// No further events (204).
+    /// No further events: the server responded with 204.
     Nothing,
 }
 

@@ -16,7 +16,7 @@ const COLUMNS: [Column; 4] = [
     ("ENABLED", "/is_enabled"),
 ];
 
-/// Destination commands.
+/// The subcommands of `fairway notifications destinations`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the destinations of the workspace, or of the organization
@@ -54,7 +54,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         scope: Scope,
     },
-    /// Turn a destination on or off; nothing that waits is sent to one that was off
+    /// Turn a destination on or off; deliveries that wait when it is turned off are never sent
     #[command(after_help = "Example:\n  fairway notifications destinations set ID --off")]
     Set {
         /// The destination's id

@@ -22,7 +22,7 @@ use std::{
 /// Minimum similarity (from 0 to 1) between an unknown kind and `policy_bundle` to report a probable misspelling.
 const MIN_SIMILARITY: f32 = 0.8;
 
-/// The content of a file.
+/// The policy content of one file.
 enum PolicyFile {
     Bundle(Box<CompiledBundle>),
     Scenarios {
@@ -38,7 +38,7 @@ enum PolicyFile {
     Other,
 }
 
-/// A compiled bundle.
+/// A policy bundle that was checked and compiled.
 pub(super) struct CompiledBundle {
     pub(super) slug: String,
     pub(super) located: LocatedValue,

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     lane: Option<String>,
 }
 
-/// A bound version.
+/// A version that a release binds, for the comparison.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct BoundVersion {
     role: String,

@@ -147,7 +147,8 @@ fn newest_rejection(server: &ServerClient, release: &str) -> Option<Value> {
     (string_or_empty(&newest, "outcome") != Verdict::Approved.as_str()).then_some(newest)
 }
 
-/// Adds the reviewer, the reason of the rejection, and the command by which the author returns the release to draft.
+/// Adds to a refusal the reviewer, the reason of the rejection, and the command by which the author returns the release
+/// to draft.
 fn rejected(failure: Failure, release: &str, rejection: &Value) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     let text = |name| sanitize(string_or_empty(rejection, name));
@@ -162,7 +163,7 @@ fn rejected(failure: Failure, release: &str, rejection: &Value) -> Failure {
     Failure::Refused(refusal).with_next(next)
 }
 
-/// Adds the release and the commands for the transitions that its state permits.
+/// Adds to a refused transition the release, and the commands for the transitions that its state permits.
 fn invalid_transition(mut refusal: Refusal, release: &str) -> Failure {
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}, and {}", refusal.message);
@@ -192,8 +193,8 @@ fn command_to(state: &str) -> Option<&'static str> {
     }
 }
 
-/// Adds how to get an editable draft: a release in review returns to draft, and for other states a
-/// new release is needed.
+/// Adds to a refused edit the way to an editable draft. A release in review can return to draft; in other states, a new
+/// release is needed.
 fn not_editable(mut refusal: Refusal, release: &str) -> Failure {
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}: {}", refusal.message);

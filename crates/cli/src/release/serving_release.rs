@@ -45,8 +45,8 @@ pub(super) fn explain_rollback(server: &ServerClient, release: &str, failure: Fa
     not_serving(failure, release, &sanitize(slug), &sanitize(environment))
 }
 
-/// Adds that the release does not serve, and the command that rolls back the serving release. Without the workload's
-/// slug the command contains a placeholder.
+/// Adds to a refusal that the release does not serve, and the command that rolls back the serving release. Without the
+/// workload's slug the command contains a placeholder.
 fn not_serving(failure: Failure, release: &str, slug: &str, environment: &str) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
@@ -57,7 +57,7 @@ fn not_serving(failure: Failure, release: &str, slug: &str, environment: &str) -
     Failure::Refused(refusal).with_next(format!("fairway releases rollback {slug}@{environment} --reason WHY"))
 }
 
-/// The release that holds a lane.
+/// The release that holds a lane, according to the server's list of lanes.
 fn holder<'v>(lanes: &'v Value, lane: &str) -> Option<&'v str> {
     let mut lanes = lanes.as_array()?.iter();
     lanes.find(|listed| string_or_empty(listed, "lane") == lane)?.get("holder")?.as_str()

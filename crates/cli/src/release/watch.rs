@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two polls.
+/// Time between two polls of the release.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum time without a successful poll, after which the watch fails.
 const MAX_OUTAGE: Duration = Duration::from_secs(120);

@@ -157,7 +157,6 @@ fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
     })
 }
 
-/// The bindings of a release.
 fn bindings_of(server: &ServerClient, release: &str) -> Result<Vec<Value>, Failure> {
     let found = server.get(&["releases", release], &[])?;
     Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
@@ -211,8 +210,8 @@ pub(crate) fn bind_version(server: &ServerClient, release: &str, role: &str, ver
 /// Submits a draft for review.
 ///
 /// # Errors
-/// When the draft has no bindings. The server would accept the submission, but such a release can be neither reviewed
-/// nor activated.
+/// When the draft has no bindings. The server would accept the submission, but a release without bindings can be
+/// neither reviewed nor activated.
 pub(super) fn submit(server: &ServerClient, release: &str) -> Result<Value, Failure> {
     let found = server.get(&["releases", release], &[])?;
     let is_empty = found.get("bindings").and_then(Value::as_array).is_some_and(Vec::is_empty);
@@ -223,7 +222,7 @@ pub(super) fn submit(server: &ServerClient, release: &str) -> Result<Value, Fail
     transition(server, release, StateName::ReviewReady)
 }
 
-/// Requests a state transition.
+/// Requests the transition of a release to a state.
 pub(crate) fn transition(server: &ServerClient, release: &str, to: StateName) -> Result<Value, Failure> {
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
 }

@@ -74,7 +74,7 @@ impl SubmittedRun {
     }
 }
 
-/// The state of a wait.
+/// The state of the wait for a run.
 pub(super) struct RunWait {
     deadline: Instant,
     streams: bool,
@@ -123,7 +123,7 @@ impl RunWait {
         self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
-    /// Timeout of one read.
+    /// Timeout of one read: the remaining wait, and a grace time for a slow server.
     fn read_timeout(&self) -> Duration {
         self.remaining() + READ_GRACE
     }
@@ -162,8 +162,8 @@ impl RunWait {
                 }
             }
             let poll = run.poll(progress, self.read_timeout())?;
-            // After a failed poll, the next request polls the run instead of resuming the stream, because a rate
-            // limit may permit only one request a minute.
+            // After a failed poll, the next request polls the run again and does not resume the stream. A rate limit
+            // may permit only one request a minute.
             let polls_again = matches!(poll, RunPoll::Unavailable(_));
             match poll {
                 RunPoll::Ended(found) => {
@@ -211,8 +211,8 @@ impl RunWait {
     /// Records events until the stream ends, or until a poll shows that no more events follow. The poll is needed
     /// because older servers leave the stream of a run in review open without events.
     ///
-    /// If the run has ended and its final event is missing, waits [`MAX_SILENCE`] once more for the event, even
-    /// after the end of the wait.
+    /// If the run has ended and its final event is missing, waits for the event once more, for [`MAX_SILENCE`]. It does
+    /// so even after the end of the wait.
     fn read_events(
         &self,
         run: &RunReader<'_>,

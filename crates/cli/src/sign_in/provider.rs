@@ -122,7 +122,7 @@ impl Provider {
     /// Reads the provider's discovery document; `None` if the server has no sign-in.
     ///
     /// # Errors
-    /// When the server does not accept the selected provider, the server or the provider cannot be reached, or the
+    /// When the server does not accept the selected provider. When the server or the provider cannot be reached, or the
     /// document belongs to another issuer.
     pub(super) fn of(server: &ServerClient, choice: ProviderChoice<'_>) -> Result<Option<Self>, Failure> {
         let settings = server.get(&["sign-in"], &[])?;

@@ -160,6 +160,8 @@ impl Plan {
         self
     }
 
+    /// Refuses to apply the plan if an asset that it archives is in use.
+    ///
     /// # Errors
     /// When an asset to archive is in use.
     pub(super) fn refuse_if_blocked(&self) -> Result<(), Failure> {
@@ -178,6 +180,8 @@ impl Plan {
         )))
     }
 
+    /// Refuses a saved plan unless it equals this plan, which was computed for the current state.
+    ///
     /// # Errors
     /// When the saved plan differs from this one, or was made for another server.
     pub(super) fn refuse_if_different(&self, saved_plan: &Value) -> Result<(), Failure> {

@@ -87,7 +87,7 @@ pub(super) fn pull(server: &ServerClient, output: Output, directory: &Path) -> R
     )
 }
 
-/// The newest version of an asset.
+/// The newest version of an asset, with the text of a flow; `None` without a version.
 fn newest_version(server: &ServerClient, asset: &Value) -> Result<Option<Value>, Failure> {
     let (asset_id, query) = (required_string(asset, "asset_id")?, [("workspace_id", server.workspace_id()?)]);
     let Some(newest) = server.list_first(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next() else {

@@ -27,8 +27,8 @@ pub(super) struct SourceSpans {
     sorted: Vec<u32>,
 }
 
-/// The position of one value. It stores the parent and the last step instead of the whole JSON pointer, because
-/// pointers that repeat long keys can need thousands of times the document's size.
+/// The position of one value. It stores the parent and the last step instead of the whole JSON pointer. Pointers that
+/// repeat long keys could need thousands of times the document's size.
 #[derive(Debug)]
 struct ValueSpan {
     parent: u32,

@@ -73,7 +73,7 @@ impl Fault {
     }
 }
 
-/// Parses JSON.
+/// Parses JSON, and refuses duplicate keys and unrepresentable numbers.
 pub(super) fn parse_json(text: &str) -> Result<Value, Fault> {
     let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let result: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
@@ -88,7 +88,7 @@ pub(super) fn parse_json(text: &str) -> Result<Value, Fault> {
     })
 }
 
-/// Parses YAML.
+/// Parses YAML, and refuses duplicate keys and unrepresentable numbers.
 pub(super) fn parse_yaml(text: &str) -> Result<Value, Fault> {
     let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let result: Result<StrictValue, serde_yaml::Error> = serde_yaml::from_str(text);

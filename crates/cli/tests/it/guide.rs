@@ -162,8 +162,8 @@ fn chapters_can_be_pasted_into_a_terminal() {
     for chapter in CHAPTERS.iter().flat_map(|(chapters, _)| *chapters) {
         let (text, script) = (read(chapter), commands(&[chapter]));
         assert!(text.lines().count() <= MAX_LINES, "{chapter} has more than {MAX_LINES} lines");
-        // The commands must suit the reader's terminal: a failure must not end it, and nothing may hide commands,
-        // such as a function or a script in another language.
+        // The commands must suit the reader's terminal: a failure must not end it. Nothing may hide commands, such as a
+        // function or a script in another language.
         for forbidden in ["set -e", "() {", "curl", "python3", "exit "] {
             assert!(!script.contains(forbidden), "{chapter} contains `{forbidden}`");
         }

@@ -25,7 +25,7 @@ fn generates_help_completions_and_manual_pages() {
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The options of every command follow those of the command, under a heading of their own.
+/// The options that all commands share follow the command's own options, under a separate heading.
 fn assert_common_options_are_separate(text: &str, own_heading: &str, common_heading: &str) {
     let (_, options) = text.split_once(own_heading).unwrap();
     let (own_options, common_options) = options.split_once(common_heading).unwrap();

@@ -287,7 +287,7 @@ async fn fails_when_output_cannot_be_written() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}: {err}");
         assert!(err.contains("standard output: "), "{args:?}: {err}");
-        // A closed pipe at the reader's side is not a failure.
+        // A reader that closes the pipe early is not a failure.
         endpoint.respond_in_sequence(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);

@@ -140,7 +140,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     let local = TestApp::start().await;
     let output = Terminal::connected(&local).run(&["login", "--issuer", "Partners"]);
     assert!(output.code == 2 && output.err.contains("local mode"), "{}{}", output.out, output.err);
-    // A pipeline with credentials of the second issuer.
+    // This pipeline has credentials of the second issuer.
     let [client, secret] = PIPELINE_CREDENTIALS;
     let token_requests = || (first.token_request_count(), second.token_request_count());
     let before = token_requests();

@@ -261,7 +261,7 @@ async fn apply_continues_an_interrupted_attempt() {
     let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
     let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });
     let draft = app.post("/v1/releases", body).as_actor("user:ada").await.expect(201);
-    // It also left an asset without a version, whose diff has only added lines.
+    // The interrupted apply also left an asset without a version. The diff of this asset has only added lines.
     let style = json!({ "slug": "house-style", "asset_kind": "skill", "owner_ref": "team:post" });
     app.post("/v1/assets", style).as_actor("user:ada").await.expect(201);
     let printed = terminal.run_ok(&["sync", "plan", "examples/sync"]);

@@ -105,7 +105,7 @@ async fn reports_run_id_before_any_event() {
         (vec![ScriptedResponse::status(403, "<html>No")], 1, "403 Forbidden"),
         (vec![ScriptedResponse::status(404, "<html>Where?")], 1, "resumes waiting"),
         (vec![ScriptedResponse::redirect("https://login.example.org/")], 1, "resumes waiting"),
-        // The server responds again.
+        // After two failures, the server responds again.
         (
             vec![ScriptedResponse::reset(), ScriptedResponse::status(502, "<html>"), run("completed", &json!("done"))],
             0,
@@ -232,8 +232,8 @@ async fn wait_for_an_existing_run_survives_an_outage() {
     assert!(!output.err.contains("may still be running"), "{}", output.err);
 }
 
-/// A server that accepts connections without responding, or that freezes within a stream, must not block the client
-/// much longer than its wait time. The bounds allow for a busy machine.
+/// A server that does not respond, or that freezes within a stream, must not block the client much longer than its wait
+/// time. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_server_does_not_extend_the_wait() {
     let endpoint = ScriptedEndpoint::start().await;

@@ -156,7 +156,7 @@ impl Releases {
     }
 
     /// Returns the slugs of the archived assets that these releases bind. Archived assets do not prevent a rollback,
-    /// but the caller is told about them.
+    /// but the response names them.
     async fn archived_assets(
         &self,
         scope: TenantScope,

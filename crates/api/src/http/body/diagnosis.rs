@@ -119,7 +119,7 @@ fn record_rule(
             let problem = FieldProblem::new(truncate_path(path.clone()), "invalid", message);
             notes.has_new_rules.set(notes.refused.borrow_mut().insert(path, problem).is_none());
         }
-        // The type refuses a placeholder, which is no problem of the body.
+        // The type refuses a placeholder value. The body itself has no problem here.
         (_, _) => {}
     }
     DeserializeError::Recorded

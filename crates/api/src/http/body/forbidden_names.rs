@@ -23,7 +23,7 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 pub(super) enum ScanResult {
     /// No name is forbidden. Malformed JSON counts as clean, because the parser refuses it later.
     Clean,
-    /// A name is forbidden.
+    /// At least one checked name is forbidden.
     Forbidden,
     /// The document has more names than the scan checks, and none of the checked names is forbidden.
     TooMany,

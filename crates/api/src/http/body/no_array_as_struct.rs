@@ -1,7 +1,7 @@
 //! Deserializes a JSON value more strictly than `serde_json`: an array never becomes a struct.
 //!
-//! serde buffers internally tagged and untagged enums and flattened structs. Inside such a buffer, problems have no
-//! exact path, and an array can become a struct.
+//! Exceptions are internally tagged and untagged enums and flattened structs, because serde buffers their values.
+//! Inside such a buffer an array can still become a struct, and problems have no exact path.
 
 use crate::http::deserialize_error::{DeserializeError, is_nonstandard_uuid};
 use serde::{

@@ -45,7 +45,7 @@ struct Optional {
     note: Option<String>,
 }
 
-/// A body without rules.
+/// Wrapper of a type without validation rules.
 #[derive(Deserialize, Debug)]
 #[serde(transparent)]
 struct Unruled<T>(T);
@@ -149,7 +149,7 @@ struct Item {
     odd: OddNumber,
 }
 
-/// A type with its own rule.
+/// A type that refuses even numbers by its own rule.
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "u32")]
 struct OddNumber;

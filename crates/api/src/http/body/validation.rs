@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use validator::{Validate, ValidationError, ValidationErrors, ValidationErrorsKind};
 
-/// Key of errors that concern a whole struct.
+/// Key under which `validator` stores the errors of a whole struct.
 const WHOLE_STRUCT: &str = "__all__";
 /// Error parameter with the path of the field that a rule between several fields reports, relative to its struct.
 const FIELD: &str = "field";

@@ -12,7 +12,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\na\nb\
 const CHUNKED: &str =
     "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5;x\r\na\nb\n\n\r\n0\r\nT: x\r\n\r\n";
 
-/// The number of complete heads, and the offset of the first refusal.
+/// Feeds bytes in parts of `part_length`. Returns the number of complete heads, and the offset of the first refusal.
 fn feed(bytes: &[u8], part_length: usize) -> (usize, Option<usize>) {
     let mut framing = Framing::default();
     let mut offset = 0;

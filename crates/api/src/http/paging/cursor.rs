@@ -14,7 +14,7 @@ const SEAL_BYTES: usize = 16;
 pub struct CursorKey([u8; 32]);
 
 impl CursorKey {
-    /// Creates a key from bytes.
+    /// Creates a key from the bytes that the database stores.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -71,7 +71,7 @@ impl CursorSeal {
     }
 }
 
-/// Compares in constant time.
+/// Compares in constant time, so that the duration reveals no part of the seal.
 fn equals_in_constant_time(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }

@@ -11,9 +11,9 @@ use fairway_domain::client_address::ClientAddress;
 use futures_util::stream;
 use serde_json::Value;
 
-/// The budget of one client for responses.
+/// The budget of one client for responses, in bytes.
 const CLIENT_BUDGET: usize = 32 << 20;
-/// The budget of one sender for large requests.
+/// The budget of one sender for large requests, in bytes.
 const SENDER_BUDGET: usize = 28 << 20;
 
 fn client() -> ClientAddress {

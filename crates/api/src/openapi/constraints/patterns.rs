@@ -1,10 +1,8 @@
 //! Patterns of free texts, as far as portable regular expressions can state the rules of the domain.
 
-/// Pattern of slugs.
 pub(super) const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
 pub(super) const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
 pub(super) const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
-/// Pattern of actors.
 pub(super) const ACTOR: &str = "^(anonymous|(user|group|service|system|share_link):[a-z0-9][a-z0-9._@+-]{0,126})$";
 /// Pattern of the subjects of erasures.
 pub(super) const ERASED_ACTOR: &str = "^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$";
@@ -15,7 +13,6 @@ pub(super) const EVENT_NUMBER: &str = "^[0-9]{0,19}$";
 pub(super) const GROUPING: &str = "^(workload|model|day)(,(workload|model|day)){0,2}$";
 pub(super) const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
 pub(super) const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
-/// Pattern of idempotency keys.
 pub(super) const IDEMPOTENCY_KEY: &str = "^[!-~]{1,255}$";
 /// Pattern of `If-Match`: `*` or entity tags.
 pub(super) const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;

@@ -43,7 +43,7 @@ pub(super) enum Attack {
     PipelinedRequests,
     /// Large responses that the client reads slowly or not at all.
     SlowReaders,
-    /// Event streams of runs.
+    /// Event streams of runs, which the clients do not read.
     Streams,
     /// Runs with large inputs, each with a unique idempotency key and session.
     IdempotencyKeys,

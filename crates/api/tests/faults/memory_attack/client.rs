@@ -22,7 +22,7 @@ const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
 /// Time limit for the status of a held connection.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A request to send.
+/// A request of an attack, with the aim that it should reach.
 #[derive(Clone, Debug)]
 pub(super) struct AttackRequest {
     pub(super) aim: Aim,

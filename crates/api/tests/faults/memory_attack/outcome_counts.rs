@@ -43,7 +43,7 @@ struct Outcomes {
     other: BTreeMap<u16, (usize, String)>,
 }
 
-/// Outcomes by aim.
+/// The outcomes of requests, by the name of their aim.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(super) struct OutcomeCounts(BTreeMap<&'static str, Outcomes>);
 

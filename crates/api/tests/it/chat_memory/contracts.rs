@@ -58,7 +58,7 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
     }
 }
 
-/// R16: a revoked contract refuses the run before any turn is replayed.
+/// Promise R16 in `docs/security.md`: a revoked contract refuses the run before any turn is replayed.
 #[tokio::test]
 async fn revoked_contract_stops_replay_and_writeback() {
     let (provider, app) = start_with_provider().await;

@@ -26,7 +26,7 @@ async fn validates_fields_before_every_other_check() {
     assert_eq!(gateway.script_count(), 0);
 }
 
-/// T22, T23: every spelling of a field that could name an identity is refused.
+/// Threats T22 and T23 in `docs/security.md`: every spelling of a field that could name an identity is refused.
 #[tokio::test]
 async fn rejects_fields_that_name_an_identity() {
     let gateway = StubScriptGateway::succeeding();

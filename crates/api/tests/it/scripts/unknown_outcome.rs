@@ -18,8 +18,8 @@ async fn resolve_unknown(app: &TestApp, id: &Value, outcome: &str) -> Response {
     app.post(execution_path(id, "/settle"), json!({ "outcome": outcome, "note": "Checked at the gateway." })).await
 }
 
-/// R4: whatever the gateway does after it received a script, the server dispatches the script once. The caller gets
-/// the known outcome, and the server records the run.
+/// Promise R4 in `docs/security.md`: whatever the gateway does after it received a script, the server dispatches the
+/// script once. The caller gets the known outcome, and the server records the run.
 #[tokio::test]
 async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let endpoint = ScriptedEndpoint::start().await;
@@ -139,7 +139,7 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
     assert!(!json!(resolutions).to_string().contains("Checked"), "facts must not hold notes");
 }
 
-/// R4: the server does not dispatch a script without a committed row.
+/// Promise R4 in `docs/security.md`: the server does not dispatch a script without a committed row.
 #[tokio::test]
 async fn script_without_a_committed_row_is_not_dispatched() {
     let gateway = StubScriptGateway::succeeding();
@@ -162,7 +162,8 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     assert_eq!((gateway.script_count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
 
-/// R4: the acceptance of a script is recorded as a fact. If the fact cannot be written, the script is refused.
+/// Promise R4 in `docs/security.md`: the acceptance of a script is recorded as a fact. If the fact cannot be written,
+/// the script is refused.
 #[tokio::test]
 async fn script_without_an_accepted_fact_is_not_dispatched() {
     let gateway = StubScriptGateway::succeeding();
@@ -191,8 +192,8 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
     assert_eq!(gateway.script_count(), 1);
 }
 
-/// R4: if a process dies between the commit and the gateway's response, the run's outcome is unknown. No dispatch
-/// mode sends the script again.
+/// Promise R4 in `docs/security.md`: if a process dies between the commit and the gateway's response, the run's outcome
+/// is unknown. No dispatch mode sends the script again.
 #[tokio::test]
 async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {

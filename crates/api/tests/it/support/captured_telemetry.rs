@@ -41,7 +41,7 @@ pub(crate) struct CapturedTelemetry {
     pub(crate) log: String,
     /// The request bodies that the trace collector received, as text. Texts appear in them unencoded.
     pub(crate) spans: String,
-    /// The same request bodies, decoded.
+    /// The request bodies of `spans` as decoded messages.
     pub(crate) trace_request: ExportTraceServiceRequest,
     /// Every file of the data directory (the artifacts), by path.
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,

@@ -124,7 +124,7 @@ impl<'a> WorkspaceFixture<'a> {
         self.workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap()
     }
 
-    /// The value of a path parameter.
+    /// The value that replaces a path parameter in successful requests.
     pub(crate) fn path_parameter(&self, name: &str) -> String {
         match name {
             "tenant_id" => self.tenant.clone(),

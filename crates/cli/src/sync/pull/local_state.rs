@@ -26,6 +26,8 @@ pub(super) struct LocalState<'d> {
 }
 
 impl<'d> LocalState<'d> {
+    /// Reads the manifests of the directory; a missing directory counts as empty.
+    ///
     /// # Errors
     /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
     pub(super) fn read(root: &'d Path) -> Result<Self, Failure> {

@@ -44,6 +44,8 @@ impl OutputFile {
         has_equal_value || is_manifest && to_flow(&existing).is_some_and(|flow| to_flow(&generated) == Some(flow))
     }
 
+    /// Checks that the file can be written, so that `pull` writes either all files or none.
+    ///
     /// # Errors
     /// When the path of the folder or of the file is occupied by something else.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {

@@ -216,8 +216,8 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
     let bind_responses = || vec![ScriptedResponse::json(&json!({})), response(draft('a', true))];
     let empty_responses = |last: char| vec![response(draft(last, true)), ScriptedResponse::status(204, "")];
     let bindings_of = |last: char| format!("/v1/releases/{}/bindings", id(last));
-    // Each case: the responses after the creation of draft `a` and after its bindings, whether versions are bound,
-    // whether `apply` succeeds, and the draft that is emptied.
+    // Each case: the responses after the creation of draft `a`, the responses after its bindings, whether versions are
+    // bound, whether `apply` succeeds, and the draft that is emptied.
     for (responses, is_bound, succeeds, emptied_draft) in [
         // An earlier draft `9` is visible at once.
         (vec![listed(&['a', '9'])], false, false, None),

@@ -1,4 +1,4 @@
-//! A deserializer that records problems and continues.
+//! A deserializer that records each problem of a body and continues.
 
 use super::{Diagnosis, FieldProblem, StructId, record_rule};
 use crate::http::deserialize_error::{DeserializeError, one_of, truncate_path};
@@ -13,7 +13,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// Placeholder for an identifier.
+/// Placeholder for a value that must be an identifier.
 const PLACEHOLDER_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The path of a value, linked from the inside out.
@@ -25,7 +25,7 @@ pub(super) enum ValuePath<'a> {
 }
 
 impl ValuePath<'_> {
-    /// The field path.
+    /// The path as text, in the form of error responses.
     pub(super) fn path(&self) -> String {
         match self {
             Self::Root => String::new(),
@@ -236,7 +236,6 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
         self.record_result(None, visitor.visit_enum(variant.unwrap_or_else(fallback)))
     }
 
-    /// Skips the value.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_unit()
     }

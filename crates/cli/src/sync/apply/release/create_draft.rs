@@ -35,7 +35,7 @@ use fairway_domain::{
 };
 use serde_json::{Value, json};
 
-/// The creation of one draft.
+/// The server, the plan step and the versions for the creation of one draft.
 pub(super) struct DraftCreation<'b> {
     server: &'b ServerClient,
     step: &'b ReleaseStep,
