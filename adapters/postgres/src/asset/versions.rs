@@ -211,16 +211,36 @@ const INSERT_ATTACHMENTS: &str = "
             AS reference (slug, label, pointer, number)
      )";
 
-/// The CTE that inserts the new version. It follows the CTE `parent`, which assigns label and ordinal.
-const INSERT_VERSION: &str = "
+/// The CTE that inserts new versions. It follows the CTE `parent`, which has the input with label and ordinal.
+const INSERT_VERSIONS: &str = "
      inserted_version AS (
         INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
             artifact_ref, checksum, created_at, created_by)
-        SELECT tenant_id, asset_version_id, asset_id, parent.label, parent.ordinal, content, artifact_ref, checksum,
+        SELECT tenant_id, asset_version_id, asset_id, label, ordinal, content, artifact_ref, checksum,
             version_created_at, version_created_by
-        FROM input, parent
+        FROM parent
         RETURNING version_label
      )";
+
+/// The CTE `parent` for new versions of existing assets. Missing and archived assets are skipped. The lock on an asset's
+/// row serializes inserts of its versions. Labels are therefore unique, and ordinals are in commit order. An explicit
+/// label `vN` whose number fits into `bigint` advances the label counter. The CTE `locked` locks assets in the order of
+/// their identifiers, so that concurrent batches do not deadlock.
+const UPDATE_PARENTS: &str = "locked AS MATERIALIZED (
+        SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
+        WHERE lifecycle_state <> 'archived'
+        ORDER BY tenant_id, asset_id
+        FOR NO KEY UPDATE OF asset
+     ),
+     parent AS (
+        UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
+            WHEN chosen_label IS NULL THEN last_label + 1
+            WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN greatest(last_label, substr(chosen_label, 2)::bigint)
+            ELSE last_label END
+        FROM locked
+        WHERE asset.tenant_id = locked.tenant_id AND asset.asset_id = locked.asset_id
+        RETURNING locked.*, coalesce(chosen_label, 'v' || last_label) AS label, last_ordinal AS ordinal
+     ),";
 
 const IS_INSERTED: &str = "(SELECT count(*) = 1 FROM inserted_version)";
 const ASSIGNED_LABEL: &str = "(SELECT version_label FROM inserted_version) AS version_label";
@@ -229,7 +249,7 @@ const ASSIGNED_LABEL: &str = "(SELECT version_label FROM inserted_version) AS ve
 /// at N.
 pub(super) static CREATE_WITH_VERSION: GuardedCommit = GuardedCommit::of_parts(
     &[
-        "parent AS (
+        "inserted_asset AS (
             INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
                 workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
             SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
@@ -237,9 +257,12 @@ pub(super) static CREATE_WITH_VERSION: GuardedCommit = GuardedCommit::of_parts(
                     WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN substr(chosen_label, 2)::bigint ELSE 0 END,
                 revision, created_at, created_by
             FROM input
-            RETURNING (SELECT coalesce(chosen_label, 'v1') FROM input) AS label, 1::bigint AS ordinal
+            RETURNING 1
+         ),
+         parent AS (
+            SELECT input.*, coalesce(chosen_label, 'v1') AS label, 1::bigint AS ordinal FROM input, inserted_asset
          ),",
-        INSERT_VERSION,
+        INSERT_VERSIONS,
         ",",
         INSERT_ATTACHMENTS,
     ],
@@ -254,25 +277,8 @@ pub(super) async fn insert_version(
     change: &Change<NewVersion>,
     key: Option<&KeyedOutcome>,
 ) -> Result<AssetVersion, CommitError> {
-    // The update locks the asset's row and so serializes inserts of its versions. Labels are therefore unique, and
-    // ordinals are in commit order. An explicit label `vN` whose number fits into `bigint` advances the label
-    // counter.
     static INSERT: GuardedCommit = GuardedCommit::of_parts(
-        &[
-            "parent AS (
-                UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
-                    WHEN chosen_label IS NULL THEN last_label + 1
-                    WHEN chosen_label ~ '^v[1-9][0-9]{0,17}$' THEN greatest(last_label, substr(chosen_label, 2)::bigint)
-                    ELSE last_label END
-                FROM input
-                WHERE asset.tenant_id = input.tenant_id AND asset.asset_id = input.asset_id
-                    AND lifecycle_state <> 'archived'
-                RETURNING coalesce(chosen_label, 'v' || last_label) AS label, last_ordinal AS ordinal
-             ),",
-            INSERT_VERSION,
-            ",",
-            INSERT_ATTACHMENTS,
-        ],
+        &[UPDATE_PARENTS, INSERT_VERSIONS, ",", INSERT_ATTACHMENTS],
         IS_INSERTED,
         ASSIGNED_LABEL,
     );
@@ -283,31 +289,12 @@ pub(super) async fn insert_version(
     stored_version(next, require_decoded("version_label", rows.first())?)
 }
 
-/// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version is skipped if
-/// its asset is missing or archived; the other versions are inserted. The CTE `locked` locks assets in the order of
-/// their identifiers, so that concurrent batches do not deadlock.
-static INSERT_BATCH: GuardedBatchCommit = GuardedBatchCommit::new(
-    "locked AS MATERIALIZED (
-        SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
-        WHERE lifecycle_state <> 'archived'
-        ORDER BY tenant_id, asset_id
-        FOR NO KEY UPDATE OF asset
-     ),
-     updated_asset AS (
-        UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = last_label + 1
-        FROM locked
-        WHERE asset.tenant_id = locked.tenant_id AND asset.asset_id = locked.asset_id
-        RETURNING locked.*, 'v' || last_label AS label, last_ordinal AS ordinal
-     ),
-     inserted_version AS (
-        INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content, artifact_ref,
-            checksum, created_at, created_by)
-        SELECT tenant_id, asset_version_id, asset_id, label, ordinal, content, artifact_ref, checksum,
-            version_created_at, version_created_by
-        FROM updated_asset
-     )",
-    "updated_asset",
-    "SELECT fact_id, label AS version_label FROM updated_asset",
+/// Inserts a batch of versions without idempotency keys, explicit labels or attachments. The versions of skipped assets
+/// are not inserted; the others are.
+static INSERT_BATCH: GuardedBatchCommit = GuardedBatchCommit::from_fn(
+    || [UPDATE_PARENTS, INSERT_VERSIONS].concat(),
+    "parent",
+    "SELECT fact_id, label AS version_label FROM parent",
 );
 
 /// Group commit of new versions.
@@ -358,6 +345,10 @@ impl BatchCommitter for VersionCommitter {
             .with_column("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()))
             .with_column("asset_version_id", versions().map(|version| version.asset_version_id.uuid()))
             .with_column("asset_id", versions().map(|version| version.asset_id.uuid()))
+            .with_column(
+                "chosen_label",
+                versions().map(|version| version.version_label.as_ref().map(VersionLabel::as_str)),
+            )
             .with_column("content", versions().map(|version| version.canonical.text()))
             .with_column("artifact_ref", versions().map(|version| version.artifact_ref.as_str()))
             .with_column("checksum", versions().map(|version| version.canonical.checksum().as_str()))

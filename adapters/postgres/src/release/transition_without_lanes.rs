@@ -16,29 +16,37 @@ use fairway_domain::{
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Commits one transition. If it freezes references, shared locks keep the referenced assets active until the
-/// commit, and a concurrent retirement or archival of an asset waits. If a release is submitted again without
-/// changes, it has the same digest, and its references are already stored.
+/// The CTEs that move releases to their next states. A release whose revision has changed is skipped. The CTE `locked`
+/// locks releases in the order of their identifiers, so that concurrent batches do not deadlock.
+const MOVE_RELEASES: &str = "locked AS MATERIALIZED (
+        SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
+        WHERE release.revision = expected_revision
+        ORDER BY tenant_id, release_id
+        FOR NO KEY UPDATE OF release
+     ),
+     updated_release AS (
+        UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
+            updated_at = locked.updated_at
+        FROM locked
+        WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
+        RETURNING locked.*
+     )";
+
+/// Commits one transition, which may have an idempotency key. If it freezes references, shared locks keep the
+/// referenced assets active until the commit, and a concurrent retirement or archival of an asset waits. If a release
+/// is submitted again without changes, it has the same digest, and its references are already stored.
 pub(super) async fn commit_transition(
     pool: &StatementPool,
     scope: TenantScope,
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    const UPDATE: &str = "updated_release AS (
-            UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
-                updated_at = input.updated_at
-            FROM input
-            WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                AND release.revision = expected_revision
-            RETURNING 1
-         )";
-    static MOVE: GuardedCommit = GuardedCommit::new(UPDATE, "(SELECT count(*) = 1 FROM updated_release)");
+    static MOVE: GuardedCommit = GuardedCommit::new(MOVE_RELEASES, "(SELECT count(*) = 1 FROM updated_release)");
     static FREEZE: GuardedCommit = GuardedCommit::of_parts(
         &[
-            UPDATE,
+            MOVE_RELEASES,
             ", locked_assets AS (
-                SELECT FROM updated_release, input JOIN asset USING (tenant_id)
+                SELECT FROM updated_release JOIN asset USING (tenant_id)
                 WHERE asset.asset_id = ANY(referenced_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
                 ORDER BY asset.asset_id
                 FOR SHARE OF asset
@@ -48,7 +56,7 @@ pub(super) async fn commit_transition(
                     to_version_id)
                 SELECT tenant_id, release_id, bindings_digest, reference.from_id, reference.slug, reference.label,
                     reference.to_id
-                FROM updated_release, input, unnest(from_versions, slugs, labels, to_versions)
+                FROM updated_release, unnest(from_versions, slugs, labels, to_versions)
                     AS reference (from_id, slug, label, to_id)
                 ON CONFLICT DO NOTHING
              )",
@@ -65,26 +73,10 @@ pub(super) async fn commit_transition(
     commit(pool, sql, &input.params()).await.map(|_| ())
 }
 
-/// Commits a batch of transitions without idempotency keys and references. A release whose revision has changed is
-/// skipped; the other transitions are committed. The CTE `locked` locks releases in the order of their identifiers,
-/// so that concurrent batches do not deadlock.
-static TRANSITIONS: GuardedBatchCommit = GuardedBatchCommit::new(
-    "locked AS MATERIALIZED (
-        SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
-        WHERE release.revision = expected_revision
-        ORDER BY tenant_id, release_id
-        FOR NO KEY UPDATE OF release
-     ),
-     updated_release AS (
-        UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
-            updated_at = locked.updated_at
-        FROM locked
-        WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
-        RETURNING locked.*
-     )",
-    "updated_release",
-    "SELECT fact_id FROM updated_release",
-);
+/// Commits a batch of transitions without idempotency keys and references. The transitions of skipped releases are not
+/// committed; the others are.
+static TRANSITIONS: GuardedBatchCommit =
+    GuardedBatchCommit::new(MOVE_RELEASES, "updated_release", "SELECT fact_id FROM updated_release");
 
 /// Group commit of release transitions.
 pub(crate) struct TransitionCommitter(pub(crate) StatementPool);
