@@ -264,7 +264,7 @@ impl Process {
         } = adapters;
         let authentication = authentication(settings, identity_provider, sign_in)?;
         let metrics = Metrics::new()?;
-        let run_end_observer = Arc::new(metrics.runs().clone());
+        let run_metrics_observer = Arc::new(metrics.runs().clone());
         let notification_observer = Arc::new(metrics.notifications().clone());
         let gateways = Gateways {
             artifacts,
@@ -276,7 +276,7 @@ impl Process {
             endpoint_probe,
             message_sender,
             code_gateway,
-            run_end_observer,
+            run_metrics_observer,
             notification_observer,
             clock: Arc::clone(&clock),
             ids,

@@ -1,7 +1,7 @@
 //! Signs in at the identity provider of a server, and renews and revokes tokens. People sign in by device
 //! authorization (RFC 8628), pipelines by client credentials.
 
-mod provider;
+mod identity_provider;
 
 use crate::{
     failure::Failure,
@@ -10,12 +10,12 @@ use crate::{
     profile::{Configuration, Profile},
     terminal_text::sanitize,
 };
+use identity_provider::{Endpoint, Provider, ProviderChoice, ProviderError, send_request};
 use oauth2::{
     AuthType, ClientId, ClientSecret, DeviceAuthorizationUrl, ErrorResponseType, RefreshToken, RequestTokenError,
     Scope, StandardDeviceAuthorizationResponse, StandardErrorResponse, TokenResponse as _, TokenUrl,
     basic::{BasicClient, BasicTokenResponse},
 };
-use provider::{Endpoint, Provider, ProviderChoice, ProviderError, send_request};
 use serde::{Deserialize, Serialize};
 use std::{
     env, fmt, thread,

@@ -2,7 +2,6 @@
 
 pub mod dispatch;
 pub mod http_call;
-pub mod observer;
 pub mod plan;
 pub mod ports;
 pub mod progress;
@@ -13,6 +12,7 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
+pub mod run_metrics_observer;
 pub mod script;
 pub mod tool;
 pub mod usage;

@@ -63,11 +63,11 @@ use fairway_domain::{
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
-        observer::RunEndObserver,
         ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
         review::ReviewStore,
+        run_metrics_observer::RunMetricsObserver,
         script::ScriptGateway,
         usage::UsageStore,
     },
@@ -272,7 +272,7 @@ pub struct Gateways {
     /// Witnesses that cosign checkpoints; none by default.
     pub witnesses: Vec<Arc<dyn Witness>>,
     /// Counts the runs whose ends this process stores, for metrics.
-    pub run_end_observer: Arc<dyn RunEndObserver>,
+    pub run_metrics_observer: Arc<dyn RunMetricsObserver>,
     /// Counts deliveries of notifications for metrics.
     pub notification_observer: Arc<dyn NotificationObserver>,
     /// Returns the current time.

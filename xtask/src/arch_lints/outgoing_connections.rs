@@ -32,7 +32,7 @@ const EXEMPT_PATHS: &[&str] = &[
     "crates/cli/src/http_client.rs",
     "crates/cli/src/http_client",
     // `fairway login` connects to the identity provider that the server names.
-    "crates/cli/src/sign_in/provider.rs",
+    "crates/cli/src/sign_in/identity_provider.rs",
     // Spans go to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     "crates/api/src/telemetry.rs",
     // Artifacts go to the bucket of `FAIRWAY_ARTIFACTS_URL`.

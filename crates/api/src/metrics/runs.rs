@@ -5,7 +5,7 @@
 use fairway_domain::{
     execution::{
         Status,
-        observer::{ObservedWorkload, RunEndObserver},
+        run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
         usage::ModelUsage,
     },
     id::WorkloadId,
@@ -87,7 +87,7 @@ impl RunMetrics {
     }
 }
 
-impl RunEndObserver for RunMetrics {
+impl RunMetricsObserver for RunMetrics {
     fn run_ended(&self, workload: ObservedWorkload<'_>, status: Status, duration: Duration) {
         self.ends.with_label_values(&[status.as_str()]).inc();
         let label = self.label(workload);

@@ -2,10 +2,10 @@
 //! preferences.
 
 mod settings_turned_on_at;
-mod suppression;
+mod suppressed_decision;
 
 pub use settings_turned_on_at::SettingsTurnedOnAt;
-pub use suppression::SuppressedDecision;
+pub use suppressed_decision::SuppressedDecision;
 
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
@@ -35,7 +35,7 @@ use crate::{
 };
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
-use suppression::suppressed_decision;
+use suppressed_decision::suppressed_decision;
 use uuid::Uuid;
 
 /// The name of the system actor to which the projector's facts are attributed.

@@ -10,7 +10,8 @@ use fairway_domain::{
         run_records::{DecisionEntry, RunRecords},
     },
     execution::{
-        ExecutionOutcome, FinishRecord, RunError, RunRef, Status, observer::ObservedWorkload, run::Interruption,
+        ExecutionOutcome, FinishRecord, RunError, RunRef, Status, run::Interruption,
+        run_metrics_observer::ObservedWorkload,
     },
     id::RequestId,
     policy::Obligation,
@@ -123,7 +124,7 @@ impl RunEngine {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
                 let workload = ObservedWorkload { id: run.workload_id, slug: workload_slug };
-                self.run_end_observer.run_ended(workload, status, started_at.duration_until(finished_at));
+                self.run_metrics_observer.run_ended(workload, status, started_at.duration_until(finished_at));
                 Ok(())
             }
             // Another process ended the run in the meantime.

@@ -10,8 +10,8 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         ExecutionOutcome, FinishRecord, RunError, RunRef, Status,
-        observer::{ObservedWorkload, RunEndObserver},
         ports::{LapsedFilter, LapsedRun, LapsedWork, LeaseStore, RunStore},
+        run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
     },
     policy::Obligation,
     store::CommitError,
@@ -45,7 +45,7 @@ pub struct RunRecovery {
     pub(super) active_runs: Arc<ActiveRuns>,
     pub(super) settings: Arc<Settings>,
     pub(super) wakeup_sender: WakeupSender,
-    run_end_observer: Arc<dyn RunEndObserver>,
+    run_metrics_observer: Arc<dyn RunMetricsObserver>,
     run_store: Arc<dyn RunStore>,
     pub(super) lease_store: Arc<dyn LeaseStore>,
 }
@@ -57,7 +57,7 @@ impl RunRecovery {
             active_runs: Arc::clone(&shared.active_runs),
             settings: Arc::clone(&shared.settings),
             wakeup_sender: shared.wakeups.clone(),
-            run_end_observer: Arc::clone(&shared.run_end_observer),
+            run_metrics_observer: Arc::clone(&shared.run_metrics_observer),
             run_store: Arc::clone(&stores.runs),
             lease_store: Arc::clone(&stores.leases),
         }
@@ -79,7 +79,7 @@ impl RunRecovery {
                     ended += 1;
                     let workload = ObservedWorkload { id: run.execution.workload_id, slug: None };
                     let duration = run.execution.started_at.duration_until(finish_record.finished_at);
-                    self.run_end_observer.run_ended(workload, finish_record.status, duration);
+                    self.run_metrics_observer.run_ended(workload, finish_record.status, duration);
                 }
                 // Another process ended the run in the meantime.
                 Err(CommitError::Stale) => {}

@@ -16,11 +16,11 @@ use fairway_domain::{
     evidence::EvidenceRecord,
     execution::{
         Execution,
-        observer::{ObservedWorkload, RunEndObserver},
         ports::{ExecutionStore, RunState},
         review::{
             AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
         },
+        run_metrics_observer::{ObservedWorkload, RunMetricsObserver},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -56,7 +56,7 @@ pub async fn run_review_endings(reviews: Arc<Reviews>) {
 pub struct Reviews {
     context: CommitContext,
     wakeup_sender: WakeupSender,
-    run_end_observer: Arc<dyn RunEndObserver>,
+    run_metrics_observer: Arc<dyn RunMetricsObserver>,
     audit_store: Arc<dyn AuditStore>,
     execution_store: Arc<dyn ExecutionStore>,
     review_store: Arc<dyn ReviewStore>,
@@ -74,7 +74,7 @@ impl Reviews {
         Self {
             context: shared.context.clone(),
             wakeup_sender: shared.wakeups.clone(),
-            run_end_observer: Arc::clone(&shared.run_end_observer),
+            run_metrics_observer: Arc::clone(&shared.run_metrics_observer),
             audit_store: Arc::clone(&stores.audit),
             execution_store: Arc::clone(&stores.executions),
             review_store: Arc::clone(&stores.reviews),
@@ -229,7 +229,11 @@ impl Reviews {
                 self.wakeup_sender.publish(Wakeup::RunEnded(end.execution_id));
                 let run = &record.execution;
                 let workload = ObservedWorkload { id: run.workload_id, slug: Some(&record.chain.workload.slug) };
-                self.run_end_observer.run_ended(workload, end.status, run.started_at.duration_until(end.finished_at));
+                self.run_metrics_observer.run_ended(
+                    workload,
+                    end.status,
+                    run.started_at.duration_until(end.finished_at),
+                );
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

@@ -20,11 +20,11 @@ use fairway_domain::{
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
-        observer::ObservedWorkload,
         plan::RunPolicyAttributes,
         ports::ExpectedRevisions,
         progress::ProgressRecord,
         run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
+        run_metrics_observer::ObservedWorkload,
         usage::ModelUsage,
     },
     id::ShareLinkId,
@@ -419,16 +419,16 @@ impl ActiveRun {
     }
 
     fn observe_end(&self, finish_record: &FinishRecord) {
-        let observer = &self.engine.run_end_observer;
+        let run_metrics_observer = &self.engine.run_metrics_observer;
         let workload = ObservedWorkload {
             id: self.acceptance.workload_id,
             slug: Some(self.policy_attributes.workload_slug.as_str()),
         };
-        observer.models_called(workload, ModelUsage::of_artifacts(&finish_record.artifacts));
+        run_metrics_observer.models_called(workload, ModelUsage::of_artifacts(&finish_record.artifacts));
         // A run whose answer awaits a review has not ended yet.
         if finish_record.review_timeout.is_none() {
             let duration = self.acceptance.started_at.duration_until(finish_record.finished_at);
-            observer.run_ended(workload, finish_record.status, duration);
+            run_metrics_observer.run_ended(workload, finish_record.status, duration);
         }
     }
 

@@ -11,8 +11,8 @@ use crate::{Failure, RunRefusal};
 use fairway_domain::{
     execution::{
         Acceptance, Admission, Execution, ExecutionOutcome, Status,
-        observer::ObservedWorkload,
         ports::{AcceptOutcome, ExpectedRevisions},
+        run_metrics_observer::ObservedWorkload,
     },
     id::ExecutionId,
     idempotency::RequestKey,
@@ -94,7 +94,7 @@ impl Submission {
                     id: acceptance.workload_id,
                     slug: Some(active_run.policy_attributes.workload_slug.as_str()),
                 };
-                engine.run_end_observer.run_ended(workload, Status::Denied, Duration::ZERO);
+                engine.run_metrics_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {

@@ -15,7 +15,7 @@ pub struct ObservedWorkload<'r> {
 
 /// Receives the ends of the runs that this process stores. One process stores the end of a run, so each run is reported
 /// at most once, even if its caller waits at another process.
-pub trait RunEndObserver: Send + Sync {
+pub trait RunMetricsObserver: Send + Sync {
     /// Called after the end of a run is stored. The duration is the time from acceptance to the end.
     fn run_ended(&self, workload: ObservedWorkload<'_>, status: Status, duration: Duration);
     /// Called after the steps of a run have ended and their model calls are stored. The run may still await human
